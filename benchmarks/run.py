@@ -35,6 +35,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "building": (),
     "pipelines": (),
     "pods": ("torch",),
+    "events": (),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),

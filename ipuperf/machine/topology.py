@@ -60,6 +60,9 @@ class Topology:
     _routes: dict[tuple[int, int], tuple[Link, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _off_chip: dict[tuple[str, int, bool], tuple[Link, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _rings: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
@@ -147,24 +150,30 @@ class Topology:
     def host_route(self, ipu: int, to_host: bool) -> tuple[Link, ...]:
         """The links between an IPU and the host: over the network card of its IPU-Machine, or directly where there is
         no gateway."""
-        self._check(ipu)
-        node = f"ipu{ipu}"
-        gateway = self._gateway(node)
-        stops = [node, gateway.replace("gateway", "nic"), "host0"] if gateway else [node, "host0"]
-        return self._walk(stops if to_host else stops[::-1])
+        key = ("host", ipu, to_host)
+        if key not in self._off_chip:
+            self._check(ipu)
+            node = f"ipu{ipu}"
+            gateway = self._gateway(node)
+            stops = [node, gateway.replace("gateway", "nic"), "host0"] if gateway else [node, "host0"]
+            self._off_chip[key] = self._walk(stops if to_host else stops[::-1])
+        return self._off_chip[key]
 
     def remote_route(self, ipu: int, load: bool) -> tuple[Link, ...]:
         """The links between an IPU and the Streaming Memory of its IPU-Machine, for a remote load or a store.
 
         `MachineError` where the IPU has no gateway with DDR behind it.
         """
-        self._check(ipu)
-        node = f"ipu{ipu}"
-        gateway = self._gateway(node)
-        if not gateway:
-            raise MachineError(f"topology: {node} has no IPU-Gateway, so no Streaming Memory and no remote buffers")
-        stops = [node, gateway, gateway.replace("gateway", "ddr")]
-        return self._walk(stops[::-1] if load else stops)
+        key = ("remote", ipu, load)
+        if key not in self._off_chip:
+            self._check(ipu)
+            node = f"ipu{ipu}"
+            gateway = self._gateway(node)
+            if not gateway:
+                raise MachineError(f"topology: {node} has no IPU-Gateway, so no Streaming Memory and no remote buffers")
+            stops = [node, gateway, gateway.replace("gateway", "ddr")]
+            self._off_chip[key] = self._walk(stops[::-1] if load else stops)
+        return self._off_chip[key]
 
     @cached_property
     def _adjacent(self) -> tuple[tuple[int, ...], ...]:

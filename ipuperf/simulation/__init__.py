@@ -1,7 +1,7 @@
 """Room ``simulation``: IPUs, links, DDR and host move through simulated time.
 
 ``simulate(program, machine)`` runs a :class:`~ipuperf.lowering.program.DeviceProgram` once and gives a
-:class:`~ipuperf.trace.Trace`. One SimPy process per IPU walks its steps (:mod:`.ipu`) and meets the others in the
+:class:`~ipuperf.trace.Trace`. One process per IPU walks its steps (:mod:`.ipu`) and meets the others in the
 network (:mod:`.network`) and at the host (:mod:`.host`); what happens in a step, meetings of IPUs included, stands in
 one module per kind of step (:mod:`.steps`). Loops in steady state are folded (:mod:`.folding`).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ipuperf.simulation import steps as steps  # registers the kinds of steps
 from ipuperf.simulation.errors import SimulationError
-from ipuperf.simulation.network import fair_rates
+from ipuperf.simulation.sharing import fair_rates
 from ipuperf.simulation.simulate import Fidelity, simulate
 
 __all__ = ["Fidelity", "SimulationError", "fair_rates", "simulate"]

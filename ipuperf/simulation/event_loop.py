@@ -1,16 +1,22 @@
-"""The event loop: SimPy with a stated order of simultaneous events.
+"""The event loop: SimPy's environment with a stated order of simultaneous events.
 
 Everything that happens in one cycle forms an *instant*. Within an instant the IPU processes run first and only say
 what they want; then the network shares its links between the flows it has (:data:`NETWORK`); last the host takes the
 requests of the instant, sorted by replica and stream (:data:`HOST`). What one of them sets off at no delay belongs to
 the same instant and goes through the same three stages again. Nothing therefore depends on the order in which processes
 of the same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
+
+Speed. What is to happen later stands in SimPy's queue; what is to happen in the present instant never goes there but
+into a list for each stage. SimPy's own processes and events work beside it; a test runs everything as events of SimPy's
+own loop, with the same traces.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -23,6 +29,11 @@ NETWORK = 2
 
 HOST = 3
 """Stage of an instant in which the host takes requests."""
+
+Action = Callable[[], None]
+
+Waiting = Generator["int | None", None, None]
+"""What a process walks: it yields the cycles it lets pass, or None to wait until it is told to go on."""
 
 
 class EventLoop(simpy.Environment):
@@ -41,37 +52,87 @@ class EventLoop(simpy.Environment):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__(initial_time=0)
         self._random = None if seed is None else random.Random(seed)
+        self._ready: deque[Action] = deque()  # what happens next
+        self._network: deque[Action] = deque()  # later stages of the present instant
+        self._host: deque[Action] = deque()
+        self._stages = {NETWORK: self._network, HOST: self._host}
+        self.soon: Callable[[Action], None] = self._ready.append if self._random is None else self._shuffle_in
+        """Call an action in the present instant, with the processes."""
 
-    def schedule(self, event: Event | Callable[[], None], priority: Any = NORMAL, delay: Any = 0) -> None:
+    def schedule(self, event: Event | Action, priority: Any = NORMAL, delay: Any = 0) -> None:
         """Put an event or action into the queue; those of an instant and stage in sequence, or shuffled by the seed."""
         order: Any = next(self._eid)
         if self._random is not None:
             order = (self._random.random(), order)
         heappush(self._queue, (self.now + delay, priority, order, event))  # type: ignore[misc]
 
-    def step(self) -> None:
-        """Handle the next event, or call the next action. Events of this simulation do not fail."""
-        if not self._queue:
-            raise EmptySchedule
-        time, _, _, event = heappop(self._queue)
-        self._now = self.now = time  # type: ignore[assignment]
-        if isinstance(event, Event):
-            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
-            for callback in callbacks:
-                callback(event)
-            if not event.ok:
-                raise event.value  # type: ignore[misc]
-        else:
-            event()
-
-    def exhaust(self, between: Callable[[], None]) -> None:
-        """Run to the end of all events; ``between`` is called at the end of each instant."""
-        queue = self._queue
-        while queue:
-            if queue[0][0] > self.now:
-                between()
-            self.step()
-
-    def after(self, delay: int, action: Callable[[], None], stage: int = NORMAL) -> None:
+    def after(self, delay: int, action: Action, stage: int = NORMAL) -> None:
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
-        self.schedule(action, stage, delay)
+        if delay:
+            if self._random is None:
+                heappush(self._queue, (self.now + delay, stage, next(self._eid), action))  # type: ignore[misc]
+            else:
+                self.schedule(action, stage, delay)
+        elif stage == NORMAL:
+            self.soon(action)
+        else:
+            self._stages[stage].append(action)
+
+    def step(self) -> None:
+        """Handle what happens next: all that is ready in the present instant, or what the next stage makes ready.
+
+        Raises:
+            EmptySchedule: nothing can happen any more.
+        """
+        ready = self._ready
+        if not ready and not self._refill():
+            raise EmptySchedule
+        while ready:
+            ready.popleft()()
+
+    def peek(self) -> int | float:
+        """When the next thing happens, infinity if nothing does."""
+        return self.now if self._ready or self._network or self._host else super().peek()
+
+    def exhaust(self, between: Action) -> None:
+        """Run to the end of all events; ``between`` is called at the end of each instant."""
+        ready, refill, step = self._ready, self._refill, self.step
+        while ready or refill(between):
+            step()
+
+    def _refill(self, between: Action | None = None) -> bool:
+        """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant."""
+        queue, ready = self._queue, self._ready
+        if queue and queue[0][0] == self.now and queue[0][1] <= NORMAL:
+            ready.append(_action(heappop(queue)[3]))
+            return True
+        later = self._network or self._host
+        if later:
+            ready.append(later.popleft())
+            return True
+        if not queue:
+            return False
+        if between is not None and queue[0][0] > self.now:
+            between()
+        time = self._now = self.now = queue[0][0]  # type: ignore[assignment]
+        while queue and queue[0][0] == time:
+            _, stage, _, event = heappop(queue)
+            self._stages.get(stage, ready).append(_action(event))
+        return bool(ready) or self._refill()
+
+    def _shuffle_in(self, action: Action) -> None:
+        assert self._random is not None
+        self._ready.insert(self._random.randint(0, len(self._ready)), action)
+
+
+def _action(event: Event | Action) -> Action:
+    return partial(_trigger, event) if isinstance(event, Event) else event
+
+
+def _trigger(event: Event) -> None:
+    """Call back those who wait for an event of SimPy. Events of this simulation do not fail."""
+    callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+    for callback in callbacks:
+        callback(event)
+    if not event.ok:
+        raise event.value  # type: ignore[misc]

@@ -166,6 +166,8 @@ class Folder:
         loops = tuple(process.loops.begins[level] if trips else -1 for process, (level, trips) in moving)
         self.folds.append(Fold(one.time, two.time, count, loops, tuple(trips for _, trips in advance), tuple(loaded)))
         self._world.recorder.epoch += 1
+        for process in self._processes:
+            process.context = -1
         self._shift += count * period
         self._world.folded = self._shift
         self._world.require_countable(two.time)

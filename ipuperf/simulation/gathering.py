@@ -2,13 +2,13 @@
 
 A meeting begins when its last party arrives. Nobody can arrive at the next meeting of the same key before leaving this
 one, so a key (which step, which group; which pairs of IPUs) identifies a meeting, and a party that waits for ever can
-be named.
+be named. Parties say that they arrive ahead of time (``party.clock``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from .instructions import LeafStep
@@ -18,11 +18,24 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Guest(NamedTuple):
-    """A party, the step it came with, and what to call when it may go on."""
+    """A party and the step it came with."""
 
     party: Party
     leaf: LeafStep
-    go_on: Callable[[], None]
+
+    @property
+    def go_on(self) -> Callable[[], None]:
+        """What to call when it may go on."""
+        return self.party.go_on
+
+
+class Arrival(NamedTuple):
+    """What a party says each time it arrives at the same step (see :meth:`Gathering.arrive`)."""
+
+    key: Any
+    guest: Guest
+    expected: int
+    waits_for: str
 
 
 class Gathering(Generic[K]):
@@ -35,15 +48,27 @@ class Gathering(Generic[K]):
         """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.
 
         Returns:
-            All guests in order of arrival when this was the last one, else none. Who finds its seat taken takes it
-            over, and the other waits for ever.
+            All guests by seat when this was the last one, else none. Who finds its seat taken takes it over, and the
+            other waits for ever.
         """
-        guests = self._waiting.setdefault(key, {})
+        return self.take(Arrival(key, guest, expected, waits_for), seat)
+
+    def take(self, arrival: Arrival, seat: int) -> list[Guest]:
+        """`arrive` where the guest arrives again and again."""
+        key, guest, expected, waits_for = arrival
+        guests = self._waiting.get(key)
+        if guests is None:
+            guests = self._waiting[key] = {}
         guests[seat] = guest
         guest.party.open_wait = waits_for
         if len(guests) < expected:
             return []
         del self._waiting[key]
-        for party, _, _ in guests.values():
+        for party, _ in guests.values():
             party.open_wait = ""
-        return list(guests.values())
+        return [guests[seat] for seat in sorted(guests)]
+
+
+def last_arrival(guests: Sequence[Guest]) -> int:
+    """When the last of them is there, now at the earliest."""
+    return max([party.clock for party, _ in guests] + [guests[0].party.events.now])

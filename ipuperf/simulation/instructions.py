@@ -121,8 +121,9 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
 @dataclass(frozen=True)
 class Stretch:
     """Segments one after the other, in columns: number, start relative to the stretch, cycles; ``dur`` is the length of
-    the whole."""
+    the whole, ``number`` its own among the stretches of a program."""
 
+    number: int
     segment: np.ndarray
     start: np.ndarray
     length: np.ndarray
@@ -146,10 +147,11 @@ class Enter:
 
 @dataclass(frozen=True)
 class Next:
-    """End of a loop's body; ``begin`` is the index of its `Enter`."""
+    """End of a loop's body; ``begin`` is the index of its `Enter`. ``shared``: there is a shared step in it."""
 
     begin: int
     count: int
+    shared: bool = True
 
 
 Instruction = Stretch | Shared | Enter | Next

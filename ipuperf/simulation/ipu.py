@@ -1,22 +1,20 @@
-"""One IPU: a SimPy process that walks its instructions and yields only where something shared is touched.
+"""One IPU: a process that walks its instructions and yields only where something shared is touched.
 
-Local stretches are laid out ahead of time and cost one timeout together, however many segments, calls and loop
-iterations they span. What happens in a shared step says its kind (:mod:`.kinds`), part by part: waiting for others,
-latency and transfer, work.
+Local stretches are laid out ahead of time and cost no event, however many segments, calls and loop iterations they
+span: the IPU says at once when it will arrive at the next shared step (:mod:`.party`). What happens in a shared step
+says its kind (:mod:`.kinds`), part by part: waiting for others, latency and transfer, work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from .instructions import Enter, Instruction, Next, Segment, Shared, Stretch
+from .event_loop import Waiting
+from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
-from .party import Party, Waiting
+from .party import PartsTrail, Party
 from .progress import LoopCounters
-from .recorder import Ran
 
 if TYPE_CHECKING:
     from ipuperf.lowering.steps import Step
@@ -25,8 +23,15 @@ if TYPE_CHECKING:
     from .walk import ProgramTree
     from .world import World
 
-_EMPTY = np.empty(0, dtype=np.int64)
-_NOTHING = Stretch(_EMPTY, _EMPTY, _EMPTY, 0)
+
+class _Prepared(NamedTuple):
+    """A shared step: what to call, the streams that it copies in, and the parts that it can have."""
+
+    leaf: LeafStep
+    step: Step
+    run: Callable[[Party, LeafStep, Step], Waiting | None]
+    loads: list[int]
+    trail: PartsTrail
 
 
 class IpuProcess(Party):
@@ -39,7 +44,8 @@ class IpuProcess(Party):
     Attributes:
         pc: index of the present instruction.
         loops: the open loops.
-        ahead: way taken up to ``until``: instruction (``-1 - pc``: a loop was left there) and its time.
+        ahead: what was laid out since it last caught up: instruction (``-1 - pc``: a loop was left there), time, and
+            the parts of a shared step.
         inside: in a shared step.
         serial: shared steps begun.
         finish: when it was through, -1 before.
@@ -61,10 +67,16 @@ class IpuProcess(Party):
         self._kinds = kinds
         self.tiles = tiles
         self.instructions: tuple[Instruction, ...] = (tree.io_instructions if lane else tree.instructions)[index]
+        self._add_row = world.recorder.stretches[number].add
+        self._shared: dict[int, _Prepared] = {}  # by instruction
         self.pc = 0
         self.loops = LoopCounters()
-        self.ahead: list[tuple[int, int]] = []
+        self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
         self.inside = False
+        self._waiting: Waiting | None = (
+            None  # what it does in the present instruction, if that takes more than one wait
+        )
+        self._begun = -1  # the counters as the present shared step began; a fold meanwhile moves them on
         self.serial = 0
         self.finish = -1
 
@@ -76,114 +88,184 @@ class IpuProcess(Party):
 
     # -- the walk ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> Waiting:
-        """The process: the run's fixed host cost, then every instruction."""
-        events = self.world.events
-        yield from self.sleep(self.world.delays.run)
-        time = events.now
-        while self.pc < len(self.instructions):
-            instruction = self.instructions[self.pc]
-            if isinstance(instruction, Stretch):
+    def begin(self) -> None:
+        """Run: the fixed host cost of the run, then every instruction."""
+        self.sleep(self.world.delays.run)
+        self.events.after(self.clock, self._walk)
+
+    def _walk(self) -> None:
+        """Walk on from the present instruction up to something that has to be waited for."""
+        instructions, add, world = self.instructions, self._add_row, self.world
+        folds = world.folds
+        pc, last = self.pc, len(self.instructions)
+        while pc < last:
+            instruction = instructions[pc]
+            if isinstance(instruction, Shared):
+                self.pc = pc
+                shared = self._shared.get(pc) or self._prepare(instruction)
+                clock, parts = self.clock, self.parts
+                if clock + world.folded >= world.most:
+                    world.require_countable(clock)
+                self.inside = True
+                self.serial += 1
+                if shared.loads:
+                    self._load(shared.loads)
+                parts.mark, parts.trail = clock, shared.trail
+                self._begun = self.context if self.context >= 0 else self._count()
+                self._waiting = shared.run(self, shared.leaf, shared.step)
+                if self._waiting is None or not self._is_over():
+                    return
+                self._leave_shared()
+            elif isinstance(instruction, Stretch):
                 if self.tiles is None:
-                    self._record(instruction, time)
-                    self.ahead.append((self.pc, time))
-                    time += instruction.dur
+                    add((instruction.number, self.clock, self.context if self.context >= 0 else self._count()))
+                    if folds:
+                        self.ahead.append((pc, self.clock, ()))
+                    self.clock += instruction.dur
                 else:
-                    yield from self._run_tiles(instruction)
-                    time = events.now
-            elif isinstance(instruction, Enter):
-                self.ahead.append((self.pc, time))
-                self.loops.enter(self.pc)
-                self.world.looped = True
+                    self.pc, self._waiting = pc, self._run_tiles(instruction)
+                    if not self._is_over():
+                        return
             elif isinstance(instruction, Next):
-                self._next(instruction, time)
+                if folds and instruction.shared and self._behind(pc):
+                    return
+                pc = self._next(pc, instruction)
             else:
-                yield from self._catch_up(time)
-                yield from self._shared(instruction)
-                time = events.now
+                self._enter(pc)
+            pc += 1
+        if not self._behind(pc):
+            self.finish = self.events.now
+
+    def resume(self) -> None:
+        """Go on with the present instruction, and when that is over, walk on."""
+        if self._waiting is None or self._is_over():
+            if self.inside:
+                self._leave_shared()
             self.pc += 1
-        yield from self._catch_up(time)
-        self.finish = events.now
+            self._walk()
 
-    def _next(self, instruction: Next, time: int) -> None:
-        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``)."""
-        again = self.loops.again(instruction.count)
-        self.ahead.append((self.pc if again else -1 - self.pc, time))
-        if again:
-            self.pc = instruction.begin
-            self.world.looped = True
+    def _is_over(self) -> bool:
+        """Go on with the present instruction, which waits several times; whether it waits no longer."""
+        assert self._waiting is not None
+        for cycles in self._waiting:
+            if cycles is not None:
+                self.events.after(cycles, self.resume)
+            return False
+        self._waiting = None
+        return True
 
-    def _catch_up(self, time: int) -> Waiting:
-        """Wait until what is laid out has passed."""
-        yield from self.sleep(time - self.world.events.now)
+    def _behind(self, pc: int) -> bool:
+        """Whether the event loop is behind what was laid out up to this instruction; then the walk goes on with it when
+        that has passed."""
+        self.pc = pc
+        self.world.require_countable(self.clock)
+        if self.clock > self.events.now:
+            self.events.after(self.clock - self.events.now, self._walk)
+            return True
         self.ahead.clear()
+        return False
 
-    def _row(self, stretch: Stretch, start: int) -> Ran:
-        """A row with the counters as they are now."""
-        slices = self.slices
-        return Ran(stretch, start, self.world.recorder.epoch, slices.last, slices.batch, *self.loops.innermost)
+    def _enter(self, pc: int) -> None:
+        """A loop begins."""
+        self.ahead.append((pc, self.clock, ()))
+        self.loops.enter(pc)
+        self.context = -1
+        self.world.looped = True
 
-    def _record(self, stretch: Stretch, start: int) -> None:
-        self.world.recorder.ran(self.number, self._row(stretch, start))
+    def _next(self, pc: int, instruction: Next) -> int:
+        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``); the instruction
+        before the next one. Where loops are folded, no trip with a shared step begins ahead of time."""
+        world = self.world
+        if self.clock + world.folded >= world.most:
+            world.require_countable(self.clock)
+        again = self.loops.again(instruction.count)
+        self.context = -1
+        if world.folds:
+            self.ahead.append((pc if again else -1 - pc, self.clock, ()))
+            world.looped = True
+        return instruction.begin if again else pc
+
+    def _count(self) -> int:
+        """Number of the counters as they are now, kept until one of them changes."""
+        slices, recorder = self.slices, self.world.recorder
+        self.context = recorder.context((recorder.epoch, slices.last, slices.batch, *self.loops.innermost))
+        return self.context
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
-        """The stretch tile by tile, with the durations that come out."""
+        """The stretch with the tiles one by one, with the durations that come out."""
         assert self.tiles is not None
-        tree = self._tree
+        tree, events = self._tree, self.events
+        yield from self.catch_up()
         for number in stretch.segment.tolist():
-            segment, start, durations = tree.segments[number], self.world.events.now, []
+            segment, start, durations = tree.segments[number], events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):
-                opened += [(n, self.world.events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
-                begin = self.world.events.now
+                opened += [(n, events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
+                begin = events.now
                 step = tree.leaves[leaf].step
-                yield from local_kind(step).execute(step, self.tiles)
-                durations.append(self.world.events.now - begin)
+                yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
+                durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
-            self._record(tree.stretch_of_one(measured), start)
+            context = self.context if self.context >= 0 else self._count()
+            self._add_row((tree.stretch_of((measured,)).number, start, context))
+        self.arrive()
 
     def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
         """Let the other trips of the loops that end here pass: they last as long as the first one, which began when
         ``opened`` says."""
         while opened and segment.loops[opened[-1][0]].stop == stop:
             number, begin = opened.pop()
-            yield from self.sleep((segment.loops[number].trips - 1) * (self.world.events.now - begin))
+            self.sleep((segment.loops[number].trips - 1) * (self.events.now - begin))
+            yield from self.catch_up()
 
     # -- shared steps ------------------------------------------------------------------------------------------------
 
-    def _shared(self, instruction: Shared) -> Waiting:
-        """Do what the kind of the step says, and record the parts that passed."""
-        leaf, step = instruction.leaf, instruction.leaf.step
-        self.parts.begin()
-        self.inside = True
-        self.serial += 1
-        for copy in step.host_slices(self.index):
-            if copy.direction == "h2d":
-                self.slices.load(self.world.streams[copy.direction, copy.stream])
-        begun = self._row(_NOTHING, self.world.events.now)  # a fold while the step is under way moves the counters on
-        yield from self._kinds[type(step)].run(self, leaf, step)
-        if self.parts.found:
-            stretch = self._tree.stretch_of_one(self._tree.shared_segment(leaf, tuple(self.parts.found)))
-            start = self.world.events.now - stretch.dur
-            self.world.recorder.ran(self.number, begun._replace(stretch=stretch, start=start))
-            self.parts.found = []
+    def _load(self, streams: Sequence[int]) -> None:
+        """A slice of each of these is copied in."""
+        for stream in streams:
+            self.slices.load(stream)
+        self.context = -1
+
+    def _leave_shared(self) -> None:
+        """The shared step is over: record the parts that passed."""
+        now, trail = self.events.now, self.parts.trail
+        if self.clock <= now:
+            self.clock = now
+            self.ahead.clear()
+        elif self.world.folds:
+            self.ahead.append((self.pc, self.clock, trail.parts))
+        if trail.parts:
+            stretch = trail.stretch
+            if stretch is None:
+                segment = self._tree.shared_segment(self._shared[self.pc].leaf, trail.parts)
+                stretch = trail.stretch = self._tree.stretch_of((segment,))
+            self._add_row((stretch.number, self.clock - stretch.dur, self._begun))
         self.inside = False
+
+    def _prepare(self, instruction: Shared) -> _Prepared:
+        leaf, streams = instruction.leaf, self.world.streams
+        loads = [copy for copy in leaf.step.host_slices(self.index) if copy.direction == "h2d"]
+        numbers = [streams[copy.direction, copy.stream] for copy in loads]
+        found = _Prepared(leaf, leaf.step, self._kinds[type(leaf.step)].run, numbers, PartsTrail())
+        self._shared[self.pc] = found
+        return found
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future and the records of this process depend on, relative to ``now``, but for loop counters,
         slice counts and how long it has been waiting already (`open_wait`)."""
+        early = self.clock - now if self.clock > now else 0
         return (
             self.pc,
             self.finish >= 0,
             self.open_wait,
             self.inside,
-            self.parts.mark - now if self.inside and not self.open_wait else 0,
-            self.until - now if self.until >= 0 else -1,
-            tuple((pc, start - now) for pc, start in self.ahead),
-            tuple(self.parts.found),
+            self.parts.mark - now if self.inside and (early or not self.open_wait) else 0,
+            early,
+            tuple((pc, start - now, parts) for pc, start, parts in self.ahead) if early else (),
+            self.parts.trail.parts if self.inside else (),
             self.slices.last,
             tuple(self.loops.begins),
         )

@@ -11,14 +11,16 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from ipuperf.lowering.steps import LocalStep, Step
 
 from .errors import SimulationError
-from .party import Party, Waiting
+from .event_loop import Waiting
+from .party import Party
 
 if TYPE_CHECKING:
     from .instructions import LeafStep
-    from .tiles import Tiles
     from .world import World
 
 S = TypeVar("S", bound=Step)
@@ -65,9 +67,10 @@ class LocalKind(StepKind[L]):
         return ("compute", step.duration, float(step.duration), tiles, -1, cost.bytes_in, cost.bytes_out, cost.flops)
 
     @classmethod
-    def execute(cls, step: L, tiles: Tiles) -> Waiting:
-        """The step tile by tile (``fidelity="tile"``); as it stands, all tiles last as long as it."""
-        yield from tiles.work([step.duration] * tiles.count)
+    def tile_cycles(cls, step: L, tiles: int) -> np.ndarray:
+        """Cycles of each of ``tiles`` tiles (``int64[tiles]``) until all meet, for ``fidelity="tile"``; as it stands,
+        all tiles last as long as the step."""
+        return np.full(tiles, step.duration, dtype=np.int64)
 
 
 class SharedKind(StepKind[S]):
@@ -88,9 +91,10 @@ class SharedKind(StepKind[S]):
         self.world = world
 
     @abstractmethod
-    def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting:
+    def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting | None:
         """``party`` executes ``step`` (that of ``leaf``): it waits for what it needs and says what passed, part by part
-        (:attr:`.party.Party.parts`)."""
+        (:attr:`.party.Party.parts`). It yields None to wait until ``party.go_on`` is called; where that is all
+        it does, it need not be a generator and returns None."""
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""

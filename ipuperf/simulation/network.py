@@ -20,12 +20,14 @@ flow of its own. One that stands for several replicas must not be parted (:class
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Asymmetric, SimulationError
 from .event_loop import NETWORK, EventLoop
-from .recorder import Flight, Transferred
+from .flows import Batch, Done, FlowSplit, FlowTemplate, NetworkFlow, SendBundle
+from .recorder import Flight, TransferTemplate
+from .sharing import Shares, Sharing, Sharings
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -35,17 +37,14 @@ if TYPE_CHECKING:
 SCALE = 720_720
 """Least common multiple of 1 to 16: units of a byte x Hz (see module docstring)."""
 
-
-_NEVER = 1 << 62
-
-_Shares = list[tuple[int, list[int]]]
-"""The rates of a flow's sends: each with the places of those that have it."""
-
-_RATES_KEPT = 4096
-"""Different sets of flows whose rates are remembered."""
-
 _ROUTES_KEPT = 65536
 """Routes that are remembered."""
+
+_BUNDLES_KEPT = 65536
+"""Sends together that are remembered."""
+
+_SPLITS_KEPT = 64
+"""Different flows that share alike which are remembered."""
 
 
 class Send(NamedTuple):
@@ -55,96 +54,6 @@ class Send(NamedTuple):
     owner: tuple[int, ...]
     route: tuple[Link, ...]
     ipu: int
-
-
-class SendBundle(NamedTuple):
-    """Sends of one latency, which occupy these ``resources``, known by this ``number``; they are not parted if they are
-    those of ``replicas`` (one send each) that do the same."""
-
-    latency: int
-    flights: tuple[Flight, ...]
-    resources: tuple[tuple[int, ...], ...]
-    number: int
-    replicas: tuple[int, ...] = ()
-
-
-Done = Callable[[tuple[Flight, ...]], None]
-"""Told which sends are over."""
-
-
-class NetworkFlow:
-    """Sends in flight that began together and have had the same rate since.
-
-    ``bundle`` are the sends, ``owner`` is what their owners begin with, ``bytes`` what each moves. Since the time
-    ``since``, when ``remaining`` units of each were left, each has had ``rate`` units per cycle, with which it ends at
-    the time ``end`` (never, before it has a rate).
-    """
-
-    __slots__ = ("bundle", "bytes", "done", "end", "flights", "label", "owner", "rate", "remaining", "since", "start")
-
-    def __init__(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
-        self.bundle = bundle
-        self.flights = bundle.flights
-        self.owner = owner
-        self.label = label
-        self.bytes = size
-        self.done = done
-        self.start = -1
-        self.since = -1
-        self.remaining = 0
-        self.rate = 0
-        self.end = _NEVER
-
-    @property
-    def first(self) -> tuple[int, ...]:
-        """Owner of the first send."""
-        return self.owner + self.flights[0].owner
-
-    def part(self, bundle: SendBundle) -> NetworkFlow:
-        """These of its sends."""
-        flow = NetworkFlow(bundle, self.owner, self.bytes, self.label, self.done)
-        flow.start, flow.since, flow.remaining = self.start, self.since, self.remaining
-        flow.rate, flow.end = self.rate, self.end
-        return flow
-
-    def enter(self, now: int, units: int) -> None:
-        """Begin with ``units`` to move."""
-        self.start = self.since = now
-        self.remaining = units
-
-    def change(self, now: int, rate: int) -> int:
-        """Go on with another rate; the new end."""
-        left = self.remaining - self.rate * (now - self.since)
-        self.since, self.rate, self.remaining = now, rate, left
-        self.end = end = now - (-left // rate)
-        return end
-
-
-def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
-    """Max-min fair rate of each route, in the (integer) unit of ``capacity``; the result does not depend on order.
-
-    >>> fair_rates([(0,), (0, 1), (1,)], [10, 4])  # link 1 is tight: 2 each; the rest of link 0 goes to the first
-    [8, 2, 2]
-    """
-    rates = [0] * len(routes)
-    users: dict[int, list[int]] = {}
-    for index, route in enumerate(routes):
-        for resource in route:
-            users.setdefault(resource, []).append(index)
-    left = {resource: capacity[resource] for resource in users}
-    count = {resource: len(flows) for resource, flows in users.items()}
-    open_flows = set(range(len(routes)))
-    while open_flows:
-        shares = {resource: left[resource] // number for resource, number in count.items() if number}
-        share = min(shares.values())
-        tight = [resource for resource, value in shares.items() if value == share]
-        for index in {index for resource in tight for index in users[resource]} & open_flows:
-            open_flows.discard(index)
-            rates[index] = share
-            for resource in routes[index]:
-                left[resource] -= share
-                count[resource] -= 1
-    return rates
 
 
 class _Route(NamedTuple):
@@ -171,21 +80,30 @@ class Network:
         self._byte = clock_hz * SCALE
         self._link_ids = {link.name: index for index, link in enumerate(links)}
         resources: dict[str, int] = {}
-        self._capacity: list[int] = []
+        capacity: list[int] = []
         self._resource: list[int] = []
         for link in links:
             if link.resource not in resources:
                 resources[link.resource] = len(resources)
-                self._capacity.append(link.bandwidth_bytes_per_s * SCALE)
+                capacity.append(link.bandwidth_bytes_per_s * SCALE)
             self._resource.append(resources[link.resource])
         self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._numbers: dict[tuple[tuple[int, ...], ...], int] = {}  # of resources
-        self._shares: dict[tuple[int, ...], list[_Shares]] = {}
+        self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
+        self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
+        self._together: dict[tuple[int, ...], tuple[int, tuple[Flight, ...]]] = {}
+        self._recorded: dict[tuple[object, ...], tuple[tuple[Flight, ...], int]] = {}  # batches that are not simulated
+        self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
+        self._sharings = Sharings(capacity)
         self._flows: list[NetworkFlow] = []
-        self._entering: dict[tuple[int, ...], tuple[NetworkFlow, int]] = {}
+        self._sharing: Sharing | None = None  # of these flows, from the time `_since` on
+        self._since = 0
+        self._over: Sharing | None = None  # what ended in this instant
+        self._entered: list[NetworkFlow] = []  # in this instant
         self._due: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
         self._dirty = False
         self._planned = -1  # when the first flow ends
+
+    # -- what is to be sent ------------------------------------------------------------------------------------------
 
     def bundles(self, sends: Iterable[Send]) -> list[SendBundle]:
         """Sends that begin together, by latency. What is sent again and again is bundled once.
@@ -193,20 +111,33 @@ class Network:
         Raises:
             SimulationError: one of them has no route.
         """
-        found: dict[int, list[Flight]] = {}
+        flights = []
         for owner, route, ipu in sends:
             way = self._way(route)
             if not way.links:
                 raise SimulationError(f"IPU {ipu}: a transfer without a route")
-            found.setdefault(way.latency, []).append(Flight(owner, way.links, way.resources, ipu))
-        return [self._bundle(latency, flights) for latency, flights in found.items()]
+            flights.append((way.latency, Flight(owner, way.links, way.resources, ipu)))
+        key = tuple(flights)
+        if key not in self._bundles:
+            if len(self._bundles) == _BUNDLES_KEPT:
+                self._bundles.clear()
+            found: dict[int, list[Flight]] = {}
+            for latency, flight in flights:
+                found.setdefault(latency, []).append(flight)
+            self._bundles[key] = [self._bundle(*together) for together in found.items()]
+        return self._bundles[key]
 
-    def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
-        own = tuple(flights)
-        resources = tuple([flight.resources for flight in own])
-        return SendBundle(latency, own, resources, self._numbers.setdefault(resources, len(self._numbers)))
+    def template(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label) -> FlowTemplate:
+        """The flow that moves ``size`` bytes for each send of ``bundle``; their owners begin with ``owner``."""
+        key = (id(bundle), owner, size, label)
+        kept = self._templates.get(key)
+        if kept is None:
+            sent = TransferTemplate(owner, bundle.flights, size, label)
+            template = FlowTemplate(self._recorder.template(sent), bundle, sent, size * self._byte)
+            kept = self._templates[key] = (bundle, template)
+        return kept[1]
 
-    def bundle(self, sends: Iterable[Send], replicas: tuple[int, ...]) -> SendBundle:
+    def bundle(self, sends: Sequence[Send], replicas: tuple[int, ...]) -> SendBundle:
         """The sends of ``replicas``, one each, which do the same.
 
         Raises:
@@ -226,32 +157,47 @@ class Network:
 
     def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes for each send; call ``done`` with those whose last byte is there. Their owners begin with
-        ``owner``.
+        ``owner``."""
+        self.start([NetworkFlow(self.template(bundle, owner, size, label), done)])
 
-        The flow enters after the latencies of its links. Nothing to move means done as soon as they are over, without a
+    def start(self, flows: Sequence[NetworkFlow], delay: int = 0) -> None:
+        """Begin flows of one latency ``delay`` cycles from now.
+
+        They enter after the latencies of their links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        flow = NetworkFlow(bundle, owner, size, label, done)
-        if bundle.latency:
-            at = self._events.now + bundle.latency
-            self._entering[flow.first] = (flow, at)
-            if at not in self._due:
-                self._due[at] = []
-                self._events.after(bundle.latency, lambda: self._enter_all(at))
-            self._due[at].append(flow)
+        wait = delay + flows[0].template.bundle.latency
+        at = self._events.now + wait
+        for flow in flows:
+            flow.start = at
+        if not wait:
+            self._enter(flows)
+        elif at in self._due:
+            self._due[at] += flows
         else:
-            self._enter(flow)
+            self._due[at] = [*flows]
+            self._events.after(wait, self._enter_due)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in flight."""
-        return not self._flows and not self._entering
+        """Whether nothing is in flight, or has entered in this instant."""
+        return not self._flows and not self._entered
 
     def record(
         self, start: int, dur: int, owner: tuple[int, ...], flights: tuple[Flight, ...], size: int, label: Label
     ) -> None:
         """These sends begin and end together without being simulated."""
-        self._recorder.transfer(Transferred(start, dur, owner, flights, size, label))
+        key = (id(flights), owner, size, label)
+        kept = self._recorded.get(key)
+        if kept is None:
+            number = self._recorder.together((self._recorder.template(TransferTemplate(owner, flights, size, label)),))
+            kept = self._recorded[key] = (flights, number)
+        self._recorder.transfers.add((kept[1], start, dur))
+
+    def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
+        own = tuple(flights)
+        resources = tuple([flight.resources for flight in own])
+        return SendBundle(latency, own, resources, self._sharings.kind(resources))
 
     def _way(self, links: tuple[Link, ...]) -> _Route:
         """The numbers of a route. It is looked up by identity: the topology gives the same tuple every time."""
@@ -264,27 +210,30 @@ class Network:
             kept = self._routes[id(links)] = (links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
         return kept[1]
 
-    def state(self, now: int) -> tuple[tuple[object, ...], ...]:
+    # -- what is in flight -------------------------------------------------------------------------------------------
+
+    def state(self, now: int) -> tuple[tuple[int, ...], ...]:
         """Everything the future depends on, relative to ``now`` (valid at the end of an instant)."""
-        entering = [(0, _owners(flow), at - now) for flow, at in self._entering.values()]
-        flying = [
-            (1, _owners(flow), flow.start - now, flow.remaining - flow.rate * (now - flow.since))
-            for flow in self._flows
-        ]
-        return tuple(sorted(entering + flying))  # type: ignore[operator]
+        entering = [(0, flow.template.number, at - now, 0) for at, flows in self._due.items() for flow in flows]
+        flying: list[tuple[int, ...]] = []
+        if self._sharing is not None:
+            left = self._sharing.left_after(now - self._since)
+            flying = [
+                (1, flow.template.number, flow.start - now, units)
+                for flow, units in zip(self._flows, left, strict=True)
+            ]
+        return tuple(sorted(entering + flying))
 
-    def _enter_all(self, at: int) -> None:
-        for flow in self._due.pop(at):
-            del self._entering[flow.first]
-            self._enter(flow)
+    def _enter_due(self) -> None:
+        self._enter(self._due.pop(self._events.now))
 
-    def _enter(self, flow: NetworkFlow) -> None:
-        if flow.bytes == 0:
-            flow.done(flow.flights)
-            return
-        flow.enter(self._events.now, flow.bytes * self._byte)
-        self._flows.append(flow)
-        self._changed()
+    def _enter(self, flows: Sequence[NetworkFlow]) -> None:
+        self._entered += [flow for flow in flows if flow.units]
+        if self._entered:
+            self._changed()
+        for flow in flows:
+            if not flow.units:
+                flow.done(flow.template.sent.flights)
 
     def _changed(self) -> None:
         if not self._dirty:
@@ -292,75 +241,110 @@ class Network:
             self._events.after(0, self._settle, NETWORK)
 
     def _settle(self) -> None:
+        """Let those that entered in this instant take part, and plan the first end."""
         self._dirty = False
-        if not self._flows:
-            return
-        rates = self._share()
-        now = self._events.now
-        ends = [
-            flow.end if flow.rate == rate else flow.change(now, rate)
-            for flow, rate in zip(self._flows, rates, strict=True)
-        ]
-        first = min(ends)
-        if first != self._planned:
-            self._planned = first
-            self._events.after(first - now, self._wake)
+        now, over, entered = self._events.now, self._over, self._entered
+        if over is not None and not entered:
+            found = self._sharings.after(over)
+            if not isinstance(found, Sharing):
+                found = self._part_flows(found, self._present(now)[1])
+            self._sharing, self._since = found, now
+        elif entered:
+            kinds, units = self._present(now)
+            kinds += tuple([flow.kind for flow in entered])
+            units += tuple([flow.units for flow in entered])
+            self._flows = self._flows + entered  # a new list: others may be kept in splits
+            self._entered = []
+            found = self._sharings.of(kinds, units)
+            if not isinstance(found, Sharing):
+                found = self._part_flows(found, units)
+            self._sharing, self._since = found, now
+        self._over = None
+        if self._sharing is not None:
+            first = self._since + self._sharing.lasts
+            if first != self._planned:
+                self._planned = first
+                self._events.after(first - now, self._wake)
 
-    def _share(self) -> list[int]:
-        """The rate of each flow; those whose sends differ are parted first.
+    def _present(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Kinds of the flows, but those that enter, and what is left of them."""
+        if self._over is not None:
+            kinds, left, others = self._over.kinds, self._over.left_after(self._over.lasts), self._over.others
+            return tuple([kinds[place] for place in others]), tuple([left[place] for place in others])
+        if self._sharing is not None:
+            return self._sharing.kinds, self._sharing.left_after(now - self._since)
+        return (), ()
+
+    def _part_flows(self, shares: list[Shares], units: tuple[int, ...]) -> Sharing:
+        """Part the flows, of which so much is left, so that the sends of each are equally fast."""
+        found: Sharing | list[Shares] = shares
+        while not isinstance(found, Sharing):
+            flows = [
+                (part, left)
+                for flow, left, own in zip(self._flows, units, found, strict=True)
+                for part in self._parts(flow, own)
+            ]
+            self._flows, units = [flow for flow, _ in flows], tuple([left for _, left in flows])
+            found = self._sharings.of(tuple([flow.kind for flow in self._flows]), units)
+        return found
+
+    def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:
+        """The flow, parted where the rates of its sends differ.
 
         Raises:
             Asymmetric: they are those of replicas that do the same.
         """
-        key = tuple([flow.bundle.number for flow in self._flows])
-        shares = self._shares.get(key)
-        if shares is None:
-            if len(self._shares) == _RATES_KEPT:
-                self._shares.clear()
-            shares = self._shares[key] = _shares([flow.bundle.resources for flow in self._flows], self._capacity)
-        if max(map(len, shares)) > 1:
-            pairs = list(zip(self._flows, shares, strict=True))
-            self._flows = [part for flow, share in pairs for part in self._parted(flow, share)]
-        return [rate for share in shares for rate, _ in share]
-
-    def _parted(self, flow: NetworkFlow, share: _Shares) -> list[NetworkFlow]:
-        if len(share) == 1:
+        if len(shares) == 1:
             return [flow]
-        replicas, flights = flow.bundle.replicas, flow.flights
+        replicas = flow.template.bundle.replicas
         if replicas:
-            apart = [[replicas[place] for place in places] for _, places in share]
-            raise Asymmetric(f"the {flow.label.kind} transfers of the replicas are not equally fast", apart)
-        return [flow.part(self._bundle(0, [flights[place] for place in places])) for _, places in share]
+            apart = [[replicas[place] for place in places] for _, places in shares]
+            raise Asymmetric(
+                f"the {flow.template.sent.label.kind} transfers of the replicas are not equally fast", apart
+            )
+        return [NetworkFlow(self._part(flow.template, tuple(places)), flow.done, flow.start) for _, places in shares]
+
+    def _part(self, whole: FlowTemplate, places: tuple[int, ...]) -> FlowTemplate:
+        """These of the sends."""
+        key = (whole.number, places)
+        if key not in self._parted:
+            bundle = self._bundle(whole.bundle.latency, [whole.sent.flights[place] for place in places])
+            sent = whole.sent._replace(flights=bundle.flights)
+            self._parted[key] = whole._replace(number=self._recorder.template(sent), bundle=bundle, sent=sent)
+        return self._parted[key]
 
     def _wake(self) -> None:
         """The first flow ends now, unless the rates have changed since this was planned."""
-        now = self._events.now
-        if now != self._planned:
+        now, sharing = self._events.now, self._sharing
+        if now != self._planned or sharing is None:
             return
-        self._planned = -1
-        ended = [flow for flow in self._flows if flow.end <= now]
-        self._flows = [flow for flow in self._flows if flow.end > now]
-        ended.sort(key=lambda flow: flow.first)
-        self._changed()
-        for flow in ended:
-            self._recorder.transfer(
-                Transferred(flow.start, now - flow.start, flow.owner, flow.flights, flow.bytes, flow.label)
-            )
-        for flow in ended:
-            flow.done(flow.flights)
+        self._planned, self._sharing = -1, None
+        split = sharing.splits.get(id(self._flows[0]))
+        if split is None or split.flows != self._flows:
+            if len(sharing.splits) == _SPLITS_KEPT:
+                sharing.splits.clear()
+            split = sharing.splits[id(self._flows[0])] = self._split(self._flows, sharing)
+        self._flows = split.others
+        if self._flows:
+            self._over = sharing
+            self._changed()
+        for flow, number, _ in split.ended:
+            self._recorder.transfers.add((number, flow.start, now - flow.start))
+        for flow, _, flights in split.ended:
+            flow.done(flights)
 
+    def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> FlowSplit:
+        """Who ends; flows that the same one started together are one batch."""
+        batches: dict[tuple[Done, int], list[NetworkFlow]] = {}
+        for place in sharing.ended:
+            batches.setdefault((flows[place].done, flows[place].start), []).append(flows[place])
+        ended = [Batch(batch[0], *self._joined(batch)) for batch in batches.values()]
+        return FlowSplit(flows, ended, [flows[place] for place in sharing.others])
 
-def _owners(flow: NetworkFlow) -> tuple[tuple[int, ...], ...]:
-    return (flow.owner, *[flight.owner for flight in flow.flights])
-
-
-def _shares(flows: Sequence[tuple[tuple[int, ...], ...]], capacity: Sequence[int]) -> list[_Shares]:
-    """The rates of each flow's sends, which go over these resources."""
-    rates = iter(fair_rates([route for flow in flows for route in flow], capacity))
-    found = []
-    for flow in flows:
-        places: dict[int, list[int]] = {}
-        for place in range(len(flow)):
-            places.setdefault(next(rates), []).append(place)
-        found.append(list(places.items()))
-    return found
+    def _joined(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:
+        """Number and sends of these together; for the same flows the same tuple."""
+        key = tuple([flow.template.number for flow in flows])
+        if key not in self._together:
+            flights = tuple([flight for flow in flows for flight in flow.template.sent.flights])
+            self._together[key] = (self._recorder.together(key), flights)
+        return self._together[key]

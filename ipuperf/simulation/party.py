@@ -1,23 +1,25 @@
-"""Who takes part in shared steps: an IPU (or its I/O tiles) as those it meets know it."""
+"""Who takes part in shared steps: an IPU (or its I/O tiles) as those it meets know it.
+
+A party has a clock of its own, which may be ahead of the event loop: what nobody else can see passes without an event,
+and who waits for several parties knows when the last of them arrives as soon as the last has said so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
-from simpy.events import Event
-
-from .instructions import StepPart
-from .network import Send, SendBundle
+from .event_loop import Waiting
+from .flows import FlowTemplate, NetworkFlow, SendBundle
+from .instructions import StepPart, Stretch
+from .network import Send
 from .recorder import Label
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
 
-    from .event_loop import EventLoop
     from .world import World
 
-Waiting = Generator[Event, object, None]
 Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
 """The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas. Functions that
 come again are kept: one is made for all steps."""
@@ -29,30 +31,62 @@ Ask = Callable[[Callable[[], None]], None]
 """Hands over what to call when something has happened."""
 
 
+class PartsTrail:
+    """Parts of a shared step that followed each other, and what followed them at other times: each is made once.
+
+    Attributes:
+        parts: from the begin of the step.
+        stretch: what a step of these parts is in the trace, None until it was one.
+        after: with one more part (the values of a `StepPart`), as far as it happened.
+    """
+
+    __slots__ = ("after", "parts", "stretch")
+
+    def __init__(self, parts: tuple[StepPart, ...] = ()) -> None:
+        self.parts = parts
+        self.stretch: Stretch | None = None
+        self.after: dict[tuple[str, int, int, int, int], PartsTrail] = {}
+
+    def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
+        """With one more part, as the values of a `StepPart`."""
+        if part not in self.after:
+            self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return self.after[part]
+
+
 class Parts:
-    """The parts of the shared step that is under way; up to ``mark`` they are known."""
+    """The parts of the shared step that ``party`` is in; up to ``mark`` they are known."""
 
-    def __init__(self, events: EventLoop) -> None:
-        self._events = events
+    __slots__ = ("_party", "mark", "trail")
+
+    def __init__(self, party: Party) -> None:
+        self._party = party
         self.mark = 0
-        self.found: list[StepPart] = []
-
-    def begin(self) -> None:
-        """A step begins now."""
-        self.mark, self.found = self._events.now, []
+        self.trail = PartsTrail()
 
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """What passed since the last part was of this kind (and of this control program of the step); a part of no
         cycles and no bytes is left out."""
-        dur = self._events.now - self.mark
-        self.mark += dur
+        self.close_at(self._party.events.now, kind, program, bytes_in, bytes_out)
+
+    def close_at(self, time: int, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """As `close` for what passed until ``time``, which may be yet to come."""
+        party = self._party
+        if party.clock < time:
+            party.clock = time
+        else:
+            time = party.clock
+        dur = time - self.mark
+        self.mark = time
         if dur or bytes_in or bytes_out:
-            self.found.append(StepPart(kind, program, dur, bytes_in, bytes_out))
+            part = (kind, program, dur, bytes_in, bytes_out)
+            self.trail = self.trail.after.get(part) or self.trail.then(part)
 
     def add(self, parts: Sequence[StepPart]) -> None:
         """These were the next parts."""
-        self.mark += sum([part.dur for part in parts])
-        self.found.extend(parts)
+        for part in parts:
+            self.mark += part.dur
+            self.trail = self.trail.then(part)
 
 
 class SliceColumns:
@@ -86,20 +120,34 @@ class Party:
         parts: of the shared step it is in.
         slices: what it has copied in.
         open_wait: what it waits for without knowing how long, "" if it does not.
+        clock: until when it is known what it does; behind the event loop while it waits.
+        context: number of the counters of its rows (:data:`.recorder.COUNTERS`), -1 when one of them has changed.
     """
 
     def __init__(self, world: World, number: int, replica: int, index: int, ipu: int, lane: int = 0) -> None:
         self.world = world
+        self.events = world.events
         self.number = number
         self.replica = replica
         self.index = index
         self.ipu = ipu
         self.lane = lane
-        self.parts = Parts(world.events)
+        self.clock = 0
+        self.context = -1
+        self.parts = Parts(self)
         self.slices = SliceColumns()
-        self._bundles: dict[tuple[Way, int], SendBundle] = {}
         self.open_wait = ""
-        self.until = -1  # end of the timeout it waits for, -1 if it waits for something else
+        self._soon, self._resume = world.events.soon, self.resume
+        self._bundles: dict[tuple[Way, int], SendBundle] = {}
+        self._flows: dict[int, NetworkFlow] = {}
+
+    def go_on(self) -> None:
+        """It has waited for this."""
+        self._soon(self._resume)
+
+    def resume(self) -> None:
+        """Go on with what it does, now."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -107,47 +155,69 @@ class Party:
         tiles = "I/O tiles of " if self.lane else ""
         return f"{tiles}replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
 
-    def sleep(self, cycles: int) -> Waiting:
-        """Let ``cycles`` pass.
+    def arrive(self, time: int = 0) -> int:
+        """Its clock, which is at ``time`` and the present at least."""
+        self.clock = time = max(self.clock, self.events.now, time)
+        return time
+
+    def sleep(self, cycles: int) -> None:
+        """Let ``cycles`` pass on its clock.
 
         Raises:
             SimulationError: the run takes more than can be counted.
         """
-        if cycles:
-            self.until = self.world.events.now + cycles
-            self.world.require_countable(self.until)
-            yield self.world.events.timeout(cycles)
-            self.until = -1
+        self.clock = self.arrive() + cycles
+        self.world.require_countable(self.clock)
+
+    def catch_up(self) -> Waiting:
+        """Wait until the event loop is where its clock is."""
+        if self.clock > self.events.now:
+            yield self.clock - self.events.now
 
     def wait(self, ask: Ask) -> Waiting:
-        """Hand ``ask`` something to call when this party may go on, and wait for that."""
-        event = self.world.events.event()
-        ask(lambda: _succeed(event))
-        yield event
+        """At its time, hand ``ask`` something to call when this party may go on, and wait for that."""
+        yield from self.catch_up()
+        ask(self.go_on)
+        yield None
 
     def wait_all(self, asks: Sequence[Ask]) -> Waiting:
         """Ask for all at once and wait for the last."""
         left = len(asks)
 
-        def ask_all(done: Callable[[], None]) -> None:
-            def one() -> None:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    done()
+        def one() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.go_on()
 
-            for ask in asks:
-                ask(one)
-
+        yield from self.catch_up()
+        for ask in asks:
+            ask(one)
         if asks:
-            yield from self.wait(ask_all)
+            yield None
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
-        """Start a transfer of its own, of those that are under way the one of this number."""
+        """Start a transfer of its own when its clock says, of those that are under way the one of this number."""
+        flow = NetworkFlow(self._template(way, size, label, number), lambda _: done())
+        self.world.network.start([flow], self.arrive() - self.events.now)
+
+    def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
+        """Start a transfer of its own and wait for its end."""
+        template = self._template(way, size, Label(kind, op_id), 0)
+        if template.number not in self._flows:
+            self._flows[template.number] = NetworkFlow(template, self._sent)
+        self.world.network.start([self._flows[template.number]], self.arrive() - self.events.now)
+        yield None
+
+    def _sent(self, flights: object) -> None:
+        self.go_on()
+
+    def _template(self, way: Way, size: int, label: Label, number: int) -> FlowTemplate:
+        """A transfer of its own."""
         bundle = self._bundles.get((way, number))
         if bundle is None:
             bundle = self._bundles[way, number] = self._bundle(way, number)
-        self.world.network.move(bundle, (), size, label, lambda _: done())
+        return self.world.network.template(bundle, (), size, label)
 
     def _bundle(self, way: Way, number: int) -> SendBundle:
         """The sends of all replicas for which it stands."""
@@ -159,16 +229,8 @@ class Party:
             self._bundles.clear()
         return world.network.bundle(sends, alike)
 
-    def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
-        """Start a transfer of its own and wait for its end."""
-        yield from self.wait(lambda done: self.send(way, size, Label(kind, op_id), done))
-
 
 def host_ways(world: World) -> dict[str, Way]:
     """The ways of stream copies, by direction."""
     route = world.topology.host_route
     return {"h2d": lambda ipu: route(ipu, False), "d2h": lambda ipu: route(ipu, True)}
-
-
-def _succeed(event: Event) -> None:
-    event.succeed()

@@ -1,15 +1,16 @@
-"""What happened, as it happened: plain lists in the time of the event loop, made into tables at the end.
+"""What happened, as it happened: columns in the time of the event loop, made into tables at the end.
 
-Folding (:mod:`.folding`) copies and shifts rows by their ends.
+Folding (:mod:`.folding`) copies and shifts rows by their ends. A row is a few numbers in an array that grows, not an
+object; what comes again and again is a template, and the row says which.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .instructions import Stretch
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,6 @@ class Label:
 
     kind: str
     op_id: int
-
-
-class Ran(NamedTuple):
-    """A stretch executed by an IPU, from ``start``, counted back from its end; ``stream`` and ``batch`` say which slice
-    of which host load came last (-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction)
-    and its trip (-1: none)."""
-
-    stretch: Stretch
-    start: int
-    epoch: int
-    stream: int
-    batch: int
-    loop: int
-    iteration: int
 
 
 class Flight(NamedTuple):
@@ -44,11 +31,9 @@ class Flight(NamedTuple):
     ipu: int
 
 
-class Transferred(NamedTuple):
-    """Sends that began and ended together: bytes of each (``size``), and what their owners begin with (``owner``)."""
+class TransferTemplate(NamedTuple):
+    """Sends of one size: what their owners begin with (``owner``), and bytes of each (``size``)."""
 
-    start: int
-    dur: int
     owner: tuple[int, ...]
     flights: tuple[Flight, ...]
     size: int
@@ -71,22 +56,86 @@ class HostEvent(NamedTuple):
     line: LineKey
 
 
+class Rows:
+    """Rows of integers, column by column at the end; ``pack`` now and then saves memory.
+
+    >>> rows = Rows("start", "dur")
+    >>> rows.add((3, 4))
+    >>> rows.add((7, 1))
+    >>> len(rows), rows.columns()["dur"].tolist()
+    (2, [4, 1])
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._fresh: list[int] = []  # four times as fast to append to as the array
+        self._packed = array("q")
+        self.add = self._fresh.extend
+        """Append a row."""
+
+    def __len__(self) -> int:
+        return (len(self._packed) + len(self._fresh)) // len(self._names)
+
+    def pack(self) -> None:
+        """Keep the rows as plain numbers of eight bytes."""
+        self._packed.extend(array("q", self._fresh))
+        self._fresh.clear()
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The columns, ``int64``."""
+        self.pack()
+        numbers = np.array(self._packed, dtype=np.int64).reshape(-1, len(self._names))
+        return {name: numbers[:, place].copy() for place, name in enumerate(self._names)}
+
+
+EXECUTED = ("stretch", "start", "context")
+"""Columns of what an IPU executed: number of the stretch, its start, counted back from its end, and the number of its
+:data:`COUNTERS`."""
+
+COUNTERS = ("epoch", "stream", "batch", "loop", "iteration")
+"""How far an IPU has counted: folds made before; ``stream`` and ``batch`` say which slice of which host load came last
+(-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1: none)."""
+
+
 class Recorder:
-    """Collects the rows of a simulation of ``processes`` IPU processes."""
+    """Collects the rows of a simulation of ``processes`` IPU processes.
+
+    Attributes:
+        stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
+        counters: the counters of all processes (:data:`COUNTERS`).
+        transfers: those that ended: which of the ``batches`` (numbers of ``templates`` that begin and end together),
+            start and duration.
+        epoch: folds made.
+    """
 
     def __init__(self, processes: int) -> None:
-        self.stretches: list[list[Ran]] = [[] for _ in range(processes)]
-        self.transfers: list[Transferred] = []
+        self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
+        self.counters = Rows(*COUNTERS)
+        self.transfers = Rows("batch", "start", "dur")
+        self.templates: list[TransferTemplate] = []
+        self.batches: list[tuple[int, ...]] = []
         self.host: list[HostEvent] = []
-        self.epoch = 0  # folds made
+        self.epoch = 0
 
-    def ran(self, process: int, row: Ran) -> None:
-        """Process number ``process`` executes a stretch (which may begin ahead of the present time)."""
-        self.stretches[process].append(row)
+    def context(self, counters: tuple[int, int, int, int, int]) -> int:
+        """The number of these counters."""
+        self.counters.add(counters)
+        return len(self.counters) - 1
 
-    def transfer(self, row: Transferred) -> None:
-        """A flow ended."""
-        self.transfers.append(row)
+    def pack(self) -> None:
+        """Keep what was recorded in little memory."""
+        for rows in (*self.stretches, self.counters, self.transfers):
+            rows.pack()
+
+    def together(self, templates: tuple[int, ...]) -> int:
+        """The number of a new batch."""
+        self.batches.append(templates)
+        return len(self.batches) - 1
+
+    def template(self, sent: TransferTemplate) -> int:
+        """The number of a new template."""
+        self.templates.append(sent)
+        return len(self.templates) - 1
 
     def host_event(self, start: int, dur: int, line: LineKey) -> None:
         """The host works on a slice from ``start`` on."""

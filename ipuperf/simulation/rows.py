@@ -12,9 +12,9 @@ from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.trace import FoldedHostEvents, FoldedInstances, FoldedTransfers, Words
 
 from .folding import Unfolding
-from .instructions import LeafStep, Segment, StepPart
+from .instructions import LeafStep, Segment, StepPart, Stretch
 from .kinds import kind_of, local_kind
-from .recorder import HostEvent, LineKey, Ran, Transferred
+from .recorder import HostEvent, LineKey, Recorder, Rows
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ExecutedRows:
         placement: IPU of the machine by replica and IPU of the replica.
         classes: the replicas for which the first of each class was simulated.
         processes: the finished processes, of these.
-        recorded: rows of each of them.
+        recorder: holds their rows.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
         run_cycles: fixed cost of the run.
@@ -66,7 +66,7 @@ class ExecutedRows:
         placement: Sequence[Sequence[int]],
         classes: ReplicaClasses,
         processes: Sequence[IpuProcess],
-        recorded: Sequence[Sequence[Ran]],
+        recorder: Recorder,
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
@@ -79,7 +79,9 @@ class ExecutedRows:
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
         self.end = max(last, unfolding.time(host_end))
-        parts = [self._process(p.number, rows, unfolding) for p, rows in zip(processes, recorded, strict=True)]
+        self._inside = _StretchColumns(tree.stretches)
+        rows, counters = recorder.stretches, recorder.counters.columns()
+        parts = [self._process(p.number, own, counters, unfolding) for p, own in zip(processes, rows, strict=True)]
         for process, finish in zip(processes, finishes, strict=True):
             if process.lane:
                 continue
@@ -92,25 +94,15 @@ class ExecutedRows:
         self._used, first = np.unique(self._columns["segment"], return_index=True)
         self._used = self._used[np.argsort(first)]
 
-    def _process(self, process: int, rows: Sequence[Ran], unfolding: Unfolding) -> Columns:
+    def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
         """Instances of one process in true time."""
-        counts = np.array([len(row.stretch.segment) for row in rows], dtype=np.int64)
-
-        def spread(name: str) -> np.ndarray:
-            return np.repeat(np.array([getattr(row, name) for row in rows], dtype=np.int64), counts)
-
-        def join(name: str) -> np.ndarray:
-            return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(row.stretch, name) for row in rows)])
-
-        found = {
-            **{name: spread(name) for name in ("epoch", "stream", "batch", "loop", "iteration")},
-            "segment": join("segment"),
-            "number": np.repeat(np.arange(len(rows)), counts),
-            "length": join("length"),
-        }
-        ends, counted = unfolding.instances(process, spread("start") + join("start") + found["length"], found)
-        kept = {name: found[name] for name in ("segment", "number")}
-        return {**counted, **kept, "start": ends - found["length"], "process": np.full(len(ends), process)}
+        own = rows.columns()
+        numbers, place = self._inside.spread(own["stretch"])
+        found = {name: values[own["context"]][numbers] for name, values in counters.items()}
+        length = self._inside.length[place]
+        ends, counted = unfolding.instances(process, own["start"][numbers] + self._inside.start[place] + length, found)
+        kept = {"segment": self._inside.segment[place], "number": numbers}
+        return {**counted, **kept, "start": ends - length, "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int) -> Columns:
         segment = self._tree.waiting_segment(kind, dur)
@@ -230,6 +222,24 @@ class ExecutedRows:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0
 
 
+class _StretchColumns:
+    """What is inside stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        empty = np.empty(0, dtype=np.int64)
+        self.segment = np.concatenate([empty, *[stretch.segment for stretch in stretches]])
+        self.start = np.concatenate([empty, *[stretch.start for stretch in stretches]])
+        self.length = np.concatenate([empty, *[stretch.length for stretch in stretches]])
+        self._sizes = np.array([len(stretch.segment) for stretch in stretches], dtype=np.int64)
+
+    def spread(self, stretches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For everything in these stretches: which of them it is in, and its place in the columns."""
+        counts = self._sizes[stretches]
+        which = np.repeat(np.arange(len(stretches)), counts)
+        shift = (np.cumsum(self._sizes) - self._sizes)[stretches] - (np.cumsum(counts) - counts)
+        return which, np.arange(len(which)) + shift[which]
+
+
 def _sorted(columns: Columns) -> Columns:
     """Rows of processes by start, process, end and number."""
     keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
@@ -303,18 +313,16 @@ def link_rows(links: Sequence[Link]) -> Columns:
     }
 
 
-def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> FoldedTransfers:
+def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
     """Table ``transfers``: those that are the same but for their times have one template."""
-    templates: dict[tuple[object, ...], int] = {}
-    firsts: list[Transferred] = []
-    template = []
-    for row in moved:
-        number = templates.setdefault((row.owner, id(row.flights), row.size, row.label), len(firsts))
-        if number == len(firsts):
-            firsts.append(row)
-        template.append(number)
-    lengths = _numbers(row.dur for row in moved)
-    ends, repeat = unfolding.rows(_numbers(row.start for row in moved) + lengths)
+    moved, firsts = recorder.transfers.columns(), recorder.templates
+    sizes = _numbers(map(len, recorder.batches))
+    counts = sizes[moved["batch"]]
+    shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
+    flat = _numbers(number for batch in recorder.batches for number in batch)
+    template = flat[np.arange(counts.sum()) + np.repeat(shift, counts)]
+    lengths = np.repeat(moved["dur"], counts)
+    ends, repeat = unfolding.rows(np.repeat(moved["start"], counts) + lengths)
     flights = [flight for row in firsts for flight in row.flights]
     owners = [row.owner + flight.owner for row in firsts for flight in row.flights]
     ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
@@ -326,7 +334,7 @@ def transfer_rows(moved: Sequence[Transferred], unfolding: Unfolding) -> FoldedT
             "start": ends - lengths,
             "dur": lengths,
             "repeat": repeat,
-            "template": _numbers(template),
+            "template": template,
             "bytes": _numbers(row.size for row in firsts),
             "op_id": _numbers(row.label.op_id for row in firsts),
             "kind": _numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in firsts),

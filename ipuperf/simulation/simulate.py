@@ -116,10 +116,10 @@ def simulate(
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
 
     def run(classes: ReplicaClasses) -> Trace:
-        world = _build(program, machine, tree, seed, options, classes)
+        world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
-        folder = Folder(world, processes, kinds.values()) if fold and fidelity == "phase" else None
+        folder = Folder(world, processes, kinds.values()) if world.folds else None
         _run(world, processes, folder, tree, progress)
         folds = folder.folds if folder else []
         return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
@@ -155,6 +155,7 @@ def _build(
     seed: int | None,
     options: _HostOptions,
     classes: ReplicaClasses,
+    folds: bool,
 ) -> World:
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
@@ -186,6 +187,7 @@ def _build(
         streams=streams,
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
+        folds=folds,
         classes=classes,
     )
 
@@ -227,7 +229,7 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
         for index in range(len(tree.instructions)):
             for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
                 if lane == 0 or own:
-                    few = Tiles(world.events, tiles) if tiles else None
+                    few = Tiles(tiles) if tiles else None
                     processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
     return processes
 
@@ -242,12 +244,13 @@ def _run(
     """Run to the end."""
     events, instants = world.events, itertools.count(1)
     for process in processes:
-        events.process(process.run())
+        process.begin()
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
         if next(instants) % TOLD_EVERY == 0:
             check_length(tree, sum(map(len, world.recorder.stretches)))
+            world.recorder.pack()
             if progress is not None:
                 progress(events.now)
         if world.looped:
@@ -258,7 +261,8 @@ def _run(
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        raise SimulationError(_deadlock(tree.program, stuck, processes, events.now))
+        now = max(process.arrive() for process in processes)
+        raise SimulationError(_deadlock(tree.program, stuck, processes, now))
 
 
 def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
@@ -285,7 +289,7 @@ def _trace(
     unfolding = Unfolding(folds)
     recorder, run, streams = world.recorder, world.delays.run, list(world.streams)  # the world is not kept
     done = ExecutedRows(
-        tree, program.placement, world.classes, processes, recorder.stretches, unfolding, world.host.busy_until, run
+        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run
     )
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
@@ -298,7 +302,7 @@ def _trace(
         "instances": done.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
-        "transfers": lambda: transfer_rows(recorder.transfers, unfolding),
+        "transfers": lambda: transfer_rows(recorder, unfolding),
         "host_events": lambda: host_rows(recorder.host, unfolding, streams, run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }

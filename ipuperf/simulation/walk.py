@@ -60,9 +60,6 @@ class _Loop:
 _Item = _Block | Shared | _Loop
 
 
-_START = np.array([0])
-
-
 class ProgramTree:
     """The control programs of a device program, its leaves and segments, and the instructions of each IPU
     (``instructions``) and of its I/O tiles (``io_instructions``, empty where they have nothing to do).
@@ -85,7 +82,6 @@ class ProgramTree:
         self._lengths: list[int] = []  # cycles of each segment
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
-        self._single: dict[int, Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self._lane = 0
@@ -151,19 +147,18 @@ class ProgramTree:
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""
-        if segments not in self._stretches:
+        found = self._stretches.get(segments)
+        if found is None:
             dur = require_countable(sum(self._lengths[s] for s in segments), "a stretch of local steps")
             length = np.array([self._lengths[s] for s in segments], dtype=np.int64)
-            self._stretches[segments] = Stretch(np.array(segments), np.cumsum(length) - length, length, dur)
-        return self._stretches[segments]
-
-    def stretch_of_one(self, segment: int) -> Stretch:
-        """One segment alone."""
-        found = self._single.get(segment)
-        if found is None:
-            dur = self._lengths[segment]
-            found = self._single[segment] = Stretch(np.array([segment]), _START, np.array([dur]), dur)
+            found = Stretch(len(self._stretches), np.array(segments), np.cumsum(length) - length, length, dur)
+            self._stretches[segments] = found
         return found
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """All of them, by number."""
+        return list(self._stretches.values())
 
     def _intern(
         self,
@@ -285,7 +280,7 @@ class ProgramTree:
                 begin = len(flat)
                 flat.append(Enter(item.count, item.name))
                 self._flatten(item.body, flat)
-                flat.append(Next(begin, item.count))
+                flat.append(Next(begin, item.count, any(isinstance(inner, Shared) for inner in flat[begin:])))
 
 
 def _unnest(

@@ -40,6 +40,7 @@ class World:
         streams: number of each (direction, stream).
         most: cycles that a run must not reach.
         stride: parties of a replica.
+        folds: loops in steady state are folded.
         classes: replicas that are taken to do the same (:mod:`.symmetry`).
         looped: set whenever an iteration of a loop begins.
         folded: cycles added by folding.
@@ -56,6 +57,7 @@ class World:
     streams: dict[tuple[str, str], int]
     most: int
     stride: int
+    folds: bool
     classes: ReplicaClasses
     looped: bool = False
     folded: int = 0

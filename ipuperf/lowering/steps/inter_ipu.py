@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -71,18 +72,19 @@ class InterIpuCopy(SharedStep, JoinableStep):
         """IPUs that are not there, two copies of a pair, or copies of others."""
         if not self.copies:
             yield "it has no copies, at least 1 is needed"
+        pairs = Counter(copy.ends for copy in self.copies)
         for copy in self.copies:
-            yield from self._wrong(copy, place.ipus)
+            yield from self._wrong(copy, place.ipus, pairs[copy.ends])
         if place.ipu not in self.participants:
             yield f"it is between {ipus(self.participants)}"
 
-    def _wrong(self, copy: IpuTransfer, count: int) -> Iterator[str]:
+    def _wrong(self, copy: IpuTransfer, count: int, alike: int) -> Iterator[str]:
         source, destination = copy.ends
-        if source == destination or not all(0 <= end < count for end in copy.ends):
+        if source == destination or not (0 <= source < count and 0 <= destination < count):
             yield f"from IPU {source} to IPU {destination}, allowed: two of IPUs 0 to {count - 1}"
         if copy.bytes < 0:
             yield f"bytes is {copy.bytes}, it must not be negative"
-        if sum(other.ends == copy.ends for other in self.copies) > 1:
+        if alike > 1:
             yield f"two copies from IPU {source} to IPU {destination}, allowed: 1 for each pair"
 
 

@@ -104,7 +104,7 @@ class CollectiveKind(SharedKind[Collective]):
             self._seatings[step.groups] = Seating(step.groups, self.world.classes)
         seating = self._seatings[step.groups]
         if self.world.classes.of[party.replica] in seating.of:
-            yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, seating))
+            yield from party.wait(lambda _: self._meet(Guest(party, leaf), step, seating))
 
     def _meet(self, guest: Guest, step: Collective, seating: Seating) -> None:
         party, own = guest.party, self.world.classes.of[guest.party.replica]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipuperf.lowering.steps import ExternalSync
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest
+from ..gathering import Arrival, Gathering, Guest, last_arrival
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party
 from ..world import World
 
@@ -26,22 +26,20 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._arriving: Gathering[SyncKey] = Gathering()
+        self._arrivals: dict[tuple[int, int], Arrival] = {}
 
-    def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Waiting:
-        """Until the last one is there."""
-        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
-        party.parts.close("sync_external")
-
-    def _meet(self, guest: Guest, step: ExternalSync) -> None:
-        """One has arrived.
+    def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
+        """Until the last one is there.
 
         Raises:
             SimulationError: the IPUs mean different communication.
         """
-        party = guest.party
-        waits_for = f"the sync of {step.name!r}"
-        key = (party.replica, step.participants)
-        guests = self._arriving.arrive(key, party.index, guest, len(step.participants), waits_for)
+        arrival = self._arrivals.get((leaf.leaf_id, party.number))
+        if arrival is None:
+            key, waits_for = (party.replica, step.participants), f"the sync of {step.name!r}"
+            arrival = Arrival(key, Guest(party, leaf), len(step.participants), waits_for)
+            self._arrivals[leaf.leaf_id, party.number] = arrival
+        guests = self._arriving.take(arrival, party.index)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}
@@ -51,5 +49,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
                 f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
                 "same order"
             )
-        for one in sorted(guests, key=lambda guest: guest.party.index):
+        last = last_arrival(guests)
+        for one in guests:
+            one.party.parts.close_at(last, "sync_external")
             one.go_on()

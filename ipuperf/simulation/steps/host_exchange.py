@@ -8,7 +8,7 @@ from functools import partial
 from ipuperf.lowering.steps import HostCopy, HostExchange
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest
+from ..gathering import Gathering, Guest, last_arrival
 from ..host import Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
@@ -33,17 +33,18 @@ class HostExchangeKind(SharedKind[HostExchange]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._arriving: Gathering[HostKey] = Gathering()
-        self._starts: dict[HostKey, int] = {}
         self._ways = host_ways(world)
 
     def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
         """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
         own, host = step.host_slices(party.index), self.world.host
-        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, "begin"))
+        self._meet(Guest(party, leaf), step, "begin")
+        yield None
         party.parts.close("sync_external")
         if own:
             yield from self._copy(party, step, own)
-        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step, "end"))
+        self._meet(Guest(party, leaf), step, "end")
+        yield None
         yield from self._ask(party, step, own, host.end_load, host.end_store)
         party.parts.close("host_end", 2)
 
@@ -67,7 +68,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         """All slices are asked for at once, and all copies are transferred together."""
         yield from self._ask(party, step, own, self.world.host.begin_load, self.world.host.begin_store)
         party.parts.close("host_begin", 0)
-        yield from party.sleep(self.world.delays.stream)
+        party.sleep(self.world.delays.stream)
         yield from party.wait_all([partial(self._send, party, step, copy, n) for n, copy in enumerate(own)])
         arrived = sum(copy.bytes for copy in own if copy.direction == "h2d")
         party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
@@ -87,24 +88,16 @@ class HostExchangeKind(SharedKind[HostExchange]):
         guests = self._arriving.arrive(key, guest.party.index, guest, len(step.participants), waits_for)
         if guests:
             _require_same(guests)
-            sync = self.world.delays.external_sync
-            self._starts[key] = self.world.events.now + sync
-            self.world.events.after(sync, lambda: self._met(key, guests))
-
-    def _met(self, key: HostKey, guests: Sequence[Guest]) -> None:
-        del self._starts[key]
-        for guest in sorted(guests, key=lambda guest: guest.party.index):
-            guest.go_on()
-
-    def state(self, now: int) -> tuple[object, ...]:
-        """Syncs under way."""
-        return tuple(sorted((key, start - now) for key, start in self._starts.items()))
+            start = last_arrival(guests) + self.world.delays.external_sync
+            for one in guests:
+                one.party.arrive(start)
+                one.go_on()
 
 
 def _require_same(guests: Sequence[Guest]) -> None:
     """All participants have to mean the same host exchange."""
     meant = {}
-    for party, leaf, _ in guests:
+    for party, leaf in guests:
         assert isinstance(leaf.step, HostExchange)
         meant[leaf.step.copies] = f"{leaf.step.name!r} on {party.name}"
     if len(meant) > 1:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ipuperf.lowering.steps import Phase, Sync
 
-from ..kinds import LocalKind, StepRow, Waiting, simulates
-from ..tiles import Tiles
+from ..kinds import LocalKind, StepRow, simulates
 
 
 @simulates(Phase)
@@ -27,9 +28,11 @@ class PhaseKind(LocalKind[Phase]):
         return (step.kind, longest, mean, cycles.active, slowest, step.bytes_in, step.bytes_out, step.flops)
 
     @classmethod
-    def execute(cls, step: Phase, tiles: Tiles) -> Waiting:
-        """Tile by tile."""
-        yield from tiles.work(step.cycles.dense().tolist())
+    def tile_cycles(cls, step: Phase, tiles: int) -> np.ndarray:
+        """Those of the phase; tiles it does not speak of do nothing."""
+        cycles = np.zeros(tiles, dtype=np.int64)
+        cycles[: step.cycles.tiles] = step.cycles.dense()
+        return cycles
 
 
 @simulates(Sync)
@@ -42,9 +45,3 @@ class SyncKind(LocalKind[Sync]):
     def row(cls, step: Sync, tiles: int, first: int) -> StepRow:
         """All tiles alike."""
         return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)
-
-    @classmethod
-    def execute(cls, step: Sync, tiles: Tiles) -> Waiting:
-        """The tiles meet first."""
-        yield from tiles.work([])
-        yield from tiles.sleep(step.cycles)

@@ -26,8 +26,8 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
     def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:
         """One IPU alone."""
         load, kind, delays = step.direction == "load", f"remote_{step.direction}", self.world.delays
-        yield from party.sleep(delays.external_sync)
+        party.sleep(delays.external_sync)
         party.parts.close("sync_external")
-        yield from party.sleep(delays.remote)
+        party.sleep(delays.remote)
         yield from party.transfer(self._ways[step.direction], step.wire_bytes, kind, step.op_id)
         party.parts.close(kind, 0, step.bytes if load else 0, 0 if load else step.bytes)

@@ -31,10 +31,10 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         yield from party.wait(lambda go: begin(party.replica, stream, party.index, sync, go))
         party.open_wait = ""
         party.parts.close("host_begin", 0)
-        yield from party.sleep(world.delays.stream)
+        party.sleep(world.delays.stream)
         yield from party.transfer(self._ways[step.direction], step.bytes, "stream", step.op_id)
         party.parts.close("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
-        yield from party.sleep(world.delays.external_sync)
+        party.sleep(world.delays.external_sync)
         party.open_wait = "the host to answer a slice"
         yield from party.wait(lambda go: end(party.replica, stream, party.index, sync, go))
         party.open_wait = ""

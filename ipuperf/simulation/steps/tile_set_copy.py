@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.lowering.steps import TileSetCopy
 
 from ..errors import SimulationError
-from ..gathering import Gathering, Guest
+from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party
@@ -25,11 +25,12 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
 
     def run(self, party: Party, leaf: LeafStep, step: TileSetCopy) -> Waiting:
         """One of the two."""
-        yield from party.wait(lambda done: self._meet(Guest(party, leaf, done), step))
+        self._meet(Guest(party, leaf), step)
+        yield None
         party.parts.close("idle")
-        yield from party.sleep(step.sync)
+        party.sleep(step.sync)
         party.parts.close("sync")
-        yield from party.sleep(step.cycles)
+        party.sleep(step.cycles)
         receives = (step.destination == "io") == (party.lane == 1)
         party.parts.close("exchange", 0, step.bytes if receives else 0, 0 if receives else step.bytes)
 
@@ -43,14 +44,17 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         waits_for = f"the {'compute' if party.lane else 'I/O'} tiles at copy {step.name!r}"
         guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
         if guests:
-            (first, meant, _), _ = guests
+            (compute, _), (io, _) = guests
+            first, meant = guests[1 - party.lane]
             if meant.step is not step:
                 raise SimulationError(
                     f"{party.name} is at copy {step.name!r} and {first.name} at {meant.step.name!r}; compute tiles and "
                     "I/O tiles have to execute the copies between them in the same order"
                 )
             if step.destination == "compute":
-                compute, io = (first, party) if party.lane else (party, first)
                 compute.slices.take_over(io.slices)
+                compute.context = -1
+            last = last_arrival(guests)
             for one in guests:
+                one.party.arrive(last)
                 one.go_on()

@@ -91,7 +91,7 @@ class Network:
         self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
         self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
         self._together: dict[tuple[int, ...], tuple[int, tuple[Flight, ...]]] = {}
-        self._recorded: dict[tuple[object, ...], tuple[tuple[Flight, ...], int]] = {}  # batches that are not simulated
+        self._recorded: dict[tuple[int, tuple[int, ...], int, Label], tuple[tuple[Flight, ...], int]] = {}
         self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
         self._sharings = Sharings(capacity)
         self._flows: list[NetworkFlow] = []
@@ -188,11 +188,10 @@ class Network:
     ) -> None:
         """These sends begin and end together without being simulated."""
         key = (id(flights), owner, size, label)
-        kept = self._recorded.get(key)
-        if kept is None:
-            number = self._recorder.together((self._recorder.template(TransferTemplate(owner, flights, size, label)),))
-            kept = self._recorded[key] = (flights, number)
-        self._recorder.transfers.add((kept[1], start, dur))
+        if key not in self._recorded:
+            number = self._recorder.template(TransferTemplate(owner, flights, size, label))
+            self._recorded[key] = (flights, self._recorder.together((number,)))
+        self._recorder.transfers.add((self._recorded[key][1], start, dur))
 
     def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
         own = tuple(flights)

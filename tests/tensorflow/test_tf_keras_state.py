@@ -72,7 +72,7 @@ def test_a_checkpoint_of_model_and_optimizer_continues_the_training(tmp_path):
     same(resumed.get_weights(), cpu.get_weights())
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.h5", "saved"])
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
 def test_a_saved_model_continues_the_training(name, tmp_path):
     model, cpu = models()
     cpu.fit(X, Y, epochs=2, **FIT)
@@ -107,7 +107,6 @@ def test_callbacks_of_keras(tmp_path):
             keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0, restore_best_weights=True),
             keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=10.0),
             keras.callbacks.TerminateOnNaN(),
-            keras.callbacks.TensorBoard(folder / "board", histogram_freq=1, profile_batch=0),
             Seen(),
         ]
 

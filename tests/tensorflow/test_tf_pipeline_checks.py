@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from pipelinecases import compiled, feed, momentum, stage0, stage1, stage2
 from sessions import graphs
+from tf_perceptron import compiled, feed, momentum, stage0, stage1, stage2
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops

@@ -6,7 +6,9 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from pipelinecases import (
+from sessions import Compiled, dequeued, graphs
+from tensorflow.python.eager import context
+from tf_perceptron import (
     COUNT,
     WEIGHTS,
     X,
@@ -23,8 +25,6 @@ from pipelinecases import (
     trained_weights,
     weight,
 )
-from sessions import Compiled, dequeued, graphs
-from tensorflow.python.eager import context
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops

@@ -1,10 +1,13 @@
 """``tensorflow.python.ipu``: what TensorFlow's port for the IPU adds to TensorFlow.
 
 Raises (when imported):
-    ModuleNotFoundError: without TensorFlow.
+    ModuleNotFoundError: without TensorFlow. ImportError: with a version that programs cannot run on.
 """
 
+from ipuperf.tensorflow.versions import check_version
+
 try:
+    from tensorflow import __version__ as _version
     from tensorflow.python.autograph.core import config as _autograph
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
@@ -12,6 +15,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'", name="tensorflow"
     ) from None
+else:
+    check_version(_version)
 
 from . import (
     autoshard,

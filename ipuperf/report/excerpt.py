@@ -14,7 +14,7 @@ from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import fitting_window, slice_count
 
 if TYPE_CHECKING:
-    from ipuperf.trace import Repeat, Trace, Window
+    from ipuperf.trace import SteadyLoop, Trace, Window
 
 MAX_SLICES = 100_000
 """Slices of a timeline that is cut, so that its file stays below 20 MB and is written in 2 s: some 80 bytes each, with
@@ -72,7 +72,7 @@ class Excerpt:
         return cls(trace, window, _followed(alone, window), replicas)
 
     @property
-    def repeats(self) -> list[Repeat]:
+    def repeats(self) -> list[SteadyLoop]:
         """What comes again and again, of what is shown in part."""
         if self.window is None:
             return []
@@ -96,7 +96,7 @@ def _followed(trace: Trace, window: Window | None) -> Trace:
     return trace if window is None or slice_count(trace) <= MOST_SLICES else trace.within(window)
 
 
-def mark_text(one: Repeat) -> str:
+def mark_text(one: SteadyLoop) -> str:
     """A repeat in words."""
     return f"x {one.trips:,}, period {one.period:,} cycles, from cycle {one.start:,} to {one.end:,}"
 

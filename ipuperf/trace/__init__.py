@@ -28,7 +28,7 @@ from ipuperf.trace.fold import (
     span,
     working_cycles,
 )
-from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, Repeat
+from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, SteadyLoop
 from ipuperf.trace.loops import spent
 from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
@@ -63,8 +63,8 @@ __all__ = [
     "FoldedInstances",
     "FoldedTransfers",
     "FoldedVariables",
-    "Repeat",
     "Slices",
+    "SteadyLoop",
     "Table",
     "Trace",
     "TraceError",

@@ -47,7 +47,7 @@ def _whole(values: np.ndarray) -> np.ndarray:
     return values.astype(np.int64) if fits else values
 
 
-class Repeat(NamedTuple):
+class SteadyLoop(NamedTuple):
     """Something that comes again: its first start and its end (cycles; that of the last period), trips, cycles of a
     trip, and loops around it."""
 
@@ -167,7 +167,7 @@ class Repeating(FoldedTable):
         repeat = self.arrays["repeat"]
         return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
 
-    def repeats(self) -> list[Repeat]:
+    def repeats(self) -> list[SteadyLoop]:
         """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
         depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
         found = []
@@ -176,7 +176,7 @@ class Repeating(FoldedTable):
             if len(rows):
                 trips, period = int(self.arrays["count"][loop]), int(self.arrays["period"][loop])
                 start = int(self.arrays["start"][rows].min())
-                found.append(Repeat(start, start + trips * period, trips, period, level))
+                found.append(SteadyLoop(start, start + trips * period, trips, period, level))
         return sorted(found)
 
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

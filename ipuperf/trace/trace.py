@@ -13,7 +13,7 @@ import numpy as np
 from ipuperf.trace import fold, store
 from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
-from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, Repeat
+from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, SteadyLoop
 from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import KINDS, NO_OP, TABLES
@@ -108,7 +108,7 @@ class Trace:
         return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": made}
 
     @property
-    def repeats(self) -> list[Repeat]:
+    def repeats(self) -> list[SteadyLoop]:
         """What instances repeat as the iterations of a loop in steady state, by start; empty where nothing is."""
         folded = self.folded("instances")
         return folded.repeats() if isinstance(folded, FoldedInstances) else []

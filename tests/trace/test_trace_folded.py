@@ -7,7 +7,15 @@ import pickle
 import numpy as np
 import pytest
 
-from ipuperf.trace import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, Repeat, Trace, TraceError
+from ipuperf.trace import (
+    FoldedHostEvents,
+    FoldedInstances,
+    FoldedTransfers,
+    FoldedVariables,
+    SteadyLoop,
+    Trace,
+    TraceError,
+)
 from ipuperf.trace.folded import ranges
 
 
@@ -48,7 +56,7 @@ def test_instances_are_those_of_the_loops():
     assert table.rows == 2 * len(ROWS)
     assert rows_of(table.columns()) == expected(ROWS)
     assert table.columns()["instance"].tolist() == list(range(20))
-    assert table.repeats() == [Repeat(10, 310, 3, 100, 0), Repeat(30, 70, 2, 20, 1)]
+    assert table.repeats() == [SteadyLoop(10, 310, 3, 100, 0), SteadyLoop(30, 70, 2, 20, 1)]
 
 
 @pytest.mark.parametrize("window", [(0, 1), (0, 10), (49, 51), (120, 160), (230, 231), (500, 600)])

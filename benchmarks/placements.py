@@ -11,12 +11,12 @@ from rows import LOOP, Row, cpu_seconds, loop_seconds
 
 MEMORY = "lower + simulate: peak memory"
 BOUNDS = MappingProxyType({
-    "lower + simulate: no sharding": 1.0,
-    "lower + simulate: only state related to fc1.weight": 1.0,
-    "lower + simulate: all state related to weights": 1.0,
-    "lower + simulate: all state": 1.0,
-    "lower + simulate: on-chip optimizer": 1.0,
-    MEMORY: 2.0,
+    "lower + simulate: no sharding": 0.65,
+    "lower + simulate: only state related to fc1.weight": 0.65,
+    "lower + simulate: all state related to weights": 0.65,
+    "lower + simulate: all state": 0.65,
+    "lower + simulate: on-chip optimizer": 0.5,
+    MEMORY: 0.85,
 })  # fmt: skip
 _PEAK = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
 _STEP = """

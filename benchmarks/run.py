@@ -34,7 +34,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "placements": (),
     "building": (),
     "pipelines": (),
+    "convolution": (),
     "events": (),
+    "pods": ("torch",),
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),
@@ -67,7 +69,9 @@ def measure(name: str, repeats: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.json")
         code = f"import run; run.measure_here({name!r}, {repeats}, {str(path)!r})"
-        subprocess.run([sys.executable, "-c", code], cwd=HERE, stdout=subprocess.DEVNULL, check=True)
+        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, stdout=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise click.ClickException(f"{name} ended with exit code {done.returncode}")
         found: list[dict[str, Any]] = json.loads(path.read_text())
     return found
 

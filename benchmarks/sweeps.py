@@ -6,12 +6,12 @@ import statistics
 
 from rows import LOOP, Row, cpu_seconds, loop_seconds
 
-CONFIGURATIONS = 240
+CONFIGURATIONS = 96
 NAME = "a configuration of a sweep"
-BOUNDS = {NAME: 1.0}
+BOUNDS = {NAME: 0.7}
 FACTORS = {
-    "machine": ("pod4", "pod16", "bow-pod4", "bow-pod16", "pod64"),
-    "config.schedule": ("popart_pipeline", "grouped", "interleaved", "sequential"),
+    "machine": ("pod4", "pod16", "bow-pod4", "bow-pod16"),
+    "config.schedule": ("popart_pipeline", "sequential"),
     "config.stages": (2, 4),
     "accumulation": (8, 16, 32),
     "recompute": ("none", "standard"),
@@ -34,7 +34,7 @@ def rows(repeats: int) -> list[Row]:
     from ipuperf.sweep import Sweep, work
 
     sweep = Sweep(FACTORS, model="encoder")
-    configurations = sweep.configurations()
+    configurations = sorted(sweep.configurations(), key=sweep.program_key)  # those of one program stand together
     assert len(configurations) == CONFIGURATIONS
 
     def ours() -> None:
@@ -42,6 +42,6 @@ def rows(repeats: int) -> list[Row]:
             for row in work.rows(sweep, configurations):
                 assert not row.get("failure"), row
 
-    pairs = [(cpu_seconds(ours), loop_seconds()) for _ in range(min(repeats, 3))]
+    pairs = [(cpu_seconds(ours), loop_seconds()) for _ in range(min(repeats, 2))]
     seconds, reference = (statistics.median(times) for times in zip(*pairs, strict=True))
     return [Row(NAME, seconds / CONFIGURATIONS, LOOP, reference)]

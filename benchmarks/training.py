@@ -12,7 +12,7 @@ BATCH = 8
 LEARNING_RATE = 0.05
 STEPS = 100
 NAME = "tutorial 003 training step"
-BOUNDS = {NAME: 1.5}
+BOUNDS = {NAME: 1.4}
 
 
 def training_session() -> tuple[Any, Any, Any, Any]:

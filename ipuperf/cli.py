@@ -1,5 +1,5 @@
 """The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``,
-``sweep``. One file each in commands."""
+``sweep``, ``tune``. One file each in commands."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ipuperf.commands.machines import machines
 from ipuperf.commands.report import report
 from ipuperf.commands.run import run
 from ipuperf.commands.sweep import sweep
+from ipuperf.commands.tune import tune
 from ipuperf.commands.validate import validate
 from ipuperf.version import __version__
 
@@ -76,7 +77,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, compare, machines, demo, validate, estimate, sweep):
+for command in (run, report, compare, machines, demo, validate, estimate, sweep, tune):
     cli.add_command(command)
 
 

@@ -12,6 +12,7 @@ of the row. Differences to upstream's application: accuracies are not computed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
     options_of_case,
+    placed_layers_of,
     poptorch_options,
     program_of_case,
     trace_of,
@@ -44,6 +46,7 @@ __all__ = [
     "batch",
     "large",
     "model",
+    "placed_layers",
     "poptorch_options",
     "simulate",
     "throughput",
@@ -350,8 +353,17 @@ def throughput(options: BertOptions, machine: str | Machine | None = None) -> di
     return figures(simulate(options, machine), options, sequences)
 
 
+def _presets() -> dict[str, BertOptions]:
+    return {"base": base(), "large": large()}
+
+
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"base": base(), "large": large()})
+    options = options_of_case(case, _presets())
     sequences = options.sequences_in_pack if options.packed else 1.0
     return program_of_case(lambda: model(options), options, batch(options, "meta"), sequences)
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

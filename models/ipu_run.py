@@ -386,6 +386,18 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
         raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
 
 
+def placed_layers_of(config: Mapping[str, Any], presets: Mapping[str, RunOptions]) -> int:
+    """How many layers (ResNet: residual blocks) ``pipeline`` of a case with this ``config`` places.
+
+    Raises:
+        CaseError: an unknown preset.
+    """
+    preset = config.get("preset")
+    if preset not in presets:
+        raise CaseError(f"config.preset: {preset!r}, allowed: {', '.join(presets)}")
+    return int(config.get("layers", sum(presets[preset].layers_per_ipu)))
+
+
 def _tuples(value: Any) -> Any:
     """Lists, and lists in lists, as tuples."""
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

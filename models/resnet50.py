@@ -8,6 +8,7 @@ Batch statistics are those of a micro-batch on one replica, or on several neighb
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
     options_of_case,
+    placed_layers_of,
     poptorch_options,
     program_of_case,
     trace_of,
@@ -38,6 +40,7 @@ __all__ = [
     "batch",
     "mlperf",
     "model",
+    "placed_layers",
     "poptorch_options",
     "pretraining",
     "resnext101",
@@ -240,13 +243,21 @@ def throughput(options: ResNet50Options, machine: str | Machine | None = None) -
     return figures(simulate(options, machine), options, options.samples_per_call)
 
 
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    presets = {
+def _presets() -> dict[str, ResNet50Options]:
+    return {
         "mlperf": mlperf(),
         "pretraining": pretraining(),
         "inference": ResNet50Options(norm="folded", memory_proportions=()),
         "resnext101": resnext101(),
     }
-    options = options_of_case(case, presets)
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
+    options = options_of_case(case, _presets())
     return program_of_case(lambda: model(options), options, batch(options, "meta"))
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

@@ -5,6 +5,7 @@ Sizes are those of ``roformer_v2_chinese_char_small``; post-norm layers, whose n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
     options_of_case,
+    placed_layers_of,
     poptorch_options,
     program_of_case,
     trace_of,
@@ -34,6 +36,7 @@ __all__ = [
     "RoformerOptions",
     "batch",
     "model",
+    "placed_layers",
     "poptorch_options",
     "simulate",
     "throughput",
@@ -172,7 +175,16 @@ def throughput(options: RoformerOptions, machine: str | Machine | None = None) -
     return figures(simulate(options, machine), options, options.samples_per_call)
 
 
+def _presets() -> dict[str, RoformerOptions]:
+    return {"small": RoformerOptions()}
+
+
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"small": RoformerOptions()})
+    options = options_of_case(case, _presets())
     return program_of_case(lambda: model(options), options, batch(options, "meta"))
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

@@ -6,6 +6,7 @@ positions before the program is built, as exported models for inference have it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
     options_of_case,
+    placed_layers_of,
     poptorch_options,
     program_of_case,
     trace_of,
@@ -36,6 +38,7 @@ __all__ = [
     "batch",
     "large",
     "model",
+    "placed_layers",
     "poptorch_options",
     "simulate",
     "throughput",
@@ -227,7 +230,16 @@ def throughput(options: SwinOptions, machine: str | Machine | None = None) -> di
     return figures(simulate(options, machine), options, options.samples_per_call)
 
 
+def _presets() -> dict[str, SwinOptions]:
+    return {"tiny": tiny(), "large": large()}
+
+
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"tiny": tiny(), "large": large()})
+    options = options_of_case(case, _presets())
     return program_of_case(lambda: model(options), options, batch(options, "meta"))
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

@@ -5,6 +5,7 @@ The patches are embedded on the IPU of the first layer and classified on that of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ipuperf.models.ipu_run import (
     RunOptions,
     figures,
     options_of_case,
+    placed_layers_of,
     poptorch_options,
     program_of_case,
     trace_of,
@@ -35,6 +37,7 @@ __all__ = [
     "batch",
     "fine_tuning",
     "model",
+    "placed_layers",
     "poptorch_options",
     "simulate",
     "throughput",
@@ -143,7 +146,16 @@ def throughput(options: VitOptions, machine: str | Machine | None = None) -> dic
     return figures(simulate(options, machine), options, options.samples_per_call)
 
 
+def _presets() -> dict[str, VitOptions]:
+    return {"base": VitOptions(), "fine_tuning": fine_tuning()}
+
+
 def validation_program(case: Case) -> Program:
     """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"base": VitOptions(), "fine_tuning": fine_tuning()})
+    options = options_of_case(case, _presets())
     return program_of_case(lambda: model(options), options, batch(options, "meta"))
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

@@ -49,7 +49,8 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.simulation import SimulationError
     from ipuperf.sweep.errors import SweepError
     from ipuperf.trace import TraceError
+    from ipuperf.tuning.errors import TuningError
     from ipuperf.validation.errors import CaseError
 
     return (CaseError, DatasetError, EstimateError, InstallError, IrError, MachineError, ScheduleError, ScriptError,
-            SimulationError, SweepError, TraceError)  # fmt: skip
+            SimulationError, SweepError, TraceError, TuningError)  # fmt: skip

@@ -109,6 +109,19 @@ def _tell(found: pd.DataFrame, folder: Path, table: str | None) -> None:
     if failed == len(found):
         reason, count = next(iter(found["failure"].value_counts().items()))
         raise click.ClickException(f"all {failed:,} configurations failed, {count:,} of them with: {reason}")
+    if failed + small == len(found):
+        raise click.ClickException(_nothing_fits(found))
+
+
+def _nothing_fits(found: pd.DataFrame) -> str:
+    """What the configuration needs that comes nearest."""
+    from ipuperf.sweep.table import RESULTS
+
+    simulated = found[found["failure"].isna()]
+    nearest = simulated.loc[(simulated["max_tile_bytes"] / simulated["bytes_per_tile"]).idxmin()]
+    said = ", ".join(f"{name} = {nearest[name]}" for name in found.columns if name not in RESULTS)
+    needs = f"{nearest['max_tile_bytes']:,} of {nearest['bytes_per_tile']:,} bytes on its fullest tile"
+    return f"none of {len(found):,} configurations fits; the nearest ({said}) needs {needs}"
 
 
 def _draw(found: pd.DataFrame, plots: tuple[str, ...], folder: Path) -> None:

@@ -1,5 +1,5 @@
-"""``cppimport.importer``: the steps of ``examples_utils.load_lib`` and of Optimum Graphcore's, which end at the first but
-for a source whose op is built in: its library is this process (``ctypes.CDLL(None)``).
+"""``cppimport.importer``: the steps of ``examples_utils.load_lib`` and of Optimum Graphcore's, which end at the first
+but for a source whose op is built in: its library is this process (``ctypes.CDLL(None)``).
 
 Names: cppimport 22 (PyPI), ``cppimport/importer.py``.
 """

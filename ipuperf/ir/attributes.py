@@ -257,9 +257,9 @@ class Attribute(Generic[T]):
 def declared(op_class: type) -> dict[str, Attribute[Any]]:
     """The attributes of a class by name, those of its bases first."""
     base, *others = op_class.__bases__
-    known = getattr(base, "declared", {}) if not others else {}
-    found: dict[str, Attribute[Any]] = dict(known)
-    for base in (op_class,) if known else reversed(op_class.__mro__):
+    known = getattr(base, "declared", None) if not others else None
+    found: dict[str, Attribute[Any]] = dict(known or {})
+    for base in (op_class,) if known is not None else reversed(op_class.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, Attribute):
                 found.pop(name, None)

@@ -2,10 +2,12 @@
 
 Nothing that lowering finds out depends on how often a loop runs, beyond once, several times or never (conditionals
 apart, whose branches are compared with all their trips), on how many slices a stream moves, on the values of
-floating-point constants or on those of factors other than 0 and 1. So two programs that are the same but for these
-(another gradient accumulation, other device iterations) become the same steps with other trips. What a program is
-compared by is :func:`description`, everything else that a program says; one with something that it does not know is
-never taken for another. A :class:`KeptPrograms` keeps programs for other processes too.
+floating-point constants or on those of factors other than 0 and 1. Of the machine it looks at the chip and at the
+packets of Streaming Memory (:func:`read_of`), not at links, host or the size of the Pod. So two programs that are the
+same but for these (another gradient accumulation, other device iterations, a faster link) become the same steps with
+other trips. What a program is compared by is :func:`description`, everything else that a program says; one with
+something that it does not know is never taken for another. A :class:`KeptPrograms` keeps programs for other processes
+too.
 """
 
 from __future__ import annotations
@@ -47,10 +49,10 @@ class Unlike(Exception):
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A program that was lowered, and what it was."""
+    """A program that was lowered, what it was, and what was read of the machine."""
 
     said: tuple[Any, ...]
-    machine: Machine
+    read: tuple[Any, ...]
     program: DeviceProgram
 
 
@@ -94,26 +96,42 @@ class Again:
         """
         try:
             said = (_value(how), *description(ir))
-            trips = _trips(ir)
+            trips, read = _trips(ir), read_of(machine)
         except Unlike:
             return lower()
         for known in self._kept:
-            if known.machine == machine and known.said == said:
-                return _with_trips(known.program, name, trips)
+            if known.read == read and known.said == said:
+                return _placed(_with_trips(known.program, name, trips), machine)
         if store is None:
             program = lower()
         else:
-            program = _with_trips(_through(store, machine, said, lower), name, trips)
-        self._kept = [_Lowered(said, machine, program), *self._kept][: self._most]
+            program = _placed(_with_trips(_through(store, read, said, lower), name, trips), machine)
+        self._kept = [_Lowered(said, read, program), *self._kept][: self._most]
         return program
 
 
+def read_of(machine: Machine) -> tuple[Any, ...]:
+    """What lowering looks at in a machine."""
+    memory = machine.ipu_machine.streaming_memory
+    return (machine.chip, None if memory is None else memory.remote_packet_bytes)
+
+
+def _placed(program: DeviceProgram, machine: Machine) -> DeviceProgram:
+    """The program on this machine.
+
+    Raises:
+        MachineError: its replicas do not fit it.
+    """
+    placement = machine.place(program.replicas, len(program.ipus))
+    return replace(program, machine=machine.name, placement=placement)
+
+
 def _through(
-    store: KeptPrograms, machine: Machine, said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
+    store: KeptPrograms, read: tuple[Any, ...], said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
 ) -> DeviceProgram:
     """``lower()``, or what the store has."""
     try:
-        key = _value(replace(machine, figures={}, absences={})), said  # where figures come from does not count
+        key = _value(read), said
     except Unlike:
         return lower()
     program = store.read(key)

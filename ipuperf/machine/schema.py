@@ -18,11 +18,6 @@ from typing import Any
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, read_figure
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
 WIRINGS = ("single", "ladder", "torus")
 ROOMS = ("chip", "ipu-machine", "host", "machine")
@@ -147,6 +142,14 @@ def canonical(dotted: str) -> str:
     return ".".join(parts)
 
 
+def _toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # here, as programs that are only built need no machine
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
+
+
 def read_layer(path: Path, room: str) -> FileLayer:
     """Read and check one TOML file of a ``room`` (one of `ROOMS`).
 
@@ -156,7 +159,7 @@ def read_layer(path: Path, room: str) -> FileLayer:
     """
     file = str(path)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = _toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MachineError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -42,6 +42,7 @@ from .collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
     ReplicatedAllReduceInplace,
+    ReplicatedAllToAll,
     ReplicatedReduceScatter,
 )
 from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
@@ -54,6 +55,7 @@ from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad
 from .dynamic import (
     DynamicIndexError,
     DynamicSlice,
+    DynamicSlicePadGrad,
     DynamicUpdate,
     DynamicUpdateInplace,
     IncrementMod,
@@ -97,7 +99,7 @@ from .logsoftmax import LogSoftmax, LogSoftmaxGrad
 from .matmul import MatMul
 from .max_pooling import MaxPool, MaxPoolGrad
 from .median import ReduceMedian, ReduceMedianGrad
-from .multi_conv import MultiConv, MultiConvInputGrad, MultiConvWeightGrad
+from .multi_conv import Convolutions, MultiConvForward, MultiConvInputGrad, MultiConvWeightGrad
 from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
 from .printing import PrintTensor
 from .randomness import (

@@ -22,6 +22,11 @@ from .work import Vertices, Work
 _MODES = ("adam", "adamax", "lamb")
 
 
+def _power(beta: float, steps: float) -> float:
+    """``beta ** steps``; of a negative number not a number unless the steps are whole, as on the device."""
+    return math.nan if beta < 0 and not steps.is_integer() else beta**steps
+
+
 class AdamUpdater(UpdateOp):
     """The Adam family's step from its two moments.
 
@@ -96,9 +101,9 @@ class AdamUpdater(UpdateOp):
         steps = inputs[self.step_index].reshape(-1)
         beta1 = self.reader("beta1", inputs)
         if self.mode == "adamax":
-            return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0)
+            return lambda r: (1.0 - _power(beta1(r), float(steps[r])), 1.0)
         beta2 = self.reader("beta2", inputs)
-        return lambda r: (1.0 - beta1(r) ** float(steps[r]), 1.0 - beta2(r) ** float(steps[r]))
+        return lambda r: (1.0 - _power(beta1(r), float(steps[r])), 1.0 - _power(beta2(r), float(steps[r])))
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Count the time step, then the step in pieces in float32, rounded once."""

@@ -82,7 +82,9 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
         """Also that the words are whole blocks."""
         found = super().infer()
         words = self.inputs[0].spec
-        self.require(words.elements % BLOCK == 0, f"t {words.shape} has {words.elements} words; blocks of {BLOCK} words")
+        self.require(
+            words.elements % BLOCK == 0, f"t {words.shape} has {words.elements} words; blocks of {BLOCK} words"
+        )
         return found
 
     def value(self, *operands: np.ndarray) -> np.ndarray:

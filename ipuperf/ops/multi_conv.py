@@ -1,8 +1,9 @@
 """Several convolutions as one op: PopART's MultiConv and its two gradients.
 
-Each convolution is a :class:`Part`, an op of :mod:`.convolution` by its type with its attributes; shape rules, values
-and gradients are those of the parts. What is theirs together is the plan (:class:`.work.MultiConvolution`), which
-changes time and memory, never values. :func:`multi_conv_of` makes one of ops that are there.
+Each convolution is a :class:`ConvolutionPart`, an op of :mod:`.convolution` by its type with its attributes; shape
+rules, values and gradients are those of the parts. What is theirs together is the plan
+(:class:`.work.MultiConvolution`), which changes time and memory, never values. :func:`multi_conv_of` makes one of ops
+that are there.
 
 Source: popart: willow/src/op/multiconv.cpp, willow/src/popx/op/multiconvx.cpp; PopLibs:
 lib/poplin/MultiConvolution.cpp.
@@ -32,20 +33,20 @@ _KINDS: Mapping[str, type[_Convolutional]] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class ConvolutionPart:
     """One of the convolutions: the type of its op, and its attributes by name."""
 
     kind: str
     attributes: tuple[tuple[str, Any], ...]
 
     @classmethod
-    def of(cls, op: Operation) -> Part:
+    def of(cls, op: Operation) -> ConvolutionPart:
         """What an op says."""
         return cls(op.type, tuple(op.attributes.items()))
 
 
-class MultiConv(Op):
-    """``(x0, w0, x1, w1, ...) -> (y0, y1, ...)``: convolutions that do not need each other's results.
+class Convolutions(Op):
+    """Base of the ops ``(x0, w0, x1, w1, ...) -> (y0, y1, ...)``: convolutions that do not need each other's results.
 
     Attributes:
         parts: the convolutions, in the order of operands and results.
@@ -55,9 +56,7 @@ class MultiConv(Op):
             each of the others.
     """
 
-    type = "MultiConv"
-
-    parts = Attribute(many(instance(Part)))
+    parts = Attribute(many(instance(ConvolutionPart)))
     plan_type = Attribute(choice(*PLAN_TYPES), "parallel")
     per_conv_reserved_tiles = Attribute(INTEGER, 50)
     cycle_back_off = Attribute(NUMBER, 0.1)
@@ -116,30 +115,36 @@ class MultiConv(Op):
         ]  # fmt: skip
 
 
-class MultiConvInputGrad(MultiConv):
-    """``(g0, w0, g1, w1, ...) -> (dx0, dx1, ...)``: the gradients of the inputs of a :class:`MultiConv`."""
+class MultiConvForward(Convolutions):
+    """``(x0, w0, x1, w1, ...) -> (y0, y1, ...)``: convolutions, also transposed ones."""
+
+    type = "MultiConv"
+
+
+class MultiConvInputGrad(Convolutions):
+    """``(g0, w0, g1, w1, ...) -> (dx0, dx1, ...)``: the gradients of the inputs of a :class:`MultiConvForward`."""
 
     type = "MultiConvDataGrad"
 
 
-class MultiConvWeightGrad(MultiConv):
-    """``(g0, x0, g1, x1, ...) -> (dw0, dw1, ...)``: the gradients of the weights of a :class:`MultiConv`."""
+class MultiConvWeightGrad(Convolutions):
+    """``(g0, x0, g1, x1, ...) -> (dw0, dw1, ...)``: the gradients of the weights of a :class:`MultiConvForward`."""
 
     type = "MultiConvWeightsGrad"
 
 
-_JOINED: Mapping[str, type[MultiConv]] = {
+_JOINED: Mapping[str, type[Convolutions]] = {
     ConvInputGrad.type: MultiConvInputGrad,
     ConvWeightGrad.type: MultiConvWeightGrad,
 }
 
 
-def multi_conv_of(ops: Sequence[Operation], **planning: Any) -> MultiConv:
-    """Put one op in the place of convolutions of a graph (``planning``: attributes of :class:`MultiConv`).
+def multi_conv_of(ops: Sequence[Operation], **planning: Any) -> Convolutions:
+    """Put one op in the place of convolutions of a graph (``planning``: attributes of :class:`Convolutions`).
 
     Raises:
         IrError: one of them needs the result of another.
     """
-    kinds = {_JOINED.get(op.type, MultiConv) for op in ops}
-    kind = kinds.pop() if len(kinds) == 1 else MultiConv
-    return join(kind, ops, parts=tuple(map(Part.of, ops)), **planning)
+    kinds = {_JOINED.get(op.type, MultiConvForward) for op in ops}
+    kind = kinds.pop() if len(kinds) == 1 else MultiConvForward
+    return join(kind, ops, parts=tuple(map(ConvolutionPart.of, ops)), **planning)

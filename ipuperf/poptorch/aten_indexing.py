@@ -220,8 +220,8 @@ class ScatterCall:
 
 
 def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
-    """Scatters that do not need each other's results; those of one kind, type and shape (of the tensors that the program
-    gives, which the change may reach only a part of) become the groups of one op."""
+    """Scatters that do not need each other's results; those of one kind, type and shape (of the tensors that the
+    program gives, which the change may reach only a part of) become the groups of one op."""
     found: dict[int, Tensor] = {}
     kinds: dict[tuple[object, ...], list[tuple[int, Tensor, Change]]] = {}
     for place, call in enumerate(calls):

@@ -48,8 +48,8 @@ def custom_op(
     attributes: Mapping[str, Any] | None = None,
 ) -> list[torch.Tensor]:
     """An op of a program's own, by the name it was given with :func:`register`; or ``FastGatherLastDim`` of domain
-    ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress`` of
-    Optimum Graphcore's domain ``optimum.custom_ops``.
+    ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress``
+    of Optimum Graphcore's domain ``optimum.custom_ops``.
 
     Args:
         inputs: the operands.

@@ -60,6 +60,7 @@ class PoplarExecutor(CallData, Times, Files):
             self._compile(arguments)
         if not self._attached:
             self.attachToDevice()
+        self._give_numbers_apart(arguments)
         compiled = self._require()
         tensors = compiled.exported.tensors_of(*self._spread(arguments))
         inputs = {
@@ -122,8 +123,8 @@ class PoplarExecutor(CallData, Times, Files):
         self._attached = True
         self._require().executable.evaluator.load_variables()
         self.copyWeightsToDevice()
-        if self._optimizer is not None and self._optimizer.device_state.pending:
-            self._optimizer.device_state.write(self._require())
+        if self._optimizer is not None:
+            self._optimizer.device_state.give(self._require())
 
     def detachFromDevice(self) -> None:
         """Give the device back; simulated devices have no other user."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ipuperf.runtime.effects import tell
@@ -51,6 +53,26 @@ class Compiling(HeldWeights):
                 )
         self._finish(lambda: self._program(arguments, None))
         self._executable_inputs = ExecutableInputs.of(arguments)
+
+    def _give_numbers_apart(self, arguments: Mapping[str, Any]) -> None:
+        """Compile the program anew, with numbers for each parameter, when those that were loaded into the optimiser
+        differ within a group. Weights, the optimiser's state and the random numbers go on."""
+        old = self._compiled
+        if old is None or self._optimizer is None or not self._optimizer.device_state.pending:
+            return
+        held = self._optimizer.device_state
+        if not held.differs_within(old):
+            return
+        assert self._optimiser is not None
+        self.copyWeightsToHost()
+        held.complete(old)
+        old.executable.evaluator.store_variables(old.pipeline.seeds)
+        self._optimiser = replace(self._optimiser, apart=True)
+        self._finish(lambda: self._program(arguments, None))
+        new = self._require()
+        for seed, kept in zip(new.pipeline.seeds, old.pipeline.seeds, strict=True):
+            np.asarray(seed.data)[...] = kept.data
+        new.executable.evaluator.load_variables(new.pipeline.seeds)
 
     def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
         """Compile, tell what options do not do, and load the program."""

@@ -135,8 +135,7 @@ class HeldWeights(ExecutorState):
             return
         optimizer._executor = weakref.ref(self)
         held = optimizer.device_state
-        if held.pending:
-            held.write(self._compiled, numbers=numbers)
+        held.give(self._compiled, numbers=numbers)
         held.dirty = True
 
     def read_optimizer_state(self, held: DeviceState) -> None:

@@ -449,6 +449,9 @@ class OptimiserSpec:
         max_grad_norm: limit of the norm of all gradients together, infinity for none.
         use_tf_variant: RMSprop as in TensorFlow.
         constant: names of the numbers that cannot change between runs.
+        variable: names of the numbers that a PopTorch optimiser lets change between runs, so that they have ops even
+            where they are 0.
+        apart: the parameters of a group have numbers of their own on the device.
     """
 
     kind: str
@@ -463,6 +466,8 @@ class OptimiserSpec:
     max_grad_norm: float = math.inf
     use_tf_variant: bool = False
     constant: frozenset[str] = frozenset()
+    variable: frozenset[str] = frozenset()
+    apart: bool = False
 
 
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
@@ -519,6 +524,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
         max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),
         use_tf_variant=variant,
         constant=frozenset(marked),
+        variable=frozenset() if attributes is None else frozenset(names) - frozenset(marked),
     )
 
 

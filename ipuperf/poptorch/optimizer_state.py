@@ -2,7 +2,9 @@
 
 ``ipu_state`` holds moments, velocities and steps as ``Accl1___layer.weight``, ``ipu_param`` the numbers that the host
 may rewrite as ``learningRate___specific___layer.weight`` (names of PopART where it has one), and ``lossScaling_FLOAT``.
-Parameters of one group share their numbers. Words and values are in :mod:`~ipuperf.poptorch.optimizer_numbers`.
+Parameters of one group share their numbers until others are loaded for one of them: the program is then compiled anew,
+with numbers for each (:attr:`~.optim.OptimiserSpec.apart`). Words and values are in
+:mod:`~ipuperf.poptorch.optimizer_numbers`.
 """
 
 from __future__ import annotations
@@ -67,11 +69,16 @@ class DeviceState:
             self.numbers[_LOSS_SCALING] = torch.tensor(scaling)
         self.pending = self.dirty = False
 
+    def give(self, compiled: CompiledModel, *, numbers: bool = True) -> None:
+        """:meth:`write` what waits, unless its numbers need another program (:meth:`differs_within`)."""
+        if self.pending and not (numbers and self.differs_within(compiled)):
+            self.write(compiled, numbers=numbers)
+
     def write(self, compiled: CompiledModel, *, numbers: bool = True) -> None:
         """Load what was loaded onto the device; what it lacks stays as it is there.
 
         Raises:
-            Error: a shape that differs, or parameters of one group with different numbers.
+            Error: a shape that differs.
         """
         logger.debug("Writing optimiser state tensors from host to IPU memory")
         changed: list[Variable] = []
@@ -83,21 +90,30 @@ class DeviceState:
         compiled.executable.evaluator.load_variables(changed)
         self.pending, self.dirty = False, True
 
+    def differs_within(self, compiled: CompiledModel) -> bool:
+        """Whether the numbers that were loaded differ among parameters that share theirs on the device."""
+        first: dict[tuple[str, str], float] = {}
+        for name, shared, scalars in _scalars(compiled):
+            for word in _words(compiled, name).shown(_values(scalars)):
+                value = (self.numbers or {}).get(f"{word}{_SPECIFIC}{name}")
+                if value is not None and first.setdefault((shared, word), float(value)) != float(value):
+                    return True
+        return False
+
+    def complete(self, compiled: CompiledModel) -> None:
+        """Take over from the device what was not loaded."""
+        held = DeviceState()
+        held.read(compiled)
+        self.states = {**(held.states or {}), **(self.states or {})}
+        self.numbers = {**(held.numbers or {}), **(self.numbers or {})}
+
     def _write_numbers(self, compiled: CompiledModel) -> list[Variable]:
         wanted = self.numbers or {}
         changed = _set_loss_scaling(compiled, wanted.get(_LOSS_SCALING))
-        first: dict[tuple[int, str], tuple[str, float]] = {}
-        for name, group, scalars in _scalars(compiled):
+        for name, _, scalars in _scalars(compiled):
             words, known = _words(compiled, name), _values(scalars)
             shown = words.shown(known)
             given = {word: float(wanted[key]) for word in shown if (key := f"{word}{_SPECIFIC}{name}") in wanted}
-            for word, value in given.items():
-                other, before = first.setdefault((group, word), (f"{word}{_SPECIFIC}{name}", value))
-                if before != value:
-                    raise Error(
-                        f"ipu_param: {other} is {before} and {word}{_SPECIFIC}{name} is {value}; the parameters of a "
-                        "group have the same numbers"
-                    )
             if all(np.float32(shown[word]) == np.float32(value) for word, value in given.items()):
                 continue
             for kind, value in words.scalars({**shown, **given}, known).items():
@@ -116,19 +132,20 @@ def _states(compiled: CompiledModel) -> Iterator[tuple[str, Variable]]:
             yield f"{_STATES.get(kind, velocity if kind == 'momentum' else kind)}___{names[weight]}", variable
 
 
-def _scalars(compiled: CompiledModel) -> Iterator[tuple[str, int, dict[str, list[Variable]]]]:
-    """Each parameter with its group and the scalars (of each kind one on each IPU) that hold the group's numbers."""
+def _scalars(compiled: CompiledModel) -> Iterator[tuple[str, str, dict[str, list[Variable]]]]:
+    """Each parameter with the scalars (of each kind one on each IPU) that hold its numbers, and what their names end
+    in, which is the same for parameters that share them."""
     rule, exported = compiled.rule, compiled.exported
     if rule is None:
         return
-    by_group: dict[str, dict[str, list[Variable]]] = {}
+    by_end: dict[str, dict[str, list[Variable]]] = {}
     for (scalar, _), variable in compiled.pipeline.scalars.items():
-        kind, _, number = scalar.rpartition(".")
-        by_group.setdefault(number, {}).setdefault(kind, []).append(variable)
+        kind, _, end = scalar.rpartition(".")
+        by_end.setdefault(end, {}).setdefault(kind, []).append(variable)
     for name in exported.parameters:
-        group = rule.group_of(exported.variables[name])
-        if group is not None:
-            yield name, group, by_group.get(str(group), {})
+        own = rule.end_of(exported.variables[name])
+        if own is not None:
+            yield name, own, by_end.get(own, {})
 
 
 def _values(scalars: Mapping[str, list[Variable]]) -> dict[str, float]:

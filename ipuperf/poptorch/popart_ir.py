@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.ir import DType, Graph, Op, Tensor, Variable
-from ipuperf.ops import MultiConv
+from ipuperf.ops import Convolutions
 
 if TYPE_CHECKING:
     from .compilation import CompiledModel
@@ -86,15 +86,15 @@ class _Writer:
         kind = self._rule.spec.kind
         if kind != "sgd":
             return _UPDATES.get(kind, op.type)
-        if not self._rule.options(variable)["momentum"]:
+        if not self._rule.has_momentum(variable):
             return "SGD0VarUpdate"
         return "SGD1VarUpdate" if self._rule.combined(variable) is not None else "SGD2VarUpdate"
 
 
 def _attributes(op: Op) -> Iterator[tuple[str, Any]]:
-    """Attributes by name, those of the parts of a :class:`MultiConv` by name and number."""
+    """Attributes by name, those of the parts of a :class:`Convolutions` by name and number."""
     for name, value in op.attributes.items():
-        if isinstance(op, MultiConv) and name == "parts":
+        if isinstance(op, Convolutions) and name == "parts":
             yield from ((f"{key}[{number}]", own) for number, part in enumerate(value) for key, own in part.attributes)
         else:
             yield name, value

@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 
 #: The update of a parameter group with these numbers, by the optimiser's kind.
 UPDATES: Mapping[str, Callable[[OptimiserSpec, Values], Update]] = {
-    "sgd": lambda spec, v: Sgd(bool(v["weight_decay"]), bool(v["momentum"]), bool(v["nesterov"]), damped=True),
+    "sgd": lambda spec, v: Sgd(bool(v["weight_decay"]), _has_momentum(spec, v), bool(v["nesterov"]), damped=True),
     "adam": lambda spec, v: Adam(bool(v["weight_decay"]), False, spec.bias_correction),
     "adamw": lambda spec, v: Adam(bool(v["weight_decay"]), True, spec.bias_correction),
     "lamb": lambda spec, v: Lamb(bool(v["weight_decay"]), True, spec.bias_correction, v.get("max_weight_norm")),
@@ -46,7 +46,8 @@ class TorchRule:
     """An :class:`~ipuperf.pipelines.UpdateRule` made from a description of a PyTorch optimiser.
 
     Args:
-        spec: the description; each parameter group has its own scalars (``lr.0``, ``lr.1`` ...).
+        spec: the description; each parameter group has its own scalars (``lr.0``, ``lr.1`` ...), or each parameter
+            (``lr.0/0``, ``lr.0/1`` ...).
         group_of: number of the parameter group of each variable.
         divisor: what the sum of a weight update's gradients is divided by.
         automatic: whether the program changes the loss scale itself, which is then none of what is compiled in.
@@ -60,6 +61,8 @@ class TorchRule:
         self.divisor = divisor
         self._group_of = group_of
         self._updates = [UPDATES[spec.kind](spec, group.values) for group in spec.groups]
+        each = enumerate(group_of.items())
+        self._ends = {v: f"{group}/{i}" if spec.apart else str(group) for i, (v, group) in each}
 
     # -- what the builder asks ---------------------------------------------------------------------------------------
 
@@ -71,11 +74,18 @@ class TorchRule:
     def scalars(self) -> Mapping[str, float]:
         """Every number that the ops of a parameter group read."""
         return {
-            f"{name}.{number}": value
-            for number, (group, update) in enumerate(zip(self.spec.groups, self._updates, strict=True))
+            f"{name}.{end}": value
+            for index, (group, update) in enumerate(zip(self.spec.groups, self._updates, strict=True))
+            for end in self._ends_in(index)
             for name, value in _numbers(group.values).items()
             if name in update.numbers
         }
+
+    def _ends_in(self, group: int) -> list[str]:
+        """What the names of a group's scalars end in: the group's number, or one for each of its parameters."""
+        if not self.spec.apart:
+            return [str(group)]
+        return [end for variable, end in self._ends.items() if self._group_of[variable] == group]
 
     def build(
         self,
@@ -91,14 +101,14 @@ class TorchRule:
         self._updates[self._group_of[parameter]].build(step)
 
     def _numbers_of(self, parameter: Variable, scalars: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The scalars of the parameter's group by their names there."""
-        group = f".{self._group_of[parameter]}"
-        return {name.removesuffix(group): t for name, t in scalars.items() if name.endswith(group)}
+        """The scalars of the parameter (or its group) by their names there."""
+        end = f".{self._ends[parameter]}"
+        return {name.removesuffix(end): t for name, t in scalars.items() if name.endswith(end)}
 
     def combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """The velocity of SGD's combined variant, see :class:`~ipuperf.pipelines.CombinedRule`."""
         options = self.options(variable)
-        if not (self.spec.use_combined_accum and options["momentum"]):
+        if not (self.spec.use_combined_accum and _has_momentum(self.spec, options)):
             return None
         return "momentum", repeated(0, variable.shape, variable.dtype), _velocity_scaling(options)
 
@@ -110,9 +120,13 @@ class TorchRule:
         update = CombinedSgd(bool(options["weight_decay"]), _velocity_scaling(options), replicas)
         update.build(weight, accumulated, self._numbers_of(parameter, scalars))
 
-    def group_of(self, variable: Variable) -> int | None:
-        """Number of the variable's parameter group, None for one that is not trained."""
-        return self._group_of.get(variable)
+    def end_of(self, variable: Variable) -> str | None:
+        """What the names of the variable's scalars end in, None for one that is not trained."""
+        return self._ends.get(variable)
+
+    def has_momentum(self, variable: Variable) -> bool:
+        """Whether SGD has a velocity of the variable."""
+        return _has_momentum(self.spec, self.options(variable))
 
     def options(self, variable: Variable) -> Values:
         """Numbers of the variable's parameter group."""
@@ -150,7 +164,7 @@ class TorchRule:
             used = self._updates[number].numbers
             for name, value in _numbers(new.values).items():
                 if name in used:
-                    found[f"{name}.{number}"] = value
+                    found.update({f"{name}.{end}": value for end in self._ends_in(number)})
                 elif name in ("momentum", "weight_decay") and value:
                     raise Error(
                         f"setOptimizer: {name} was 0 when the model was compiled, which left no op for it, and cannot "
@@ -174,6 +188,11 @@ def _numbers(values: Values) -> dict[str, float]:
         "momentum": float(values.get("momentum", 0.0)),
         "undamped": 1.0 - float(values.get("dampening", 0.0)),
     }
+
+
+def _has_momentum(spec: OptimiserSpec, values: Values) -> bool:
+    """Whether SGD has velocities: not where its momentum stays 0."""
+    return bool(values["momentum"]) or "momentum" in spec.variable
 
 
 def _velocity_scaling(options: Values) -> float:

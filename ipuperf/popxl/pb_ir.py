@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -113,6 +112,8 @@ class PbIr:
 
     def logIr(self) -> None:
         """The ops of all graphs in execution order, to the logger ``popart`` at level DEBUG."""
+        import logging
+
         for graph in self._program.all_graphs():
             logging.getLogger("popart").debug("%s", _ir.format_schedule(graph))
 

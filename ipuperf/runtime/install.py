@@ -9,19 +9,23 @@ asked for. TensorFlow is the real one: only what its port for the IPU adds is fo
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-import importlib.abc
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ipuperf.runtime.children import announce
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+    from importlib.metadata import Distribution, DistributionFinder
+else:
+    Loader = MetaPathFinder = object  # importlib.abc imports much that nobody here needs
 
 FRONT_ENDS = (
     *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
@@ -56,7 +60,7 @@ class InstallError(RuntimeError):
     """The upstream package of a front end is installed or already imported, and ``force`` was not given."""
 
 
-class _AliasLoader(importlib.abc.Loader):
+class _AliasLoader(Loader):
     """Loads a module by importing another and standing aside for it."""
 
     def __init__(self, target: str) -> None:
@@ -77,7 +81,7 @@ class _AliasLoader(importlib.abc.Loader):
         sys.modules[module.__name__] = self._target
 
 
-class AliasFinder(importlib.abc.MetaPathFinder):
+class AliasFinder(MetaPathFinder):
     """Finds the modules whose top-level name is in ``targets`` (upstream name -> module that stands for it)."""
 
     def __init__(self) -> None:
@@ -96,21 +100,27 @@ class AliasFinder(importlib.abc.MetaPathFinder):
             return _alias_spec(fullname, _STAND_INS)
         return _alias_spec(fullname, _modules_of(self.targets))
 
-    def find_distributions(
-        self, context: importlib.metadata.DistributionFinder.Context | None = None
-    ) -> Iterator[importlib.metadata.Distribution]:
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
         name = (getattr(context, "name", None) or "").replace("-", "_")
         ours = name in self.targets and name not in _BESIDE
         version = getattr(importlib.import_module(self.targets[name]), "__version__", None) if ours else ""
         if version:
-            yield _Distribution(name, version)
+            from .distributions import StandingIn  # what it stands on takes long to import, and few ask
+
+            yield StandingIn(name, version)
 
 
 def _modules_of(targets: Mapping[str, str]) -> dict[str, str]:
     """The modules that stand for others while front ends ``targets`` are installed, the deeper ones first."""
+    return _deeper_first(tuple(targets.items()))
+
+
+@functools.cache
+def _deeper_first(targets: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Asked for with every import of a program."""
     found: dict[str, str] = {}
-    for name, target in targets.items():
+    for name, target in targets:
         found.update(_BESIDE.get(name, {name: target}))
     return dict(sorted(found.items(), reverse=True))
 
@@ -134,22 +144,7 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     )
 
 
-class _Distribution(importlib.metadata.Distribution):
-    """What ``importlib.metadata`` says of an upstream package while ours stands for it: its name and version."""
-
-    def __init__(self, name: str, version: str) -> None:
-        self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-
-    def read_text(self, filename: str) -> str | None:
-        """The metadata; there are no other files."""
-        return self._metadata if filename == "METADATA" else None
-
-    def locate_file(self, path: Any) -> Any:
-        """Where ipuperf is."""
-        return Path(__file__).parents[1] / path
-
-
-class _LastFinder(importlib.abc.MetaPathFinder):
+class _LastFinder(MetaPathFinder):
     """Stands last in ``sys.meta_path``: finds stand-ins for modules that nothing else found, and says what there is of
     PopART and the stand-ins where a part is asked for that is not here."""
 

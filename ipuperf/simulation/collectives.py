@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.lowering.steps import Collective
@@ -135,6 +136,7 @@ class CollectiveRun:
         self._busy = 0
         self._end = -1  # of the round for all members
         self._ends: dict[int, int] = {}  # where it is not the same
+        self._moved: list[tuple[int, int, tuple[Flight, ...]]] = []  # of this round: latency, end, sends
         self._undisturbed = 0  # nothing else happens before this
         self._left = len(self._ipus)
         self._alike = True  # all members ended each round together, with as many sends
@@ -163,12 +165,12 @@ class CollectiveRun:
             self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
         self._open = {}
-        self._end, self._ends = -1, {}
+        self._end, self._ends, self._moved = -1, {}, []
         self._busy = len(self._ipus)
         self._undisturbed = self._quiet_until()
         owner = (1, *self._key)
         for bundle in item.bundles:
-            self._network.move(bundle, owner, item.chunk, self._label, self._arrived)
+            self._network.move(bundle, owner, item.chunk, self._label, partial(self._arrived, bundle.latency))
 
     def _prepare(self, item: CollectiveRound) -> _Prepared:
         """What is the same each time a round is repeated."""
@@ -177,8 +179,9 @@ class CollectiveRun:
         even = len(set(ends.values())) == 1
         return _Prepared(item.chunk(self._step.bytes), reduce, bundles, ends, even)
 
-    def _arrived(self, flights: Sequence[Flight]) -> None:
-        """These sends of the round are over."""
+    def _arrived(self, latency: int, flights: tuple[Flight, ...]) -> None:
+        """These sends of the round are over, which needed this latency."""
+        self._moved.append((latency, self._events.now, flights))
         sends = self._plan.rounds[self._rounds[self._round]].sends
         left = self._open = self._open or dict(self._item.ends)
         if len(flights) == len(sends):
@@ -225,7 +228,7 @@ class CollectiveRun:
         """How many rounds are certain to be like the last one, which nothing disturbed: the same round, before
         anything else happens; the last round of all is not one of them."""
         number, now, over = self._rounds[self._round], self._events.now, self._rounds_over[-1]
-        if self._undisturbed <= now or len(over.item.bundles) > 1 or over.ends:
+        if self._undisturbed <= now:
             return 0
         last = self._plan.rounds[number].times - (self._round - self._rounds.index(number)) - 1
         if self._round + last + 1 == len(self._rounds):
@@ -235,16 +238,16 @@ class CollectiveRun:
 
     def _skip(self, rounds: int) -> None:
         """Add as many rounds like the last one, and go on after them."""
-        over, now = self._rounds_over[-1], self._events.now
-        period, (bundle,) = now - over.start, over.item.bundles
-        begin = over.start + bundle.latency
+        over, now, owner, size = self._rounds_over[-1], self._events.now, (1, *self._key), self._item.chunk
+        period = now - over.start
         for number in range(1, rounds + 1):
             self._rounds_over.append(over.later(number * period))
-            if over.item.chunk:
-                self._network.record(begin + number * period, over.end - begin, (1, *self._key), bundle,
-                                     over.item.chunk, self._label)  # fmt: skip
+            for latency, end, flights in self._moved if size else ():
+                start = over.start + latency
+                self._network.record(start + number * period, end - start, owner, flights, size, self._label)
         self._round += rounds
-        self._start, self._end, self._undisturbed = self._rounds_over[-1].start, self._rounds_over[-1].end, 0
+        _, self._start, self._end, self._ends = self._rounds_over[-1]
+        self._undisturbed = 0
         self._next_start = now + rounds * period
         self._events.after(rounds * period, self._begin)
 

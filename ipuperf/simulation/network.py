@@ -91,6 +91,7 @@ class Network:
         self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
         self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
         self._together: dict[tuple[int, ...], tuple[int, tuple[Flight, ...]]] = {}
+        self._recorded: dict[tuple[int, tuple[int, ...], int, Label], tuple[tuple[Flight, ...], int]] = {}
         self._parted: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
         self._sharings = Sharings(capacity)
         self._flows: list[NetworkFlow] = []
@@ -182,10 +183,15 @@ class Network:
         """Whether nothing is in flight, or has entered in this instant."""
         return not self._flows and not self._entered
 
-    def record(self, start: int, dur: int, owner: tuple[int, ...], bundle: SendBundle, size: int, label: Label) -> None:
+    def record(
+        self, start: int, dur: int, owner: tuple[int, ...], flights: tuple[Flight, ...], size: int, label: Label
+    ) -> None:
         """These sends begin and end together without being simulated."""
-        number, _ = self._joined([NetworkFlow(self.template(bundle, owner, size, label), lambda _: None)])
-        self._recorder.transfers.add((number, start, dur))
+        key = (id(flights), owner, size, label)
+        if key not in self._recorded:
+            number = self._recorder.template(TransferTemplate(owner, flights, size, label))
+            self._recorded[key] = (flights, self._recorder.together((number,)))
+        self._recorder.transfers.add((self._recorded[key][1], start, dur))
 
     def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
         own = tuple(flights)

@@ -74,7 +74,7 @@ class ExecutedRows:
         self._tree = tree
         self._placement = placement
         self._classes = classes
-        self._processes = processes
+        self._indices = [process.index for process in processes]
         self._unfolding = unfolding
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
@@ -135,7 +135,7 @@ class ExecutedRows:
         replicas = [(replica, one) for replica, one in enumerate(self._classes.of) for _ in places]
         rows = [
             (one * self._stride + place, replica * self._stride + place, replica,
-             self._placement[replica][self._processes[place].index])
+             self._placement[replica][self._indices[place]])
             for (replica, one), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
         ]  # fmt: skip
         return dict(zip(("of", "own", "replica", "ipu"), np.array(rows, dtype=np.int64).T, strict=True))
@@ -143,7 +143,7 @@ class ExecutedRows:
     @property
     def _stride(self) -> int:
         """Processes of a replica."""
-        return len(self._processes) // len(self._classes.members)
+        return len(self._indices) // len(self._classes.members)
 
     def _outside(self) -> np.ndarray:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""

@@ -287,7 +287,7 @@ def _trace(
     from ipuperf.trace import Trace
 
     unfolding = Unfolding(folds)
-    recorder, run = world.recorder, world.delays.run
+    recorder, run, streams = world.recorder, world.delays.run, list(world.streams)  # the world is not kept
     done = ExecutedRows(
         tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run
     )
@@ -303,7 +303,7 @@ def _trace(
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
-        "host_events": lambda: host_rows(recorder.host, unfolding, list(world.streams), run),
+        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
     meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}

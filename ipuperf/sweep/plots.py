@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ipuperf.trace import replacing
 
 from .errors import SweepError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """How many columns a kind of figure names, at least and at most."""
+_WIDTH = 600
+"""What a row of a heat map has room for: points of the font times digits."""
+_MARKERS = "osD^v<>PX*"
 _MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
 
 
@@ -52,6 +56,7 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     Raises:
         SweepError: no such figure or column, or nothing to draw. OSError: the file cannot be written.
     """
+    import pandas as pd
     from matplotlib.figure import Figure
 
     kind, columns = plot_of(plot)
@@ -85,11 +90,12 @@ def _best(table: pd.DataFrame, by: list[str], value: str) -> pd.Series[Any]:
 
 def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
     x, y, *by = columns
-    for name, part in fitting.groupby(by[0], sort=False) if by else [("", fitting)]:
+    groups = fitting.groupby(by[0], sort=False) if by else [("", fitting)]
+    for (name, part), marker in zip(groups, itertools.cycle(_MARKERS)):
         best = _best(part, [x], y)
         best = best.sort_index() if _is_number(fitting[x]) else best
         across = best.index if _is_number(fitting[x]) else best.index.astype(str)
-        axes.plot(across, best.to_numpy(), marker="o", label=str(name))
+        axes.plot(across, best.to_numpy(), marker=marker, markerfacecolor="none", label=str(name))
     axes.set(xlabel=x, ylabel=y, ylim=(0, None))
     axes.grid(alpha=0.3)
     if by:
@@ -103,10 +109,12 @@ def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: li
     cells = np.array([[best.get((row, column), np.nan) for column in across] for row in up])
     image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis")
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+    longest = max(len(_short(held)) for held in cells[~np.isnan(cells)])
+    size = min(10.0, _WIDTH / (len(across) * longest))
     for row, column in np.ndindex(*cells.shape):
         held = cells[row, column]
         text, colour = ("-", "black") if np.isnan(held) else (_short(held), "white" if held < middle else "black")
-        axes.text(column, row, text, ha="center", va="center", color=colour)
+        axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
     axes.set(xlabel=x, ylabel=y)
     axes.set_xticks(range(len(across)), [str(each) for each in across])
     axes.set_yticks(range(len(up)), [str(each) for each in up])
@@ -142,7 +150,9 @@ def pareto_front(table: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return is_numeric_dtype(column) and not is_bool_dtype(column)
 
 
 def _ordered(column: pd.Series[Any]) -> list[Any]:

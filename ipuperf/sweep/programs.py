@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ipuperf.levers.trial import changed
+from ipuperf.lowering.again import read_of
 from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.reaching import executable_of
@@ -55,7 +56,7 @@ class SweepPrograms:
 
     def _on_its_machine(self, configuration: Configuration) -> Built:
         machine = self._machine(configuration)
-        alike = ("auto",) if machine is None else _lowered_by(machine)
+        alike = ("auto",) if machine is None else read_of(machine)
         known = self._built.get(alike)
         if known is not None and machine is None:
             return known
@@ -105,9 +106,3 @@ class SweepPrograms:
         with redirect_stderr(StringIO()):  # what a front end remarks would go through the progress bar
             program = program_of(case, machine)
         return Built(program.executable, program.samples)
-
-
-def _lowered_by(machine: Machine) -> tuple[Any, ...]:
-    """What lowering looks at in a machine."""
-    memory = machine.ipu_machine.streaming_memory
-    return (machine.chip, None if memory is None else memory.remote_packet_bytes)

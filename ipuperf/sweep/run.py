@@ -7,9 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from tqdm import tqdm
 
 from .cluster import on_cluster
@@ -18,6 +17,9 @@ from .processes import in_processes
 from .spec import SEED, Configuration, Sweep, read_sweep
 from .store import Store
 from .table import FORMATS, check_writable, table_of, write_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PIECES = 4
 """Pieces of work for each process, so that none is left alone with much at the end."""

@@ -6,13 +6,14 @@ import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.trace import replacing
 
 from .errors import SweepError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = 1
 """Version of the columns, in the column ``format`` of each row."""
@@ -29,6 +30,8 @@ RESULTS: Mapping[str, str] = {
 
 def table_of(rows: Iterable[Mapping[str, Any]], factors: Sequence[str]) -> pd.DataFrame:
     """The table of some rows, in their order; lists become JSON, and so do all values of a factor of mixed types."""
+    import pandas as pd  # not at once: workers, which read the names above, do without it
+
     columns = [*factors, *RESULTS]
     found = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns)
     for name in factors:
@@ -74,6 +77,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
     Raises:
         SweepError: no such file, no such table, or one of another version.
     """
+    import pandas as pd
+
     path = Path(path)
     kind = _kind(path)
     check_writable(kind)

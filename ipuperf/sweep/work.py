@@ -59,7 +59,7 @@ def _row(programs: SweepPrograms, configuration: Configuration) -> dict[str, Any
     try:
         figures = _figures(programs.of(configuration))
     except Exception as error:
-        return failed(configuration, _said(error), time.perf_counter() - begin)
+        return failed(configuration, said(error), time.perf_counter() - begin)
     took = time.perf_counter() - begin
     return {**configuration, **figures, "took_seconds": took, "ipuperf": __version__, "format": FORMAT}
 
@@ -72,7 +72,7 @@ def _seed(seed: int) -> None:
         sys.modules["torch"].manual_seed(seed)
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """What went wrong; an error of ipuperf's own needs no name."""
     text = str(error)
     return text if text and type(error).__module__.startswith("ipuperf.") else f"{type(error).__name__}: {text}"

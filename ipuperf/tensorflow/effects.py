@@ -71,6 +71,10 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.keras.layers.LSTM(partials_dtype)": Effect(NO_EFFECT, "sums are float32", ("float32",)),
     "ipu.keras.layers.LSTM(available_memory_proportion_fwd)": _RECURRENT_PLANS,
     "ipu.keras.layers.LSTM(available_memory_proportion_bwd)": _RECURRENT_PLANS,
+    "ipu.rnn_ops.PopnnLSTM.call(training)": Effect(
+        NO_DIFFERENCE, "what a backward pass needs is kept where there is one"
+    ),
+    "ipu.embedding_ops.HostEmbedding(partition_strategy)": Effect(NO_DIFFERENCE, "the table is in one place"),
     "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(NO_EFFECT, "a lookup is made at once", (1,)),
     "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),
     "ipu.embedding_ops.embedding_lookup(min_encoding_size)": _DEPRECATED._replace(neutral=(0,)),

@@ -1,8 +1,7 @@
 """``ipu.nn_ops.multi_conv``: convolutions of a function become one op when its graph has been imported, and so do the
 gradients that TensorFlow makes of them.
 
-A call of such a function is a name scope; TensorFlow puts gradients into scopes whose names end with that of the
-forward op. Source: tensorflow: compiler/plugin/poplar/driver/passes/multi_conv_fixer.cc.
+A call of such a function is a name scope, in which the importer puts the gradients of its ops, too. Source: tensorflow: compiler/plugin/poplar/driver/passes/multi_conv_fixer.cc.
 
 Simplified: of a function that is a ``tf.function`` of its own, whose gradient TensorFlow writes into another graph, the
 gradients stay single convolutions.
@@ -77,8 +76,7 @@ def join_multi_convs(frame: Frame, graph: tf.Graph, first: int) -> None:
     for op in frame.graph.ops[first:] if scopes else ():
         scope = next((scope for scope in scopes if f"/{scope}" in f"/{op.scope}/"), None)
         if scope is not None and isinstance(op, _JOINED):
-            forward = f"{op.scope}/".startswith(scope)
-            groups.setdefault((scope, forward, isinstance(op, ConvWeightGrad)), []).append(op)
+            groups.setdefault((scope, op.phase == "bwd", isinstance(op, ConvWeightGrad)), []).append(op)
     several = [(scope, group) for (scope, *_), group in groups.items() if len(group) > 1]
     if not several:
         return

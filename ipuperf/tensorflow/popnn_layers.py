@@ -21,7 +21,7 @@ _ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 _RECURRENT = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-class _Popnn(tf1.layers.Layer):
+class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
     """What the layers have in common.
 
     Args:
@@ -129,23 +129,14 @@ def _activation(name: str, allowed: tuple[str, ...]) -> Callable[[Any], Any]:
     return found
 
 
-class PopnnLSTM(_Popnn):
-    """Long short-term memory: ``(outputs [time, batch, units], LSTMStateTuple(c, h))``. See the base class for the
-    arguments."""
+class _Lstm(_Popnn):
+    """Long short-term memory."""
 
     gates = 4
 
     def state_shape(self, batch_size: int) -> Any:
         """Shapes of cell and output."""
         return ([batch_size, self.num_units],) * 2
-
-    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
-        """Run over a sequence from ``initial_state``, an ``LSTMStateTuple``; default: zeros.
-
-        Raises:
-            ValueError: another initial state.
-        """
-        return self._over(inputs, None, initial_state)
 
     def _over(self, inputs: Any, lengths: Any, initial_state: Any) -> Any:
         tuple_of = tf1.nn.rnn_cell.LSTMStateTuple
@@ -162,17 +153,31 @@ class PopnnLSTM(_Popnn):
         return outputs, tuple_of(c, h)
 
 
-class PopnnDynamicLSTM(PopnnLSTM):
+class PopnnLSTM(_Lstm):
+    """Long short-term memory: ``(outputs [time, batch, units], LSTMStateTuple(c, h))``. See the base class for the
+    arguments."""
+
+    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
+        """Run over a sequence from ``initial_state``, an ``LSTMStateTuple``; default: zeros.
+
+        Raises:
+            ValueError: another initial state.
+        """
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
+        return self._over(inputs, None, initial_state)
+
+
+class PopnnDynamicLSTM(_Lstm):
     """:class:`PopnnLSTM` over sequences of several lengths."""
 
     def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, tf.cast(seq_len, tf.int32), initial_state)
 
 
-class PopnnGRU(_Popnn):
-    """Gated recurrent unit: ``(outputs [time, batch, units], state)``. ``reset_after``: the reset gate is applied after
-    the product. See the base class for the other arguments."""
+class _Gru(_Popnn):
+    """Gated recurrent unit. ``reset_after``: the reset gate is applied after the product."""
 
     gates = 3
 
@@ -209,10 +214,6 @@ class PopnnGRU(_Popnn):
         """Shape of the biases: with ``reset_after`` those of inputs and of states."""
         return [3, 2, self.num_units] if self._reset_after else [3, self.num_units]
 
-    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
-        """Run over a sequence from ``initial_state``; default: zeros."""
-        return self._over(inputs, self.biases, initial_state)
-
     def _over(self, inputs: Any, biases: Any, initial_state: Any, lengths: Any = None, scores: Any = None) -> Any:
         x = tf.convert_to_tensor(inputs, self.dtype)
         state = self._zeros(x) if initial_state is None else tf.convert_to_tensor(initial_state, self.dtype)
@@ -227,9 +228,18 @@ class PopnnGRU(_Popnn):
         return outputs, state
 
 
-class PopnnDynamicGRU(PopnnGRU):
-    """:class:`PopnnGRU` over sequences of several lengths, with biases of its own: ``bias_r_u`` (ones) and ``bias_c``
-    (zeros), which both products have with ``reset_after``."""
+class PopnnGRU(_Gru):
+    """Gated recurrent unit: ``(outputs [time, batch, units], state)``. See the base classes for the arguments."""
+
+    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
+        """Run over a sequence from ``initial_state``; default: zeros."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
+        return self._over(inputs, self.biases, initial_state)
+
+
+class _DynamicGru(_Gru):
+    """With biases of its own: ``bias_r_u`` (ones) and ``bias_c`` (zeros), which both products have with
+    ``reset_after``."""
 
     def build(self, input_shape: Any) -> None:
         """Make the weights."""
@@ -242,17 +252,23 @@ class PopnnDynamicGRU(PopnnGRU):
         biases = tf.concat([self._bias_r_u, self._bias_c], 0)
         return tf.stack([biases, biases], 1) if self._reset_after else biases
 
+
+class PopnnDynamicGRU(_DynamicGru):
+    """:class:`PopnnGRU` over sequences of several lengths."""
+
     def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         return self._over(inputs, self._own_biases(), initial_state, tf.cast(seq_len, tf.int32))
 
 
-class PopnnAUGRU(PopnnDynamicGRU):
+class PopnnAUGRU(_DynamicGru):
     """:class:`PopnnDynamicGRU` whose update gate is multiplied by 1 less a score of attention."""
 
     def call(
         self, inputs: Any, seq_len: Any, attention_score: Any, initial_state: Any = None, training: bool = True
     ) -> Any:
         """As there; ``attention_score [batch, time]``."""
+        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
         lengths = tf.cast(seq_len, tf.int32)
         return self._over(inputs, self._own_biases(), initial_state, lengths, attention_score)

@@ -193,8 +193,8 @@ class TracedProgram:
     def collective(
         self, op_class: type[_ir.Op], tensor: _ir.Tensor, name: str, size: int | None, **attributes: Any
     ) -> _ir.Tensor:
-        """A collective over groups of ``size`` successive replicas (None: all) in the active graph. Until it is known how
-        many replicas there are, the groups are those of as few as fit them."""
+        """A collective over groups of ``size`` successive replicas (None: all) in the active graph. Until it is known
+        how many replicas there are, the groups are those of as few as fit them."""
         if size is not None:
             self._regroup(math.lcm(self.ir.replication_factor, size))
         found = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)

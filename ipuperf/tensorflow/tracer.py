@@ -76,7 +76,9 @@ class TracedFunction:
         self.graph.inputs = [*self.arguments, *self.captures]
         wanted = self.tensors if outputs is None else list(outputs)
         effects = self.targets if only is None else list(only)
-        return import_graph(self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known)
+        return import_graph(
+            self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known
+        )
 
 
 def trace(
@@ -140,6 +142,7 @@ def resource_variables() -> Iterator[None]:
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         arguments["use_resource"] = True
+        arguments["caching_device"] = None  # a cached value would be read once, before the program's loops
         value = arguments.get("initial_value")
         if isinstance(value, tf.Tensor) and isinstance(getattr(value, "graph", None), FuncGraph):
             with ops.init_scope():

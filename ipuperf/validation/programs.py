@@ -130,7 +130,7 @@ def program_of(case: Case, machine: Machine | None = None) -> Program:
     Raises:
         As :func:`figures`.
     """
-    with _front_ends(), use_settings(RunSettings(machine=machine or case.machine)):
+    with front_ends(), use_settings(RunSettings(machine=machine or case.machine)):
         return _maker(case.model)(case)
 
 
@@ -225,7 +225,7 @@ def _counted(built: Benchmark, step: Step) -> int:
 
 
 @contextmanager
-def _front_ends() -> Iterator[None]:
+def front_ends() -> Iterator[None]:
     """``import popxl`` and its like find ipuperf for the duration of the block."""
     from ipuperf.runtime.install import install, installed_names, uninstall
 

@@ -23,6 +23,7 @@ CONSTANTS = {
     POPLIBS: """
         lowering/layout.py MIN_BYTES_PER_TILE, lowering/lookups.py LEAST_INDICES REARRANGED_SPLIT,
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
+        lowering/planner/multi.py _SHARED_BUS,
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
         COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
@@ -35,7 +36,7 @@ CONSTANTS = {
         lowering/lookups.py INDEX_BYTES, lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
         GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
-        ops/group_quantize.py PACKED SHIFTS, ops/half.py _FINE _SHIFT, ops/native.py _SUBNORMAL,
+        ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT, ops/native.py _SUBNORMAL,
         ops/randomness.py LEVELS, ops/resize.py NEAREST
         COORDINATES SHARPNESS, ops/scatter.py COMBINED
         """,
@@ -43,6 +44,9 @@ CONSTANTS = {
         lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
+        lowering/planner/multi.py _ABOVE, lowering/products.py _FLIP _PREPARE _BROADCAST _SLICE _TRANSFORM _OPERANDS
+        _ZEROS _COMPUTE _PARTIALS _REDUCE _UPDATE _FINISH,
+        lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
         lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,

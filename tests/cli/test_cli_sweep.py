@@ -58,6 +58,18 @@ def test_json() -> None:
     assert not Path("s-sweep/table.parquet").exists()
 
 
+def test_nothing_fits() -> None:
+    code, out, err = call("s.py", "--factor", "machine=gc200-1", "--factor", "machine.chip.bytes_per_tile=0.004,0.002",
+                          "--factor", "n=64,x", "--where", "n == 64 or machine.chip.bytes_per_tile == 0.004",
+                          "--format=csv", "--", "{n}")  # fmt: skip
+    assert (code, out) == (2, "table: s-sweep/table.csv\n")
+    assert "3 configurations, 2 do not fit, 1 failed" in err
+    last = err.splitlines()[-1]
+    nearest = "machine = gc200-1, machine.chip.bytes_per_tile = 0.004, n = 64, seed = 0"
+    assert f"none of 3 configurations fits; the nearest ({nearest}) needs " in last
+    assert "of 2,048 bytes on its fullest tile" in last
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

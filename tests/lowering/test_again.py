@@ -11,7 +11,7 @@ from ipuperf import ops
 from ipuperf.ir import FLOAT32, Builder, Ir, Stream, TensorSpec, Variable
 from ipuperf.lowering import Again, lower
 from ipuperf.lowering.again import Unlike, description
-from ipuperf.machine import load_machine
+from ipuperf.machine import MachineError, Topology, load_machine
 
 GC200 = load_machine("gc200-1")
 
@@ -84,9 +84,30 @@ def test_machine_settings_and_entries_count():
     assert kept(program(entry=1)).describe() == first.describe()
     assert kept.times == 1
     kept(program(entry=2))
-    kept(program(entry=1), machine=replace(GC200, name="another"))
+    kept(program(entry=1), machine=replace(GC200, chip=replace(GC200.chip, sync_cycles=200)))
     kept(program(entry=1), how=("full",))
     assert kept.times == 4
+
+
+def test_links_host_and_the_size_of_the_pod_are_not_lowered_again():
+    """What lowering does not look at: the program has the machine's name and a place on it."""
+    pod = load_machine("pod16")
+    links = tuple(replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s) for link in pod.topology.links)
+    kept = Counted()
+    kept(program())
+    for machine in (
+        pod,
+        replace(pod, name="faster", topology=Topology(links, pod.topology.ipus)),
+        replace(GC200, host=replace(GC200.host, sync_seconds=1.0)),
+    ):
+        found = kept(program(7), machine)
+        assert said(found) == said(lower(program(7), machine))
+        assert found.machine == machine.name
+    assert kept.times == 1
+    two = program()
+    two.replication_factor = 2
+    with pytest.raises(MachineError):
+        kept(two, GC200)
 
 
 @pytest.mark.parametrize(("factor", "times"), [(0.25, 1), (1.0, 2), (0.0, 2)])

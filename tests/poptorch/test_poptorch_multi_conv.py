@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.ops import Conv, MultiConv  # noqa: E402
+from ipuperf.ops import Conv, Convolutions  # noqa: E402
 
 PARALLEL, SERIAL = poptorch.MultiConvPlanType.Parallel, poptorch.MultiConvPlanType.Serial
 
@@ -47,7 +47,7 @@ def convolutions(model: Any) -> list[Any]:
     (part,) = model.compiled_model.exported.parts
     found = []
     for op in part.graph.ops:
-        found += op.members() if isinstance(op, MultiConv) else [op] if isinstance(op, Conv) else []
+        found += op.members() if isinstance(op, Convolutions) else [op] if isinstance(op, Conv) else []
     return found
 
 

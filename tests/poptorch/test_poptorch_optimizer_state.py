@@ -126,16 +126,42 @@ def test_states_that_cannot_be_loaded() -> None:
     optimizer.load_state_dict(bad)
     with pytest.raises(poptorch.Error, match=r"Accl1___lin.bias has shape \(7,\), the model's has \(2,\)"):
         model(X)
-    rates = {**good["ipu_param"], "learningRate___specific___lin.bias": torch.tensor(9.0)}
-    optimizer.load_state_dict({**good, "ipu_param": rates})
-    with pytest.raises(poptorch.Error, match="the parameters of a group have the same numbers"):
-        model(X)
     scaled = {**good["ipu_param"], "lossScaling_FLOAT": torch.tensor(2.0)}
     optimizer.load_state_dict({**good, "ipu_param": scaled})
     with pytest.raises(poptorch.Error, match="lossScaling_FLOAT is 2.0, the model has 1.0"):
         model(X)
     with pytest.raises(RuntimeError, match="ipu_state of the state_dict is no dictionary"):
         optimizer.load_state_dict({**good, "ipu_state": [1]})
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_numbers_of_one_parameter(kind: str) -> None:
+    """Numbers that differ within a group: from then on each parameter has its own, all else goes on."""
+    word = {"SGD": "scaledLearningRate0", "Adam": "learningRate"}[kind]
+    module, theirs = Model(), Model()
+    theirs.load_state_dict(module.state_dict())
+    optimizer = getattr(poptorch.optim, kind)(module.parameters(), lr=0.25)
+    weights = [{"params": [theirs.lin.weight]}, {"params": [theirs.lin.bias]}]
+    reference = getattr(torch.optim, kind)(weights, lr=0.25)
+    model = trained(module, optimizer)
+
+    def step() -> None:
+        model(X)
+        reference.zero_grad()
+        theirs(X).backward()
+        reference.step()
+
+    step()
+    states = optimizer.state_dict()
+    states["ipu_param"][f"{word}___specific___lin.bias"] = torch.tensor(0.5)
+    optimizer.load_state_dict(states)
+    reference.param_groups[1]["lr"] = 0.5
+    step()
+    step()
+    assert float(optimizer.state_dict()["ipu_param"][f"{word}___specific___lin.bias"]) == 0.5
+    assert float(optimizer.state_dict()["ipu_param"][f"{word}___specific___lin.weight"]) == 0.25
+    for own, other in zip(module.parameters(), theirs.parameters()):
+        torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-6)
 
 
 def test_an_offline_target_has_no_state_to_show() -> None:

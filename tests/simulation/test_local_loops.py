@@ -257,7 +257,7 @@ def test_a_loop_with_a_shared_step_that_is_not_folded_and_too_long_is_an_early_e
 
 
 def test_a_long_loop_with_a_shared_step_is_folded():
-    """What a trip adds is the difference between 1,000 and 1,001 of them; any window is at hand, not the whole table."""
+    """What a trip adds is the difference between 1,000 and 1,001 of them; any window is at hand, not all of it."""
 
     def run(trips):
         return simulate(s.program(s.seq(op(0, 5), s.repeat(trips, op(1, 3), s.h2d(8, "image")))), ONE)

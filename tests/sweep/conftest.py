@@ -39,7 +39,7 @@ with popxl.Session(ir, "ipu_hw") as session:
 
 ENCODER = {
     "machine": ("pod4", "pod16", "bow-pod4", "gc200-1"),
-    "config.schedule": ("popart_pipeline", "sequential"),
+    "config.schedule": ("popart_pipeline",),
     "config.stages": (2,),
     "accumulation": (4, 6),
     "recompute": ("none", "standard"),
@@ -65,7 +65,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def encoder() -> Sweep:
-    """A sweep of the encoder over machines, schedules, accumulation and recomputation."""
+    """A sweep of the encoder over machines, accumulation and recomputation."""
     return Sweep(ENCODER, model="encoder")
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from ipuperf.sweep import Sweep, SweepError, read_table, run_sweep
+from ipuperf.sweep.spec import Configuration
 
 from .test_sweep_run import same
 
@@ -39,7 +40,7 @@ def test_killed_worker_is_tried_once_more(tmp_path: Path) -> None:
     assert len((tmp_path / "a-9").read_text()) == 2
 
 
-def test_killed_half_way_and_resumed(tmp_path: Path, script: Path) -> None:
+def test_killed_half_way_and_resumed(tmp_path: Path, script: Path, in_this_process: list[Configuration]) -> None:
     file = tmp_path / "s.toml"
     file.write_text(
         'script = "train.py"\narguments = ["--width={width}", "{twice?--twice}"]\n[factors]\n'
@@ -62,7 +63,7 @@ def test_killed_half_way_and_resumed(tmp_path: Path, script: Path) -> None:
     same(read_table(killed / "table.csv"), pd.read_csv(tmp_path / "whole" / "table.csv").astype(again.dtypes))
 
 
-def test_dask_gives_the_same_table(tmp_path: Path, encoder: Sweep) -> None:
+def test_dask_gives_the_same_table(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration]) -> None:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, protocol="tcp"

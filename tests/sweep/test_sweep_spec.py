@@ -91,8 +91,7 @@ def test_too_many_or_none(script: Path) -> None:
 @pytest.mark.parametrize(
     ("factors", "message"),
     [
-        ({"machine": ("pod4",), "machine.exchange": (1, 2)}, "'machine.exchange', machine 'pod4' has no such figure; all"
-                                                             "owed: machine.chip.tiles, .*machine.host"),
+        ({"machine": ("pod4",), "machine.exchange": (1,)}, "'machine.exchange', .*; allowed: machine.chip.tiles, "),
         ({"machine": ("pod4", "c600"), "machine.ipu_machine.ddr_bandwidth": (2,)}, "'c600' has no such figure"),
         ({"machine": ("pod4",), "machine.system.ipus": (2,)}, "no such figure"),
         ({"machine.chip.clock": (2,)}, "needs a factor 'machine'"),
@@ -100,7 +99,7 @@ def test_too_many_or_none(script: Path) -> None:
         ({"machine": ("pod4",), "machine.chip.clock": (0,)}, "0, allowed: numbers above 0"),
         ({"machine": ("pod4",), "machine.chip.clock": (True,)}, "True, allowed: numbers above 0"),
         ({"machine": ("pod4",), "machine.chip.clock": ("2 GHz",)}, "'2 GHz', allowed: numbers above 0"),
-        ({"machine": ("pod4",), "machine.chip.exchange_rate": (1.1,)}, "1.1 times 4 bytes/cycle of 'pod4' is rounded to"),
+        ({"machine": ("pod4",), "machine.chip.exchange_rate": (1.1,)}, "1.1 times 4 bytes/cycle of 'pod4' is rounded"),
         ({"machine": ("pod4",), "machine.chip.interleaved": (2,)}, "2 times as much is no machine: .*interleaved make"),
     ],
 )  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 from sessions import Compiled, dequeued, graphs
 
 from ipuperf.tensorflow.python import ipu

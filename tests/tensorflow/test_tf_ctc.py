@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 import tf_keras
 from graphcases import Program
 from tensorflow.python.ops.ctc_ops import ctc_loss_dense
@@ -118,7 +119,7 @@ def test_layers_train_and_predict() -> None:
         trained = model(layers.CTCLoss(from_logits=True))
         np.testing.assert_allclose(fit(trained), reference, rtol=1e-5)
         predicted = layers.CTCPredictionsLayer(from_logits=True, top_paths=2)(logits, logit_length)
-    chances, counts, paths = layers.CTCInferenceLayer(from_logits=True)(logits, logit_length)
+    _, counts, paths = layers.CTCInferenceLayer(from_logits=True)(logits, logit_length)
     for number in range(BATCH):
         np.testing.assert_array_equal(predicted[number, : counts[number, 0]], paths[number, 0, : counts[number, 0]])
         assert not np.any(predicted[number, int(counts[number, 0]) :])

@@ -1,12 +1,14 @@
-"""Loops over lists of tensors are loops on the IPU, forward and backward; loops that data end have a greatest length."""
+"""Loops over lists of tensors are loops on the IPU, forward and backward; loops that data end have a greatest number
+of iterations."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 import tf_keras
 from graphcases import check
 

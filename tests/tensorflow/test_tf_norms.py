@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 from graphcases import Program
 
 from ipuperf.tensorflow.norms import group_normalised

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
+import tensorflow as tf
 import tf_keras
 from graphcases import check
 from sessions import Compiled, graphs, missing
@@ -31,8 +32,6 @@ def with_gradients(layer, *more):
         return [*found, *tape.gradient(loss, [x, *layer.trainable_variables])]
 
     return tf.function(function)
-
-
 
 
 def sigmoid(v):
@@ -129,6 +128,39 @@ def test_training_in_a_compiled_function() -> None:
         made.session.run(tf1.variables_initializer(missing(made.session)))
         wanted = [made.session.run([loss, train])[0] for _ in range(3)]
     np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+def test_dynamic_rnn_in_a_loop_sees_every_update() -> None:
+    """TensorFlow 1 has cells read a cached value of their weights; in a loop of updates they read the weights."""
+    data = np.random.default_rng(0).normal(size=(5, BATCH, TIME, INPUTS)).astype(np.float32)
+
+    def net(x):
+        cell = tf1.nn.rnn_cell.LSTMCell(UNITS, initializer=tf1.random_normal_initializer(seed=1, stddev=0.3))
+        outputs, state = tf1.nn.dynamic_rnn(cell, x, sequence_length=LENGTHS, dtype=tf.float32)
+        loss = tf.reduce_sum(outputs**2) + tf.reduce_sum(state.h)
+        return loss, tf1.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+
+    with graphs() as made:
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(data))
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(x):
+            loss, train = net(x)
+            with tf.control_dependencies([train]):
+                return outfeed.enqueue(tf.identity(loss))
+
+        run = Compiled(lambda: ipu.loops.repeat(5, body, [], infeed), [], [infeed])
+        run()
+        losses = made.session.run(outfeed.dequeue())
+        kinds = [op.type for graph in run.program.ir.all_graphs() for op in graph.ops]
+        assert kinds.count("Loop") == 3
+        made.fresh()
+        tf1.enable_resource_variables()
+        holder = tf1.placeholder(tf.float32, data.shape[1:])
+        loss, train = net(holder)
+        made.session.run(tf1.variables_initializer(missing(made.session)))
+        wanted = [made.session.run([loss, train], {holder: x})[0] for x in data]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_wrong_arguments() -> None:

@@ -2,7 +2,8 @@
 
 A marker is a raw ``PyFunc`` op with real inputs and outputs of fixed shapes, whose token names what it means: an object
 with ``build(importer, inputs)``, called where the op stands in the imported graph. TensorFlow itself runs a marker as
-one clear error, or as what its meaning gives for arrays. Where TensorFlow differentiates through one, the gradient function given makes the ops of its gradient.
+one clear error, or as what its meaning gives for arrays. Where TensorFlow differentiates through one, the gradient
+function given makes the ops of its gradient.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Lists of tensors, as loops over sequences and their gradients use them: values of their own where lengths and positions
-are known, one tensor in loops of the IPU (:mod:`.stacked`)."""
+"""Lists of tensors, as loops over sequences and their gradients use them.
+
+They are values of their own where lengths and positions are known, one tensor in loops of the IPU (:mod:`.stacked`).
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ loop has none), and where the shape of a list's items is not known before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,7 @@ from .needed import function_of
 from .node import Node
 from .ops_control import either
 from .ops_lists import stacked_list
-from .stacked import Counter, OneItem, StackedList, Storage
+from .stacked import Counter, ListStorage, OneItem, StackedList
 from .table import Family
 from .values import Value
 
@@ -235,9 +235,8 @@ class _Looped:
             lists = {i: self._written(i, inner[i], after[i]) for i in self.lists}
         operands = [*initial, *self.place.captured]
         names = [f"{self.node.op.name}_{i}" for i in range(len(initial))]
-        outputs = self.node.place.create(
-            Loop, operands, names, callee=self.place.graph, trip_count=self.counted.trips
-        ).outputs
+        builder = self.node.place
+        outputs = builder.create(Loop, operands, names, callee=self.place.graph, trip_count=self.counted.trips).outputs
         return self._after(outputs, lists)
 
     def forget(self) -> None:
@@ -268,7 +267,7 @@ class _Looped:
             self.read[id(found)] = buffer
             return found
         shape = (one.length + max(0, one.step) * self.counted.trips, *one.shape)
-        storage = Storage(self.node.place, self.place, self.count, shape, self.node.narrowed(dtype), buffer)
+        storage = ListStorage(self.node.place, self.place, self.count, shape, self.node.narrowed(dtype), buffer)
         return StackedList(None, dtype, one.length, counter, one.step, storage)
 
     def _written(self, index: int, before: Value, after: Value) -> Value:
@@ -285,7 +284,7 @@ class _Looped:
             raise self.own.error(f"list {self.body.inputs[index].name!r} does not grow evenly; use one of a fixed size")
         if found.same is not None:
             return TensorList((self._same(found.same),) * trips, found.dtype, one.shape)
-        storage: Storage | None = before.storage
+        storage: ListStorage | None = before.storage
         if storage is not None and found.storage is not storage:
             make(CopyVarUpdate, storage.image(), self.place.get(found.buffer))
         outer = self.read[id(before)] if storage is None else storage.outer()

@@ -140,7 +140,7 @@ def _moving(node: Node, shape: tuple[int, ...], begins: Tensor, ends: Value, str
             "its begin is computed on the IPU, and then only whole indices (x[i]) give a fixed shape; use tf.gather"
         )
     known = [np.array([0 if i in moving else entry for i, entry in enumerate(found)]) for found in (begin, end)]
-    found = cuts(node, shape, *known, strides)
+    found = cuts(node, shape, known[0], known[1], strides)
     axes = [found.indexed[i] for i in moving]
     found.full = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     position = joined([reshaped(node.tensor(begin[i], INT32), (1,)) for i in moving], 0)

@@ -29,7 +29,7 @@ class Counter:
     tensor: Tensor
 
 
-class Storage:
+class ListStorage:
     """Where a loop writes a list: a tensor around it that it gets by reference, made when it is first needed.
 
     Args:
@@ -91,7 +91,7 @@ class StackedList:
     length: int
     counter: Counter | None = None
     step: int = 0
-    storage: Storage | None = None
+    storage: ListStorage | None = None
     same: Value = None
 
     @property
@@ -138,13 +138,13 @@ class StackedList:
 
     def with_item(self, node: Node, index: Tensor | int, item: Value) -> StackedList:
         """Another item at a position: where it is, if nothing else uses the list as it is before."""
-        place = constant(index, INT32) if isinstance(index, int) else node.place.get(index)
-        operands = [node.place.get(self.buffer), reshaped(place, (1,))]
-        value = reshaped(node.tensor(item, operands[0].dtype), (1, *self.shape))
+        where = constant(index, INT32) if isinstance(index, int) else node.place.get(index)
+        buffer, place = node.place.get(self.buffer), reshaped(where, (1,))
+        value = reshaped(node.tensor(item, buffer.dtype), (1, *self.shape))
         written = self.storage is not None and _last_use(node)
-        if written and self.storage is not None and operands[0].graph is self.storage.image().graph:
-            return replace(self, tensor=dynamic_update_(*operands, value, [0], [1]))
-        return replace(self, tensor=dynamic_update(*operands, value, [0], [1]), storage=None)
+        if written and self.storage is not None and buffer.graph is self.storage.image().graph:
+            return replace(self, tensor=dynamic_update_(buffer, place, value, [0], [1]))
+        return replace(self, tensor=dynamic_update(buffer, place, value, [0], [1]), storage=None)
 
     def pushed(self, node: Node, item: Value) -> StackedList:
         """One item more. What is the same in every iteration is not written."""

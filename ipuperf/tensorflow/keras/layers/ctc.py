@@ -25,11 +25,9 @@ class CTCLoss(tf_keras.layers.Layer):
         super().__init__(**kwargs)
         self.blank_index, self.from_logits = blank_index, from_logits
 
-    def call(self, labels: Any, data: Any, label_length: Any, data_length: Any, **kwargs: Any) -> Any:
+    def call(self, labels: Any, data: Any, label_length: Any, data_length: Any) -> Any:
         """``labels [batch, most labels]``, ``data [time, batch, classes]``, two lengths ``[batch]``."""
-        losses = ctc.loss(
-            "ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits
-        )
+        losses = ctc.loss("ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits)
         return tf.reshape(tf.reduce_mean(losses), [1])
 
     def get_config(self) -> dict[str, Any]:
@@ -59,7 +57,7 @@ class CTCInferenceLayer(tf_keras.layers.Layer):
         self.blank_index, self.from_logits = blank_index, from_logits
         self.beam_width, self.top_paths = beam_width, top_paths
 
-    def call(self, data: Any, data_length: Any, **kwargs: Any) -> Any:
+    def call(self, data: Any, data_length: Any) -> Any:
         """``data [time, batch, classes]``, lengths ``[batch]``."""
         return ctc.beam_search(
             "ctc_beam_search",
@@ -81,7 +79,7 @@ class CTCPredictionsLayer(CTCInferenceLayer):
     """The labels of the likeliest path ``[batch, time]``, blanks behind its end. See :class:`CTCInferenceLayer` for the
     arguments."""
 
-    def call(self, data: Any, data_length: Any, **kwargs: Any) -> Any:
+    def call(self, data: Any, data_length: Any) -> Any:
         """``data [time, batch, classes]``, lengths ``[batch]``."""
         chances, lengths, labels = super().call(data, data_length)
         best = tf.argmin(chances, axis=1, output_type=tf.int32)

@@ -257,9 +257,7 @@ class PopnnGRU(_Recurrent):
 
     def _step(self) -> Step:
         bias = self.biases[1] if self.reset_after else None
-        return gru_step(
-            self.recurrent_kernel, bias, self.activation, self.recurrent_activation, update_first=True
-        )
+        return gru_step(self.recurrent_kernel, bias, self.activation, self.recurrent_activation, update_first=True)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the layer."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from .... import host_embedding
 from ....effects import EFFECTS
-from ....refusals import refused
+from ....host_embedding import HostTable
 
 
 def embedding_lookup(
@@ -43,15 +44,134 @@ def embedding_lookup(
     return tf.gather(params, ids, name=name)
 
 
-_HOST = (
-    "tables that stay on the host would make the program wait for it in the middle of a run; use embedding_lookup of a "
-    "variable, which may be larger than the IPU's memory if it is offloaded"
-)
-HostEmbedding = refused("embedding_ops.HostEmbedding", _HOST)
-HostEmbeddingScope = refused("embedding_ops.HostEmbeddingScope", _HOST)
-HostEmbeddingSGDGAOptimizerSpec = refused("embedding_ops.HostEmbeddingSGDGAOptimizerSpec", _HOST)
-HostEmbeddingOptimizerSpec = refused("embedding_ops.HostEmbeddingOptimizerSpec", _HOST)
-create_host_embedding = refused("embedding_ops.create_host_embedding", _HOST)
+class HostEmbeddingOptimizerSpec:
+    """How a host embedding is trained: gradient descent.
+
+    Args:
+        learning_rate: of the update; 0: the table is not trained.
+        optimizer_name: ``SGD``.
+
+    Raises:
+        ValueError: another optimizer.
+    """
+
+    def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
+        if optimizer_name not in (None, "SGD", "SGD+GA"):
+            raise ValueError(f"HostEmbeddingOptimizerSpec: optimizer_name={optimizer_name!r}; allowed: SGD")
+        self._learning_rate = learning_rate
+
+    def get_learning_rate(self) -> float:
+        """The learning rate."""
+        return self._learning_rate
+
+    def get_accumulation_factor(self) -> int:
+        """Updates whose gradients are added up before they are applied."""
+        return 1
+
+
+class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
+    """Gradient descent with gradients added up over ``accumulation_factor`` updates."""
+
+    def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
+        super().__init__(learning_rate)
+        self._accumulation_factor = accumulation_factor
+
+    def get_accumulation_factor(self) -> int:
+        """Updates whose gradients are added up before they are applied."""
+        return self._accumulation_factor
+
+
+class HostEmbedding:
+    """A table of embeddings in the host's memory.
+
+    Args:
+        name: of the embedding.
+        embedding_tensor: a variable ``[tokens, size]``.
+        partition_strategy: ``TOKEN`` or ``ENCODING``; no difference, as the table is in one place.
+        optimizer_spec: how it is trained; None: it is not.
+
+    Raises:
+        ValueError: arguments of other kinds.
+    """
+
+    def __init__(
+        self, name: str, embedding_tensor: Any, partition_strategy: str = "TOKEN", optimizer_spec: Any = None
+    ) -> None:
+        if not tf.is_tensor(embedding_tensor) and not isinstance(embedding_tensor, tf.Variable):
+            raise ValueError("HostEmbedding embedding_tensor is not a tensorflow tensor")
+        if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
+            raise ValueError("HostEmbedding optimizer_spec is not a HostEmbeddingOptimizerSpec or None")
+        if partition_strategy not in ("TOKEN", "ENCODING"):
+            raise ValueError(f"Unknown partition strategy {partition_strategy}")
+        EFFECTS.given("ipu.embedding_ops.HostEmbedding(partition_strategy)", partition_strategy)
+        spec = optimizer_spec or HostEmbeddingOptimizerSpec(0)
+        rate = float(spec.get_learning_rate())
+        self._variable = embedding_tensor
+        self._table = HostTable(name, rate, spec.get_accumulation_factor())
+        self._dummy = None
+        if rate:
+            with tf.compat.v1.variable_scope(name, reuse=tf.compat.v1.AUTO_REUSE):
+                self._dummy = tf.compat.v1.get_variable(
+                    "__dummy", shape=[], dtype=embedding_tensor.dtype, trainable=True, use_resource=True
+                )
+
+    def get_embedding_tensor(self) -> Any:
+        """The variable."""
+        return self._variable
+
+    def register(self, session: Any = None) -> Any:
+        """A context manager: programs that run in it use the table, and the variable has its values afterwards.
+
+        Raises:
+            ValueError: no session outside of eager mode.
+        """
+        if session is None and not tf.executing_eagerly():
+            raise ValueError("HostEmbedding.register requires a session when eager execution is disabled.")
+        return HostEmbeddingScope(self, session)
+
+    def lookup(self, indices: Any, clip_indices: bool = True) -> tf.Tensor:
+        """Rows of the table: shape ``indices.shape + [size]``.
+
+        Args:
+            clip_indices: indices are limited to the table's rows; without it others are an error when the program runs.
+
+        Raises:
+            RuntimeError: outside of a program.
+        """
+        found = tf.convert_to_tensor(indices)
+        if clip_indices:
+            found = tf.clip_by_value(found, 0, int(self._variable.shape[0]) - 1)
+        return host_embedding.look_up(self._table, self._variable, self._dummy, found)
+
+
+class HostEmbeddingScope:
+    """See :meth:`HostEmbedding.register`."""
+
+    def __init__(self, embedding: HostEmbedding, session: Any) -> None:
+        self._embedding = embedding
+        self._active = host_embedding.registered(embedding._table, embedding._variable, session)
+
+    def __enter__(self) -> HostEmbedding:
+        self._active.__enter__()
+        return self._embedding
+
+    def __exit__(self, *error: Any) -> None:
+        self._active.__exit__(*error)
+
+
+def create_host_embedding(
+    name: str,
+    shape: Any,
+    dtype: Any,
+    partition_strategy: str = "TOKEN",
+    optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    initializer: Any = None,
+) -> HostEmbedding:
+    """A :class:`HostEmbedding` with a new variable ``name`` on the host."""
+    with tf.device("cpu"):
+        variable = tf.compat.v1.get_variable(name, shape=shape, dtype=dtype, initializer=initializer, use_resource=True)
+    return HostEmbedding(name, variable, partition_strategy, optimizer_spec)
+
 
 __all__ = [
     "HostEmbedding",

@@ -1,0 +1,138 @@
+"""Speed on whole Pods: BERT-Large's training step through PopTorch, on 1 to 64 replicas of four IPUs."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rows import Row, cpu_seconds
+
+ACCUMULATION = 512
+MACHINES = {1: "bow-pod4", 2: "bow-pod16", 4: "bow-pod16", 16: "bow-pod64", 63: "bow-pod256", 64: "bow-pod256"}
+"""The machine for each number of replicas; 63 of them are seven classes."""
+SIMULATIONS, KEPT = 10, 30.0
+STEP = "BERT-Large, 64 IPUs: "
+BOUNDS = MappingProxyType({
+    f"{STEP}lower + simulate": 1.2,
+    f"{STEP}memory of lower + simulate": 0.6,
+    f"{STEP}accumulation 2,048": 1.05,
+    f"{STEP}saving the trace": 0.9,
+    f"{STEP}to_perfetto": 0.7,
+    f"{STEP}to_perfetto, size": 0.6,
+    f"{STEP}to_chrome_json": 0.4,
+    f"{STEP}to_chrome_json, size": 1.0,
+    f"{SIMULATIONS} simulations: memory kept": 1.0,
+    "simulate BERT-Large on 4 IPUs": 0.9,
+    "simulate BERT-Large on 16 IPUs": 1.3,
+    "simulate BERT-Large on 64 IPUs": 1.5,
+    "simulate BERT-Large on 252 IPUs": 9.0,
+    "simulate BERT-Large on 256 IPUs": 1.8,
+})  # fmt: skip
+
+
+def bert_large(replicas: int, accumulation: int = ACCUMULATION) -> Any:
+    """Its executable, built and not lowered."""
+    import torch
+
+    from ipuperf.models import bert, ipu_run
+    from ipuperf.runtime.settings import RunSettings, use_settings
+
+    options = bert.large(replicas=replicas, gradient_accumulation=accumulation)
+    with use_settings(RunSettings(machine=MACHINES[replicas])):
+        with torch.device("meta"), ipu_run._WithoutRandomNumbers():
+            model = ipu_run.cast(bert.model(options), options).train()
+        arguments = bert.batch(options, "meta")
+        optimiser = ipu_run.optimiser_of(model, options)
+        compiled = ipu_run.poptorch.compile_offline(
+            model, ipu_run.poptorch_options(options), *arguments, training=True, optimizer=optimiser
+        )
+    return compiled.executable
+
+
+def rows(repeats: int) -> list[Row]:
+    """What one step takes, what is written of it, what a process keeps, and simulating 1 to 64 replicas."""
+    import torch
+
+    import ipuperf
+
+    ipuperf.install()
+    torch.set_num_threads(1)
+    return [*whole_step(min(repeats, 3)), long_process(), *flat(min(repeats, 3))]
+
+
+def _simulate(executable: Any) -> Any:
+    from ipuperf.simulation import simulate
+
+    return simulate(executable.device_program, executable.machine, **executable.host_options)
+
+
+def _least(executable: Any, repeats: int) -> float:
+    """CPU seconds of simulating."""
+    assert executable.device_program is not None
+    return min(cpu_seconds(lambda: _simulate(executable)) for _ in range(repeats))
+
+
+def _megabytes() -> float:
+    """Resident megabytes of this process, garbage apart."""
+    gc.collect()
+    with open("/proc/self/status", encoding="ascii") as status:
+        (line,) = (line for line in status if line.startswith("VmRSS:"))
+    return float(line.split()[1]) / 1024
+
+
+def whole_step(repeats: int) -> list[Row]:
+    """Lowering and simulating 16 replicas of four stages, with two accumulation counts, and what is written of it."""
+    executable, traces = bert_large(16), []
+    before = _megabytes()
+    lowering = cpu_seconds(lambda: executable.device_program)
+    simulating = cpu_seconds(lambda: traces.append(_simulate(executable)))
+    added = _megabytes() - before
+    least, longer = _least(executable, repeats), _least(bert_large(16, 4 * ACCUMULATION), repeats)
+    with tempfile.TemporaryDirectory() as folder:
+        saving = cpu_seconds(lambda: traces[0].save(Path(folder, "t.ipt")))
+    return [
+        Row(f"{STEP}lower + simulate", lowering + simulating, "budget", 2.0),
+        Row(f"{STEP}memory of lower + simulate", added, "budget", 300.0, "MB"),
+        Row(f"{STEP}accumulation 2,048", longer, "accumulation 512", least),
+        Row(f"{STEP}saving the trace", saving, "simulating it", simulating),
+        *_exports(traces[0]),
+    ]
+
+
+def _exports(trace: Any) -> list[Row]:
+    from ipuperf.report import to_chrome_json, to_perfetto
+
+    found = []
+    writers: tuple[Callable[..., None], ...] = (to_perfetto, to_chrome_json)
+    for write in writers:
+        name = f"{STEP}{write.__name__}"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "file")
+            seconds = cpu_seconds(lambda write=write, path=path: write(trace, path))
+            size = path.stat().st_size / 1e6
+        found += [Row(name, seconds, "budget", 2.0), Row(f"{name}, size", size, "budget", 20.0, "MB")]
+    return found
+
+
+def long_process() -> Row:
+    """What a process keeps of simulations whose traces nobody keeps."""
+    executable = bert_large(4)
+    _least(executable, 2)
+    before = _megabytes()
+    _least(executable, SIMULATIONS)
+    grown = max(0.1, _megabytes() - before)
+    return Row(f"{SIMULATIONS} simulations: memory kept", grown, "budget", KEPT, "MB")
+
+
+def flat(repeats: int) -> list[Row]:
+    """Simulating 1 to 64 replicas, against two of them (the fewest with collectives)."""
+    reference = _least(bert_large(2), repeats)
+    return [
+        Row(f"simulate BERT-Large on {4 * count} IPUs", _least(bert_large(count), repeats), "on 8 IPUs", reference)
+        for count in MACHINES
+        if count != 2
+    ]

@@ -1,0 +1,70 @@
+"""Ways to cut a model's layers into stages, and which units each IPU then has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:
+    """Layers of each stage, for every power of two of stages up to ``ipus``: the first stage, which often has more
+    besides its layers, has any number from none to as many as the others, which share the rest evenly."""
+    found: list[tuple[int, ...]] = []
+    stages = 1
+    while stages <= min(ipus, layers + 1):
+        if stages == 1:
+            found.append((layers,))
+        else:
+            shares = (_shared(layers - first, stages - 1) for first in range(layers // stages + 1))
+            found += [(first, *rest) for first, rest in enumerate(shares) if min(rest) > 0]
+        stages *= 2
+    return tuple(found)
+
+
+def _shared(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each stage, the last ones have one more where it does not divide."""
+    each, more = divmod(layers, stages)
+    return tuple(each + (number >= stages - more) for number in range(stages))
+
+
+@dataclass(frozen=True)
+class Units:
+    """The indivisible parts of a split model, in order; ``finest`` gives each an IPU of its own.
+
+    Attributes:
+        count: how many there are.
+        finest: what is different in the configuration of the finest split.
+    """
+
+    count: int
+    finest: Mapping[str, Any]
+
+
+def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
+    """The units of a model; None where nobody knows them.
+
+    Models that place their layers by ``pipeline`` have what always stands on the first IPU as unit 0, then the layers,
+    the last with what follows it; the encoder has its layers.
+    """
+    if model == "encoder":
+        layers = configuration.get("config.layers", 0)
+        return Units(layers, {"config.stages": layers}) if layers > 1 else None
+    pipeline = configuration.get("pipeline", ())
+    if not pipeline or "config.halves" in configuration:
+        return None
+    layers = sum(pipeline)
+    return Units(layers + 1, {"pipeline": (0,) + (1,) * layers})
+
+
+def placed(model: str, configuration: Mapping[str, Any]) -> Sequence[range]:
+    """The units of each IPU of a replica, for a model that has units."""
+    if model == "encoder":
+        layers, stages = configuration["config.layers"], configuration.get("config.stages", 4)
+        each, more = divmod(layers, stages)
+        counts = [each + (number < more) for number in range(stages)]
+    else:
+        first, *others = configuration["pipeline"]
+        counts = [1 + first, *others]
+    ends = [sum(counts[: number + 1]) for number in range(len(counts))]
+    return [range(end - count, end) for count, end in zip(counts, ends)]

@@ -1,0 +1,77 @@
+"""A tuning from begin to end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from .answer import Answer, answer_of
+from .bounds import Bounds, machine_of
+from .errors import TuningError
+from .evaluate import Outcomes
+from .files import write_files
+from .search import TuningSearch, check_installed
+from .space import TuningSpace
+
+_SHARE = 10
+"""One configuration in so many is lowered, unless the user says how many."""
+_FEWEST, _MOST = 8, 100
+"""Trials, unless the user says how many."""
+
+
+def tune(
+    space: TuningSpace,
+    out: str | Path | None = None,
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    start: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+) -> Answer:
+    """Find the fastest configuration that fits.
+
+    Args:
+        space: what is searched.
+        out: folder of the outcomes (``out/runs``: a tuning that was stopped goes on) and of the answer
+            (``out/answer``: ``answer.json``, ``scenario.toml``, and of a model ``poptorch_options.py`` and
+            ``popxl_settings.py``); None: nothing is written.
+        trials: configurations that are lowered at the most (default: a tenth of them, 8 to 100).
+        seed: of the search; the same seed finds the same.
+        start: a configuration to begin with, of the space.
+        progress: show a bar on standard error; None: where that is a terminal.
+
+    Raises:
+        TuningError: Optuna is missing, the start is not in the space, or nothing fits. OSError: something cannot be
+            written.
+    """
+    check_installed()
+    count = len(space.configurations)
+    if trials is None:
+        trials = min(max(_FEWEST, -(-count // _SHARE)), _MOST)
+    if trials < 1:
+        raise TuningError(f"{trials} trials, allowed: 1 or more")
+    first: tuple[int, ...] = ()
+    if start is not None:
+        place = space.place({name: start.get(name) for name in space.names})
+        if place is None:
+            raise TuningError("the configuration to begin with is not among those that are searched")
+        first = (place,)
+    folder = None if out is None else Path(out)
+    bounds = Bounds(space.sweep, machine_of(space.sweep))
+    search = TuningSearch(space, bounds, Outcomes(space.sweep, space.global_batch, folder), trials, seed, first)
+    hidden = not (sys.stderr.isatty() if progress is None else progress)
+    with tqdm(total=trials, desc="tune", disable=hidden) as bar, redirect_stderr(StringIO()):
+        for _ in search.run():
+            bar.update()
+            if search.best is not None:
+                bar.set_postfix_str(f"best {search.limit:.4g} s, {len(search.open):,} open")
+    answer = answer_of(search)
+    if folder is not None:
+        write_files(folder / "answer", answer, space.sweep)
+    return answer

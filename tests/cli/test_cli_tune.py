@@ -1,0 +1,92 @@
+"""``ipuperf tune`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ipuperf.cli import cli
+
+pytest.importorskip("optuna")
+SMALL = ["--set", "config.layers=2", "--set", "config.hidden=16", "--set", "config.heads=2", "--set",
+         "config.sequence=8", "--set", "config.feed_forward=16", "--set", "config.stages=2", "--factor",
+         "config.schedule=popart_pipeline,sequential", "--set", "micro_batch=4"]  # fmt: skip
+SCRIPT = """
+import sys
+import numpy as np
+import popxl
+from popxl import ops
+
+print("words of the script")
+micro_batch, accumulation = map(int, sys.argv[1:])
+ir = popxl.Ir()
+ir.num_host_transfers = accumulation
+with ir.main_graph:
+    stream = popxl.h2d_stream((micro_batch, 8), popxl.float32)
+    w = popxl.variable(np.ones((8, 8), np.float32))
+    for _ in range(accumulation):
+        x = ops.host_load(stream) @ w
+popxl.Session(ir, "ipu_hw").__enter__().run({stream: np.zeros((accumulation, micro_batch, 8), np.float32)})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(cli, ["tune", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_text_and_json() -> None:
+    options = ["encoder", "--machine", "pod4", "--global-batch", "64", *SMALL, "--out", "t"]
+    code, out, err = call(*options)
+    assert code == 0, err
+    assert "choice: " in out
+    assert "runner-up: " in out
+    assert "one step of each factor" in out
+    assert f"settings: {Path('t') / 'answer'}" in out
+    code, out, _ = call(*options, "--json")
+    assert code == 0
+    said = json.loads(out)
+    assert said == json.loads(Path("t/answer/answer.json").read_text())
+    assert said["choice"]["configuration"]["micro_batch"] == 4
+    assert said["lowered"] <= said["configurations"]
+
+
+def test_script() -> None:
+    Path("s.py").write_text(SCRIPT)
+    code, out, err = call("s.py", "--machine", "pod4", "--global-batch", "8", "--factor", "micro_batch=2,4", "--json",
+                          "--", "{micro_batch}", "{accumulation}")  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["choice"]["configuration"]["micro_batch"] == 4
+    assert not Path("s-tune/answer/poptorch_options.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "either MODEL, FILE.toml or SCRIPT, or --like CASE"),
+        (("encoder", "--machine", "pod4"), "--global-batch is missing"),
+        (("encoder", "--global-batch", "8"), "--machine is missing"),
+        (("encoder", "--machine", "pod4", "--global-batch", "8", "--set", "x"), "--set 'x', allowed: NAME=VALUE"),
+        (("encoder", "--machine", "pod5", "--global-batch", "8"), "'pod5'"),
+        (("nothing", "--machine", "pod4", "--global-batch", "8"), "unknown model 'nothing'"),
+        (("encoder", "--machine", "pod4", "--global-batch", "8", "--factor", "stage=1,2"), "unknown factor 'stage'"),
+        (("encoder", "--machine", "pod4", "--global-batch", "8", "--where", "stage < 1"), "unknown factor 'stage'"),
+        (("encoder", "--machine", "pod4", "--global-batch", "7", "--factor", "micro_batch=2,4"), "cannot be divided"),
+        (("--like", "NO-SUCH-CASE"), "no case has 'NO-SUCH-CASE' in its id"),
+        (("none.toml", "--global-batch", "8"), "none.toml: cannot be read"),
+        (("none.py", "--machine", "pod4", "--global-batch", "8", "--", "{a}"), "unknown factor 'a'"),
+    ],
+)
+def test_refused(arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1

@@ -1,0 +1,115 @@
+"""The search against brute force: bounds hold, nothing ruled out could have won, the choice is the best."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipuperf.sweep import read_sweep
+from ipuperf.sweep.work import rows
+from ipuperf.tuning import TuningError, TuningSpace, text_of, tune
+from ipuperf.tuning.bounds import Bounds, machine_of
+from ipuperf.tuning.files import json_of
+
+from .conftest import GLOBAL_BATCH, encoder_space
+
+optuna = pytest.importorskip("optuna")
+
+
+def fastest(brute_force: list[dict[str, Any]]) -> float:
+    return min(float(row["seconds"]) for row in brute_force if row.get("fits"))
+
+
+def learnt(space: TuningSpace) -> Bounds:
+    """All bounds there are."""
+    bounds = Bounds(space.sweep, machine_of(space.sweep))
+    bounds.expect(space.configurations)
+    for each in space.configurations:
+        bounds.learn(each)
+    return bounds
+
+
+@pytest.mark.heavy
+def test_bounds_hold_and_rule_out_no_winner(space: TuningSpace, brute_force: list[dict[str, Any]]) -> None:
+    bounds = learnt(space)
+    assert bounds.built > 0
+    best, tight = fastest(brute_force), 0.0
+    for configuration, row in zip(space.configurations, brute_force, strict=True):
+        bound = bounds.of(configuration)
+        if row.get("failure"):
+            continue
+        assert bound.seconds <= row["seconds"]
+        assert bound.bytes <= row["max_tile_bytes"]
+        assert bound.seconds < best or row["seconds"] > best or not row["fits"]
+        tight = max(tight, bound.seconds / row["seconds"])
+    assert tight > 0.05
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [0, 1])
+def test_as_fast_as_brute_force_with_a_tenth(
+    space: TuningSpace, brute_force: list[dict[str, Any]], tmp_path: Path, seed: int
+) -> None:
+    answer = tune(space, seed=seed, trials=len(space.configurations) // 10)
+    configuration, outcome = answer.choice
+    assert outcome.seconds == pytest.approx(fastest(brute_force), rel=1e-12)
+    assert answer.simulated <= answer.lowered <= len(space.configurations) // 10
+    assert answer.configurations == answer.lowered + answer.ruled_out + answer.left
+    row = next(row for each, row in zip(space.configurations, brute_force) if each == configuration)
+    assert outcome.seconds == row["seconds"]
+    assert outcome.cycles == row["cycles"]
+    for step in answer.steps:
+        if step.effect == "simulated":
+            changed = {**configuration, step.factor: step.after, **step.others}
+            wanted = next(row for each, row in zip(space.configurations, brute_force) if each == changed)
+            assert step.times == pytest.approx(wanted["seconds"] / row["seconds"])
+
+
+def test_deterministic_and_resumed(tmp_path: Path) -> None:
+    space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4, 8)})
+    first = tune(space, tmp_path / "a", seed=3, trials=6)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("a/runs/*/row.json")}
+    assert len(before) == 6
+    again = tune(space, tmp_path / "a", seed=3, trials=6)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("a/runs/*/row.json")} == before
+    other = tune(space, seed=3, trials=6)
+    assert again.choice == first.choice
+    assert (other.choice[0], other.choice[1].seconds) == (first.choice[0], first.choice[1].seconds)
+    assert [step.times for step in other.steps] == [step.times for step in first.steps]
+    assert "one step of each factor" in text_of(first, space.names)
+    written = {path.name for path in (tmp_path / "a" / "answer").iterdir()}
+    assert written == {"answer.json", "popxl_settings.py", "poptorch_options.py", "scenario.toml"}
+    assert not list((tmp_path / "a").glob(".*"))
+
+
+def test_scenario_is_a_sweep_of_the_choice(tmp_path: Path) -> None:
+    space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (4,), "config.stages": (2,)})
+    answer = tune(space, tmp_path / "out")
+    sweep = read_sweep(tmp_path / "out" / "answer" / "scenario.toml")
+    (configuration,) = sweep.configurations()
+    (row,) = rows(sweep, [configuration])
+    assert row["seconds"] == answer.choice[1].seconds
+    assert '"samples_per_second"' in json_of(answer)
+    assert answer.samples_per_second == pytest.approx(GLOBAL_BATCH / row["seconds"])
+
+
+def test_nothing_fits(tmp_path: Path) -> None:
+    large = {"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "config.hidden": (8192,),
+             "config.feed_forward": (65536,), "config.stages": (2,), "recompute": ("none",)}  # fmt: skip
+    with pytest.raises(TuningError, match=r"none of 4 .*bytes per tile over the 638,976 there are.* IPU \d"):
+        tune(encoder_space(**large))
+    with pytest.raises(TuningError, match=r"tried cannot be built: .*[Ff]eed"):
+        tune(encoder_space(**{"config.feedforward": (1,), "micro_batch": (4,), "config.stages": (2,)}), trials=2)
+
+
+def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
+    with pytest.raises(TuningError, match="0 trials"):
+        tune(space, trials=0)
+    with pytest.raises(TuningError, match="begin with"):
+        tune(space, start={"micro_batch": 3})
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(TuningError, match=r"pip install 'ipuperf\[tune\]'"):
+        tune(space)

@@ -35,7 +35,7 @@ def is_gradient(op: tf.Operation) -> bool:
     return op._original_op is not None or _TAPE in op.name.split("/")
 
 
-class Origin(NamedTuple):
+class OpOrigin(NamedTuple):
     """The place of an op in reports.
 
     Attributes:
@@ -51,9 +51,9 @@ class Origins:
     """Places of the ops of one graph, asked for in its order."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Origin] = {}
+        self._known: dict[str, OpOrigin] = {}
 
-    def of(self, op: tf.Operation) -> Origin:
+    def of(self, op: tf.Operation) -> OpOrigin:
         """The place of an op; of a gradient op that of its forward op."""
         forward = op
         while forward._original_op is not None:
@@ -62,19 +62,19 @@ class Origins:
         parts = scope.split("/")
         if _TAPE in parts:
             return self._of_forward("/".join(parts[parts.index(_TAPE) + 1 :]), op)
-        found = Origin(scope, _line(forward))
+        found = OpOrigin(scope, _line(forward))
         self._known[forward.name] = found
         self._known.setdefault(scope, found)
         return found
 
-    def _of_forward(self, name: str, op: tf.Operation) -> Origin:
+    def _of_forward(self, name: str, op: tf.Operation) -> OpOrigin:
         """The place of the forward op ``name``, or of the innermost known scope around it."""
         inner = name
         while inner:
             if inner in self._known:
                 return self._known[inner]
             inner = inner.rpartition("/")[0]
-        return Origin(name, _line(op))
+        return OpOrigin(name, _line(op))
 
 
 def _line(op: tf.Operation) -> str:

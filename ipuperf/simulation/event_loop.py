@@ -79,16 +79,21 @@ class EventLoop(simpy.Environment):
             self._stages[stage].append(action)
 
     def step(self) -> None:
-        """Handle what happens next: all that is ready in the present instant, or what the next stage makes ready.
+        """Handle what happens next: the present instant, or the next one, up to an event of SimPy's own in it.
 
         Raises:
             EmptySchedule: nothing can happen any more.
         """
-        ready = self._ready
+        ready, network, host, queue = self._ready, self._network, self._host, self._queue
         if not ready and not self._refill():
             raise EmptySchedule
-        while ready:
-            ready.popleft()()
+        while True:
+            while ready:
+                ready.popleft()()
+            later = network or host
+            if not later or (queue and queue[0][0] == self.now):
+                return
+            later.popleft()()
 
     def peek(self) -> int | float:
         """When the next thing happens, infinity if nothing does."""

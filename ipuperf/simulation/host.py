@@ -30,6 +30,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .event_loop import HOST, EventLoop
@@ -48,15 +50,19 @@ Sync = tuple[int, ...]
 PREPARE, COMPLETE, ACCEPT, HANDLE = "prepare", "complete", "accept", "handle"
 _RUN: Sync = ()
 
+Go = Callable[[], None]
+"""Something to call: an IPU goes on, or says something to the host."""
+
 
 @dataclass
 class _Line:
     """One sort of work for one stream, slice by slice and for all replicas of a server at once; counts are slices.
 
-    ``asked`` and ``granted`` are those of each replica, ``total`` is what the run takes (None: whatever is asked for),
+    ``keys`` has one key for each server for which this one stands, its own first; ``asked`` and ``granted`` are those of each replica, ``total`` is what the run takes (None: whatever is asked for),
     ``awaited`` whether IPUs wait for it.
     """
 
+    keys: tuple[LineKey, ...]
     asked: dict[int, int]
     granted: dict[int, int]
     waiting: dict[int, list[tuple[int, Callable[[], None]]]]
@@ -82,6 +88,11 @@ class _Line:
             ),
         )
 
+    def finish(self) -> None:
+        """The host is through with one more slice."""
+        self.done += 1
+        self.grant()
+
     def grant(self) -> None:
         """Let those go on whose slice is done."""
         for replica, goers in self.waiting.items():
@@ -93,12 +104,17 @@ class _Line:
 class _Request(NamedTuple):
     """Replica ``replica`` asks for one more slice of a line, or waits for one, or both."""
 
-    line: LineKey
+    key: LineKey
     replica: int
     ipu: int
     sync: Sync
     asks: bool
     go: Callable[[], None] | None
+    line: _Line
+
+
+_ORDER = itemgetter(0, 1, 2, 3)
+"""The requests of an instant are taken by line, replica, IPU and sync."""
 
 
 @dataclass(frozen=True)
@@ -191,38 +207,37 @@ class HostServer:
         """The run begins: prepare the first slices of every stream."""
         for server in self._servers.values():
             server.busy = self._events.now
-        for key, line in self._lines.items():
+        for key, line in self._inputs():
             line.asked = dict.fromkeys(line.asked, self._depth)
-            self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None))
+            self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
-    def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
-        """An IPU wants the next slice; ``go`` is called when there is one."""
-        self._put(_Request(self._key(replica, stream, PREPARE), replica, ipu, sync, not self.prefetches, go))
+    def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
+        """What an IPU calls each time it wants the next slice; ``go`` is called when there is one."""
+        return self._asking(PREPARE, replica, stream, ipu, sync, not self.prefetches, go)
 
-    def end_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
-        """The slice has arrived; ``go`` is called when the IPU may go on (with prefetching at once)."""
+    def end_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
+        """What an IPU calls when the slice has arrived; ``go`` is called when it may go on (with prefetching at
+        once)."""
         if self.prefetches:
-            self._put(_Request(self._key(replica, stream, PREPARE), replica, ipu, sync, True, None))
-            go()
-        else:
-            self._put(_Request(self._key(replica, stream, COMPLETE), replica, ipu, sync, True, go))
+            return _both(self._asking(PREPARE, replica, stream, ipu, sync, True, None), go)
+        return self._asking(COMPLETE, replica, stream, ipu, sync, True, go)
 
-    def begin_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
-        """An IPU wants to send a slice; ``go`` is called when it may (with prefetching at once)."""
+    def begin_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
+        """What an IPU calls when it wants to send a slice; ``go`` is called when it may (with prefetching at once)."""
+        return go if self.prefetches else self._asking(ACCEPT, replica, stream, ipu, sync, True, go)
+
+    def end_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
+        """What an IPU calls when it has sent a slice; ``go`` is called when it may go on (with prefetching at once)."""
         if self.prefetches:
-            go()
-        else:
-            self._put(_Request(self._key(replica, stream, ACCEPT), replica, ipu, sync, True, go))
+            return _both(self._asking(HANDLE, replica, stream, ipu, sync, True, None), go)
+        return self._asking(HANDLE, replica, stream, ipu, sync, True, go)
 
-    def end_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Callable[[], None]) -> None:
-        """An IPU has sent a slice; ``go`` is called when it may go on (with prefetching at once)."""
-        waits = None if self.prefetches else go
-        self._put(_Request(self._key(replica, stream, HANDLE), replica, ipu, sync, True, waits))
-        if waits is None:
-            go()
-
-    def _key(self, replica: int, stream: int, work: str) -> LineKey:
-        return LineKey(self._server_of[replica], stream, work)
+    def _asking(
+        self, work: str, replica: int, stream: int, ipu: int, sync: Sync, asks: bool, go: Go | None
+    ) -> Callable[[], None]:
+        """Sends a request, the same each time."""
+        key = LineKey(self._server_of[replica], stream, work)
+        return partial(self._put, _Request(key, replica, ipu, sync, asks, go, self._line(key)))
 
     def _line(self, key: LineKey) -> _Line:
         if key not in self._lines:
@@ -230,7 +245,8 @@ class HostServer:
             asked, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
             awaited = key.work == PREPARE or not self.prefetches
             total = self._totals[key.stream] if key.work == PREPARE else None
-            self._lines[key] = _Line(asked, granted, {replica: [] for replica in replicas}, awaited, total)
+            keys = tuple([key._replace(server=alike) for alike in self._alike[key.server]])
+            self._lines[key] = _Line(keys, asked, granted, {replica: [] for replica in replicas}, awaited, total)
         return self._lines[key]
 
     # -- folding -----------------------------------------------------------------------------------------------------
@@ -279,23 +295,24 @@ class HostServer:
 
     def _settle(self) -> None:
         """Take the requests of this instant in their stated order."""
-        inbox, self._inbox = sorted(self._inbox, key=lambda request: request[:4]), []
-        syncs: dict[LineKey, Sync] = {}
-        for request in inbox:
-            line = self._line(request.line)
-            syncs.setdefault(request.line, request.sync)
-            if request.asks:
-                line.asked[request.replica] += 1
-            if request.go is not None:
-                line.waiting[request.replica].append((request.ipu, request.go))
+        inbox, self._inbox = sorted(self._inbox, key=_ORDER), []
+        syncs: dict[LineKey, tuple[_Line, Sync]] = {}
+        for key, replica, ipu, sync, asks, go, line in inbox:
+            if key not in syncs:
+                syncs[key] = (line, sync)
+            if asks:
+                line.asked[replica] += 1
+            if go is not None:
+                line.waiting[replica].append((ipu, go))
         groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
-        for key, sync in syncs.items():
-            slices = [(number, key) for number in range(self._lines[key].room)]
-            groups.setdefault((key.server, sync), []).extend(slices)
+        for key, (line, sync) in syncs.items():
+            room = line.room
+            if room:
+                groups.setdefault((key.server, sync), []).extend([(number, key) for number in range(room)])
         for group in groups.values():
             self._serve(sorted(group))
-        for key in syncs:
-            self._lines[key].grant()
+        for line, _ in syncs.values():
+            line.grant()
 
     def _serve(self, slices: Sequence[tuple[int, LineKey]]) -> None:
         """Queue one host sync with these callbacks, the first slice of every stream first."""
@@ -306,16 +323,18 @@ class HostServer:
             start = max(server.busy, self._events.now)
             server.busy = start + cost
             self._served.append((server.busy + answer, key))
-            for alike in self._alike[key.server]:
-                self._recorder.host_event(start, cost, key._replace(server=alike))
+            for alike in line.keys:
+                self._recorder.host_event(start, cost, alike)
             line.issued += 1
-            self._events.after(server.busy + answer - self._events.now, self._finisher(line))
+            self._events.after(server.busy + answer - self._events.now, line.finish)
             cost = 0
 
-    @staticmethod
-    def _finisher(line: _Line) -> Callable[[], None]:
-        def finished() -> None:
-            line.done += 1
-            line.grant()
 
-        return finished
+def _both(first: Go, second: Go) -> Go:
+    """Calls two things one after the other."""
+
+    def call() -> None:
+        first()
+        second()
+
+    return call

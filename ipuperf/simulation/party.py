@@ -174,6 +174,14 @@ class Party:
         if self.clock > self.events.now:
             yield self.clock - self.events.now
 
+    def when_there(self, action: Callable[[], None]) -> None:
+        """Call ``action`` when the event loop is where its clock is."""
+        ahead = self.clock - self.events.now
+        if ahead > 0:
+            self.events.after(ahead, action)
+        else:
+            action()
+
     def wait(self, ask: Ask) -> Waiting:
         """At its time, hand ``ask`` something to call when this party may go on, and wait for that."""
         yield from self.catch_up()
@@ -198,12 +206,12 @@ class Party:
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
         """Start a transfer of its own when its clock says, of those that are under way the one of this number."""
-        flow = NetworkFlow(self._template(way, size, label, number), lambda _: done())
+        flow = NetworkFlow(self.template(way, size, label, number), lambda _: done())
         self.world.network.start([flow], self.arrive() - self.events.now)
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
         """Start a transfer of its own and wait for its end."""
-        template = self._template(way, size, Label(kind, op_id), 0)
+        template = self.template(way, size, Label(kind, op_id))
         if template.number not in self._flows:
             self._flows[template.number] = NetworkFlow(template, self._sent)
         self.world.network.start([self._flows[template.number]], self.arrive() - self.events.now)
@@ -212,7 +220,7 @@ class Party:
     def _sent(self, flights: object) -> None:
         self.go_on()
 
-    def _template(self, way: Way, size: int, label: Label, number: int) -> FlowTemplate:
+    def template(self, way: Way, size: int, label: Label, number: int = 0) -> FlowTemplate:
         """A transfer of its own."""
         bundle = self._bundles.get((way, number))
         if bundle is None:

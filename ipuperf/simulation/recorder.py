@@ -78,14 +78,14 @@ class Rows:
 
     def pack(self) -> None:
         """Keep the rows as plain numbers of eight bytes."""
-        self._packed.extend(array("q", self._fresh))
+        self._packed.fromlist(self._fresh)
         self._fresh.clear()
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns, ``int64``."""
         self.pack()
         numbers = np.array(self._packed, dtype=np.int64).reshape(-1, len(self._names))
-        return {name: numbers[:, place].copy() for place, name in enumerate(self._names)}
+        return dict(zip(self._names, np.ascontiguousarray(numbers.T), strict=True))
 
 
 EXECUTED = ("stretch", "start", "context")
@@ -111,6 +111,7 @@ class Recorder:
     def __init__(self, processes: int) -> None:
         self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
         self.counters = Rows(*COUNTERS)
+        self._contexts = 0
         self.transfers = Rows("batch", "start", "dur")
         self.templates: list[TransferTemplate] = []
         self.batches: list[tuple[int, ...]] = []
@@ -120,7 +121,8 @@ class Recorder:
     def context(self, counters: tuple[int, int, int, int, int]) -> int:
         """The number of these counters."""
         self.counters.add(counters)
-        return len(self.counters) - 1
+        self._contexts += 1
+        return self._contexts - 1
 
     def pack(self) -> None:
         """Keep what was recorded in little memory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from .base import JoinableStep, Place, SharedStep, traffic
 
@@ -32,7 +33,7 @@ class InterIpuCopy(SharedStep, JoinableStep):
 
     copies: tuple[IpuTransfer, ...]
 
-    @property
+    @cached_property
     def participants(self) -> tuple[int, ...]:
         """IPUs of the replica that send or receive, ascending."""
         return tuple(sorted({end for copy in self.copies for end in copy.ends}))

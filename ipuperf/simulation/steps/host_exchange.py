@@ -9,7 +9,7 @@ from ipuperf.lowering.steps import HostCopy, HostExchange
 
 from ..errors import SimulationError
 from ..gathering import Gathering, Guest, last_arrival
-from ..host import Sync
+from ..host import Go, Sync
 from ..instructions import LeafStep
 from ..kinds import SharedKind, Waiting, simulates
 from ..party import Party, host_ways
@@ -19,8 +19,8 @@ from ..world import World
 HostKey = tuple[int, tuple[int, ...], str]
 """Replica, participants, and ``begin`` or ``end``."""
 
-Ask = Callable[[int, int, int, Sync, Callable[[], None]], None]
-"""What an IPU says to the host: replica, stream, IPU, host sync, what to call when it may go on."""
+Ask = Callable[[int, int, int, Sync, Go], Go]
+"""What an IPU calls to say something to the host: replica, stream, IPU, host sync, what to call when it may go on."""
 
 
 @simulates(HostExchange)
@@ -52,6 +52,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         """Say to the host for all copies at once, in one sync, what is to be said for a load and for a store."""
         asks = [
             partial(
+                _say,
                 load if copy.direction == "h2d" else store,
                 party.replica,
                 self.world.streams[copy.direction, copy.stream],
@@ -92,6 +93,10 @@ class HostExchangeKind(SharedKind[HostExchange]):
             for one in guests:
                 one.party.arrive(start)
                 one.go_on()
+
+
+def _say(ask: Ask, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> None:
+    ask(replica, stream, ipu, sync, go)()
 
 
 def _require_same(guests: Sequence[Guest]) -> None:

@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ipuperf.lowering.steps import StreamCopy
 
+from ..flows import NetworkFlow
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
-from ..party import Party, host_ways
+from ..kinds import SharedKind, simulates
+from ..party import Party, Way, host_ways
+from ..recorder import Label
 from ..world import World
+
+
+class _Copy:
+    """The same copy of the same party, again and again; what follows in it is called as it happens.
+
+    The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`.
+    """
+
+    def __init__(self, world: World, party: Party, step: StreamCopy, way: Way) -> None:
+        self._world, self._party, load = world, party, step.direction == "h2d"
+        host, soon, stream = world.host, world.events.soon, world.streams[step.direction, step.stream]
+        begin, end = (host.begin_load, host.end_load) if load else (host.begin_store, host.end_store)
+        who = (party.replica, stream, party.index, (-1, stream))
+        self._ask, self._tell = begin(*who, partial(soon, self._begun)), end(*who, partial(soon, self._ended))
+        self._flow = [NetworkFlow(party.template(way, step.bytes, Label("stream", step.op_id)), self._arrived)]
+        self._moved = (step.bytes, 0) if load else (0, step.bytes)
+        self._waits_for = f"the host to {'prepare' if load else 'accept'} a slice"
+
+    def run(self) -> None:
+        """Ask the host, at the time of the party."""
+        self._party.open_wait = self._waits_for
+        self._party.when_there(self._ask)
+
+    def _begun(self) -> None:
+        """The host lets it: transfer."""
+        party, world = self._party, self._world
+        party.open_wait = ""
+        party.parts.close("host_begin", 0)
+        party.sleep(world.delays.stream)
+        world.network.start(self._flow, party.clock - world.events.now)
+
+    def _arrived(self, flights: object) -> None:
+        """The transfer is over: sync, and tell the host."""
+        party = self._party
+        party.parts.close("host_mid", 1, *self._moved)
+        party.sleep(self._world.delays.external_sync)
+        party.open_wait = "the host to answer a slice"
+        party.when_there(self._tell)
+
+    def _ended(self) -> None:
+        """The host has answered."""
+        party = self._party
+        party.open_wait = ""
+        party.parts.close("host_end", 2)
+        party.resume()
 
 
 @simulates(StreamCopy)
@@ -20,22 +69,12 @@ class StreamCopyKind(SharedKind[StreamCopy]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._ways = host_ways(world)
+        self._copies: dict[tuple[int, int], _Copy] = {}
 
-    def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Waiting:
-        """The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`."""
-        world, host, load = self.world, self.world.host, step.direction == "h2d"
-        stream = world.streams[step.direction, step.stream]
-        begin, end = (host.begin_load, host.end_load) if load else (host.begin_store, host.end_store)
-        sync = (-1, stream)
-        party.open_wait = f"the host to {'prepare' if load else 'accept'} a slice"
-        yield from party.wait(lambda go: begin(party.replica, stream, party.index, sync, go))
-        party.open_wait = ""
-        party.parts.close("host_begin", 0)
-        party.sleep(world.delays.stream)
-        yield from party.transfer(self._ways[step.direction], step.bytes, "stream", step.op_id)
-        party.parts.close("host_mid", 1, step.bytes if load else 0, 0 if load else step.bytes)
-        party.sleep(world.delays.external_sync)
-        party.open_wait = "the host to answer a slice"
-        yield from party.wait(lambda go: end(party.replica, stream, party.index, sync, go))
-        party.open_wait = ""
-        party.parts.close("host_end", 2)
+    def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> None:
+        """Until the host has answered after the transfer."""
+        key = (leaf.leaf_id, party.number)
+        copy = self._copies.get(key)
+        if copy is None:
+            copy = self._copies[key] = _Copy(self.world, party, step, self._ways[step.direction])
+        copy.run()

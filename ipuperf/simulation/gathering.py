@@ -29,13 +29,50 @@ class Guest(NamedTuple):
         return self.party.go_on
 
 
-class Arrival(NamedTuple):
-    """What a party says each time it arrives at the same step (see :meth:`Gathering.arrive`)."""
+class Place:
+    """Where a party sits each time it arrives with the same step.
 
-    key: Any
-    guest: Guest
-    expected: int
-    waits_for: str
+    Attributes:
+        table: at which meeting, ``number`` which place there.
+        waits_for: what it says while it waits.
+    """
+
+    __slots__ = ("leaf", "number", "party", "table", "waits_for")
+
+    def __init__(self, party: Party, leaf: LeafStep, table: Table, number: int, waits_for: str) -> None:
+        self.party = party
+        self.leaf = leaf
+        self.table = table
+        self.number = number
+        self.waits_for = waits_for
+
+
+class Table:
+    """Meetings of the same number of places, one after the other."""
+
+    __slots__ = ("_missing", "_taken")
+
+    def __init__(self, size: int) -> None:
+        self._taken: list[Any] = [None] * size
+        self._missing = size
+
+    def take(self, place: Place) -> tuple[Place, ...]:
+        """The party of ``place`` waits until all places are taken.
+
+        Returns:
+            All places when this was the last one (they wait no longer, which whoever asked has to say), else none. Who
+            finds its place taken takes it over, and the other waits for ever.
+        """
+        taken = self._taken
+        if taken[place.number] is None:
+            self._missing -= 1
+        taken[place.number] = place
+        place.party.open_wait = place.waits_for
+        if self._missing:
+            return ()
+        self._missing = len(taken)
+        self._taken = [None] * len(taken)
+        return tuple(taken)
 
 
 class Gathering(Generic[K]):
@@ -51,11 +88,6 @@ class Gathering(Generic[K]):
             All guests by seat when this was the last one, else none. Who finds its seat taken takes it over, and the
             other waits for ever.
         """
-        return self.take(Arrival(key, guest, expected, waits_for), seat)
-
-    def take(self, arrival: Arrival, seat: int) -> list[Guest]:
-        """`arrive` where the guest arrives again and again."""
-        key, guest, expected, waits_for = arrival
         guests = self._waiting.get(key)
         if guests is None:
             guests = self._waiting[key] = {}
@@ -69,6 +101,6 @@ class Gathering(Generic[K]):
         return [guests[seat] for seat in sorted(guests)]
 
 
-def last_arrival(guests: Sequence[Guest]) -> int:
+def last_arrival(guests: Sequence[Guest | Place]) -> int:
     """When the last of them is there, now at the earliest."""
-    return max([party.clock for party, _ in guests] + [guests[0].party.events.now])
+    return max(max([guest.party.clock for guest in guests]), guests[0].party.events.now)

@@ -8,7 +8,7 @@ says its kind (:mod:`.kinds`), part by part: waiting for others, latency and tra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .event_loop import Waiting
 from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from .world import World
 
 
-class _Prepared(NamedTuple):
+class _Prepared:
     """A shared step: what to call, the streams that it copies in, and the parts that it can have."""
 
-    leaf: LeafStep
-    step: Step
-    run: Callable[[Party, LeafStep, Step], Waiting | None]
-    loads: list[int]
-    trail: PartsTrail
+    __slots__ = ("loads", "run", "trail")
+
+    def __init__(self, run: Callable[[], Waiting | None], loads: list[int]) -> None:
+        self.run = run
+        self.loads = loads
+        self.trail = PartsTrail()
 
 
 class IpuProcess(Party):
@@ -68,7 +69,7 @@ class IpuProcess(Party):
         self.tiles = tiles
         self.instructions: tuple[Instruction, ...] = (tree.io_instructions if lane else tree.instructions)[index]
         self._add_row = world.recorder.stretches[number].add
-        self._shared: dict[int, _Prepared] = {}  # by instruction
+        self._shared: list[_Prepared | None] = [None] * len(self.instructions)
         self.pc = 0
         self.loops = LoopCounters()
         self.ahead: list[tuple[int, int, tuple[StepPart, ...]]] = []
@@ -95,14 +96,14 @@ class IpuProcess(Party):
 
     def _walk(self) -> None:
         """Walk on from the present instruction up to something that has to be waited for."""
-        instructions, add, world = self.instructions, self._add_row, self.world
+        instructions, prepared, add, world = self.instructions, self._shared, self._add_row, self.world
         folds = world.folds
         pc, last = self.pc, len(self.instructions)
         while pc < last:
             instruction = instructions[pc]
             if isinstance(instruction, Shared):
                 self.pc = pc
-                shared = self._shared.get(pc) or self._prepare(instruction)
+                shared = prepared[pc] or self._prepare(instruction)
                 clock, parts = self.clock, self.parts
                 if clock + world.folded >= world.most:
                     world.require_countable(clock)
@@ -112,7 +113,7 @@ class IpuProcess(Party):
                     self._load(shared.loads)
                 parts.mark, parts.trail = clock, shared.trail
                 self._begun = self.context if self.context >= 0 else self._count()
-                self._waiting = shared.run(self, shared.leaf, shared.step)
+                self._waiting = shared.run()
                 if self._waiting is None or not self._is_over():
                     return
                 self._leave_shared()
@@ -232,13 +233,14 @@ class IpuProcess(Party):
         now, trail = self.events.now, self.parts.trail
         if self.clock <= now:
             self.clock = now
-            self.ahead.clear()
+            if self.ahead:
+                self.ahead.clear()
         elif self.world.folds:
             self.ahead.append((self.pc, self.clock, trail.parts))
         if trail.parts:
             stretch = trail.stretch
             if stretch is None:
-                segment = self._tree.shared_segment(self._shared[self.pc].leaf, trail.parts)
+                segment = self._tree.shared_segment(self.instructions[self.pc].leaf, trail.parts)  # type: ignore[union-attr]
                 stretch = trail.stretch = self._tree.stretch_of((segment,))
             self._add_row((stretch.number, self.clock - stretch.dur, self._begun))
         self.inside = False
@@ -247,7 +249,7 @@ class IpuProcess(Party):
         leaf, streams = instruction.leaf, self.world.streams
         loads = [copy for copy in leaf.step.host_slices(self.index) if copy.direction == "h2d"]
         numbers = [streams[copy.direction, copy.stream] for copy in loads]
-        found = _Prepared(leaf, leaf.step, self._kinds[type(leaf.step)].run, numbers, PartsTrail())
+        found = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
         self._shared[self.pc] = found
         return found
 

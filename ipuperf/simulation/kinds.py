@@ -7,8 +7,8 @@ A kind of shared step (:class:`SharedKind`) has one object per simulation, which
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -90,11 +90,15 @@ class SharedKind(StepKind[S]):
     def __init__(self, world: World) -> None:
         self.world = world
 
-    @abstractmethod
+    def prepare(self, party: Party, leaf: LeafStep, step: S) -> Callable[[], Waiting | None]:
+        """What ``party`` calls each time it executes this step: `run`, or what a kind makes once for all times."""
+        return partial(self.run, party, leaf, step)
+
     def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting | None:
         """``party`` executes ``step`` (that of ``leaf``): it waits for what it needs and says what passed, part by part
         (:attr:`.party.Party.parts`). It yields None to wait until ``party.go_on`` is called; where that is all
         it does, it need not be a generator and returns None."""
+        raise NotImplementedError
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.lowering.steps import ExternalSync
 
 from ..errors import SimulationError
-from ..gathering import Arrival, Gathering, Guest, last_arrival
+from ..gathering import Place, Table, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..party import Party
@@ -25,8 +25,8 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._arriving: Gathering[SyncKey] = Gathering()
-        self._arrivals: dict[tuple[int, int], Arrival] = {}
+        self._tables: dict[SyncKey, Table] = {}
+        self._places: dict[tuple[int, int], Place] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
         """Until the last one is there.
@@ -34,12 +34,10 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         Raises:
             SimulationError: the IPUs mean different communication.
         """
-        arrival = self._arrivals.get((leaf.leaf_id, party.number))
-        if arrival is None:
-            key, waits_for = (party.replica, step.participants), f"the sync of {step.name!r}"
-            arrival = Arrival(key, Guest(party, leaf), len(step.participants), waits_for)
-            self._arrivals[leaf.leaf_id, party.number] = arrival
-        guests = self._arriving.take(arrival, party.index)
+        place = self._places.get((leaf.leaf_id, party.number))
+        if place is None:
+            place = self._places[leaf.leaf_id, party.number] = self._place(party, leaf, step)
+        guests = place.table.take(place)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}
@@ -51,5 +49,10 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             )
         last = last_arrival(guests)
         for one in guests:
+            one.party.open_wait = ""
             one.party.parts.close_at(last, "sync_external")
-            one.go_on()
+            one.party.go_on()
+
+    def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Place:
+        table = self._tables.setdefault((party.replica, step.participants), Table(len(step.participants)))
+        return Place(party, leaf, table, step.participants.index(party.index), f"the sync of {step.name!r}")

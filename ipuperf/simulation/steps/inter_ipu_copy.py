@@ -7,17 +7,19 @@ own transfers are done; until the exchange begins it waits (kind ``sync_external
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
 from ..flows import FlowTemplate, NetworkFlow
-from ..gathering import Arrival, Gathering, Guest, last_arrival
+from ..gathering import Place, Table, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
-from ..network import Network, Send
-from ..party import PartsTrail, Party
+from ..network import Send
+from ..party import Parts, PartsTrail, Party
 from ..recorder import Flight, Label
 from ..world import World
 
@@ -25,74 +27,101 @@ CopyKey = tuple[int, tuple[tuple[int, int], ...]]
 """Replica and the pairs of IPUs between which something is copied."""
 
 
-class _Exchange:
-    """The same guests in the same copies, again and again.
+class _Member(NamedTuple):
+    """A party in an exchange, with what is asked of it all the time.
 
-    Args:
-        flows: for each copy what is sent, and the places of its ends among the guests.
-        moved: bytes that each guest receives and sends.
+    Attributes:
+        parts: of its shared step.
+        trails: what its step was, by cycles of the transfers and of the wait before.
+        resume: what it does when it goes on.
+        moved: bytes that it receives and sends.
     """
 
-    def __init__(self, flows: Sequence[tuple[FlowTemplate, tuple[int, int]]], moved: Sequence[tuple[int, int]]) -> None:
-        self._moved = moved
+    party: Party
+    parts: Parts
+    trails: dict[int, dict[int, PartsTrail]]
+    resume: Callable[[], None]
+    moved: tuple[int, int]
+
+
+class _Exchange:
+    """The same parties in the same copies, again and again.
+
+    Args:
+        flows: for each copy what is sent, and the places of its ends among the parties.
+        moved: bytes that each party receives and sends.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        parties: Sequence[Party],
+        flows: Sequence[tuple[FlowTemplate, tuple[int, int]]],
+        moved: Sequence[tuple[int, int]],
+    ) -> None:
+        self._events, self._network = world.events, world.network
+        self._members = [
+            _Member(party, party.parts, {}, party.resume, own) for party, own in zip(parties, moved, strict=True)
+        ]
+        self._parties = parties
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
-        self._guests: Sequence[Guest] = ()
         self._start = -1
-        self._trails: list[dict[tuple[int, int], PartsTrail]] = [{} for _ in moved]  # by cycles of wait and transfers
         self._states: list[tuple[int, ...]] = [tuple(sum(n in ends for _, ends in flows) for n in range(len(moved)))]
-        self._state = 0  # number of the transfers that each guest has left, 0 before the first is over
-        self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[int]]] = {}
+        self._state = 0  # number of the transfers that each party has left, 0 before the first is over
+        self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
         for template, _ in flows:
             by_latency.setdefault(template.bundle.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())
 
-    def start(self, network: Network, guests: Sequence[Guest], start: int, delay: int) -> None:
-        """All transfers start at ``start``, ``delay`` cycles from now; until then the guests wait."""
-        self._guests, self._start, self._state = guests, start, 0
-        for party, _ in guests:
+    def start(self, start: int) -> None:
+        """All transfers start at ``start``; until then the parties wait."""
+        self._start, self._state = start, 0
+        for party in self._parties:
+            party.open_wait = ""
             party.clock = start
+        delay = start - self._events.now
         for together in self._flows:
-            network.start(together, delay)
+            self._network.start(together, delay)
 
     def _arrived(self, flights: tuple[Flight, ...]) -> None:
-        """Some transfers are over; guests without further transfers go on. The network gives the same tuple for the
+        """Some transfers are over; parties without further transfers go on. The network gives the same tuple for the
         same transfers, so what follows from it is known after the first time."""
         key = (self._state, id(flights))
         known = self._next.get(key)
         if known is None:
             known = self._next[key] = self._after(flights)
         _, self._state, released = known
-        for place in released:
-            self._release(place)
+        start, now, soon = self._start, self._events.now, self._events.soon
+        busy = now - start
+        for member in released:
+            party, parts, trails, resume, _ = member
+            trail = trails[busy].get(start - parts.mark) if busy in trails else None
+            parts.trail = trail or self._measure(member, now)
+            party.clock = parts.mark = now
+            soon(resume)
 
-    def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[int]]:
-        """The flights, the state when these are over, and the guests that go on then."""
+    def _measure(self, member: _Member, now: int) -> PartsTrail:
+        """What the step of a member was that goes on now: it has waited until the start, then its transfers were under
+        way."""
+        parts, start, trails = member.parts, self._start, member.trails.setdefault(now - self._start, {})
+        wait = start - parts.mark
+        parts.close_at(start, "sync_external")
+        parts.close_at(now, "link", 0, *member.moved)
+        trails[wait] = parts.trail
+        return parts.trail
+
+    def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[_Member]]:
+        """The flights, the state when these are over, and who goes on then."""
         left, released = list(self._states[self._state]), []
         for ends in [self._ends[flight.owner] for flight in flights if flight.owner in self._ends]:
             for place in ends:
                 left[place] -= 1
                 if left[place] == 0:
-                    released.append(place)
+                    released.append(self._members[place])
         if tuple(left) not in self._states:
             self._states.append(tuple(left))
         return flights, self._states.index(tuple(left)), released
-
-    def _release(self, place: int) -> None:
-        """The guest goes on: it has waited until the start, then its transfers were under way."""
-        party, start = self._guests[place].party, self._start
-        parts, now = party.parts, party.events.now
-        key = (start - parts.mark, now - start)
-        trail = self._trails[place].get(key)
-        if trail is None:
-            received, sent = self._moved[place]
-            parts.close_at(start, "sync_external")
-            parts.close_at(now, "link", 0, received, sent)
-            self._trails[place][key] = parts.trail
-        else:
-            parts.trail = trail
-            party.clock = parts.mark = now
-        party.go_on()
 
 
 @simulates(InterIpuCopy)
@@ -104,48 +133,46 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._arriving: Gathering[int] = Gathering()
-        self._keys: dict[CopyKey, int] = {}
-        self._arrivals: dict[tuple[int, int], Arrival] = {}
-        self._exchanges: dict[tuple[int, ...], _Exchange] = {}
+        self._tables: dict[CopyKey, Table] = {}
+        self._places: dict[tuple[int, int], Place] = {}
+        self._exchanges: dict[tuple[Place, ...], _Exchange] = {}
 
-    def run(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> None:
+    def prepare(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Callable[[], None]:
         """Until its own transfers are over."""
-        arrival = self._arrivals.get((leaf.leaf_id, party.number))
-        if arrival is None:
-            arrival = self._arrivals[leaf.leaf_id, party.number] = self._arrival(Guest(party, leaf), step)
-        guests = self._arriving.take(arrival, party.index)
-        if guests:
-            self._move(guests)
+        key = (leaf.leaf_id, party.number)
+        if key not in self._places:
+            self._places[key] = self._place(party, leaf, step)
+        return partial(self._meet, self._places[key])
 
-    def _arrival(self, guest: Guest, step: InterIpuCopy) -> Arrival:
-        own = guest.party
-        key = (own.replica, tuple(sorted(copy.ends for copy in step.copies)))
-        others = [f"IPU {ipu}" for ipu in step.participants if ipu != own.index]
+    def _place(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Place:
+        key = (party.replica, tuple(sorted(copy.ends for copy in step.copies)))
+        others = [f"IPU {ipu}" for ipu in step.participants if ipu != party.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        return Arrival(self._keys.setdefault(key, len(self._keys)), guest, len(step.participants), waits_for)
+        table = self._tables.setdefault(key, Table(len(step.participants)))
+        return Place(party, leaf, table, step.participants.index(party.index), waits_for)
 
-    def _move(self, guests: Sequence[Guest]) -> None:
-        """All are there: every transfer starts an external sync after the last has arrived."""
-        key = (guests[0].party.replica, *[leaf.leaf_id for _, leaf in guests])
-        exchange = self._exchanges.get(key)
-        if exchange is None:
-            exchange = self._exchanges[key] = self._exchange(guests)
-        start = last_arrival(guests) + self.world.delays.external_sync
-        exchange.start(self.world.network, guests, start, start - self.world.events.now)
+    def _meet(self, place: Place) -> None:
+        """When all are there, every transfer starts an external sync after the last has arrived."""
+        places = place.table.take(place)
+        if places:
+            exchange = self._exchanges.get(places)
+            if exchange is None:
+                exchange = self._exchanges[places] = self._exchange(places)
+            exchange.start(last_arrival(places) + self.world.delays.external_sync)
 
-    def _exchange(self, guests: Sequence[Guest]) -> _Exchange:
-        parties = {guest.party.index: guest for guest in guests}
-        _require_same(parties)
-        places = {index: place for place, index in enumerate(parties)}
-        steps = [leaf.step for _, leaf in guests if isinstance(leaf.step, InterIpuCopy)]
+    def _exchange(self, places: Sequence[Place]) -> _Exchange:
+        _require_same(places)
+        seats = {place.party.index: number for number, place in enumerate(places)}
+        steps = [place.leaf.step for place in places if isinstance(place.leaf.step, InterIpuCopy)]
         copies = sorted(steps[0].copies, key=lambda copy: copy.ends)
-        step = steps[places[copies[0].source]]
-        flows = [(self._template(guests[0].party.replica, step, copy), copy.ends) for copy in copies]
+        step = steps[seats[copies[0].source]]
+        flows = [(self._template(places[0].party.replica, step, copy), copy.ends) for copy in copies]
         return _Exchange(
-            [(template, (places[source], places[end])) for template, (source, end) in flows],
-            tuple([(own.received(index), own.sent(index)) for own, index in zip(steps, parties, strict=True)]),
+            self.world,
+            [place.party for place in places],
+            [(template, (seats[source], seats[end])) for template, (source, end) in flows],
+            [(own.received(index), own.sent(index)) for own, index in zip(steps, seats, strict=True)],
         )
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
@@ -158,15 +185,16 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 
-def _require_same(parties: Mapping[int, Guest]) -> None:
+def _require_same(places: Sequence[Place]) -> None:
     """All sides have to mean the same copies."""
-    if len({leaf.step for _, leaf in parties.values()}) == 1:
+    if len({place.leaf.step for place in places}) == 1:
         return
     meant: dict[tuple[int, int], dict[int, str]] = {}
-    for party, leaf in parties.values():
-        assert isinstance(leaf.step, InterIpuCopy)
-        for copy in leaf.step.copies:
-            meant.setdefault(copy.ends, {})[copy.bytes] = f"{copy.bytes} bytes in {leaf.step.name!r} on {party.name}"
+    for place in places:
+        step, where = place.leaf.step, place.party.name
+        assert isinstance(step, InterIpuCopy)
+        for copy in step.copies:
+            meant.setdefault(copy.ends, {})[copy.bytes] = f"{copy.bytes} bytes in {step.name!r} on {where}"
     for (source, destination), sizes in meant.items():
         if len(sizes) > 1:
             raise SimulationError(

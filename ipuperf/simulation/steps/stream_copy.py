@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ipuperf.lowering.steps import StreamCopy
@@ -71,10 +72,9 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         self._ways = host_ways(world)
         self._copies: dict[tuple[int, int], _Copy] = {}
 
-    def run(self, party: Party, leaf: LeafStep, step: StreamCopy) -> None:
+    def prepare(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Callable[[], None]:
         """Until the host has answered after the transfer."""
         key = (leaf.leaf_id, party.number)
-        copy = self._copies.get(key)
-        if copy is None:
-            copy = self._copies[key] = _Copy(self.world, party, step, self._ways[step.direction])
-        copy.run()
+        if key not in self._copies:
+            self._copies[key] = _Copy(self.world, party, step, self._ways[step.direction])
+        return self._copies[key].run

@@ -122,7 +122,7 @@ class EventLoop(simpy.Environment):
         time = self._now = self.now = queue[0][0]  # type: ignore[assignment]
         while queue and queue[0][0] == time:
             _, stage, _, event = heappop(queue)
-            self._stages.get(stage, ready).append(_action(event))
+            (ready if stage <= NORMAL else self._stages[stage]).append(_action(event))
         return bool(ready) or self._refill()
 
     def _shuffle_in(self, action: Action) -> None:

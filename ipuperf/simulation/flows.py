@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from .recorder import Flight, TransferTemplate
@@ -45,16 +46,18 @@ class NetworkFlow:
     """Sends of a ``template``, which enter at the time ``start`` and have the same rate as long as they are in flight;
     ``done`` is told when they are over. When it is over, a flow may be started again."""
 
-    __slots__ = ("done", "kind", "start", "template", "units")
+    __slots__ = ("done", "kind", "latency", "start", "template", "units")
 
     def __init__(self, template: FlowTemplate, done: Done, start: int = -1) -> None:
         self.template = template
         self.done = done
         self.start = start
-        self.kind, self.units = template.bundle.kind, template.units  # where they are read all the time
+        # where they are read all the time
+        self.kind, self.latency, self.units = template.bundle.kind, template.bundle.latency, template.units
 
 
-class Batch(NamedTuple):
+@dataclass(eq=False, slots=True)
+class Batch:
     """Flows that began and end together, of which one is ``first``, and who is told: the number of what was sent, and
     the sends."""
 
@@ -63,7 +66,8 @@ class Batch(NamedTuple):
     flights: tuple[Flight, ...]
 
 
-class FlowSplit(NamedTuple):
+@dataclass(eq=False, slots=True)  # read faster than a tuple with names
+class FlowSplit:
     """These ``flows``: those that end, and those that do not."""
 
     flows: list[NetworkFlow]

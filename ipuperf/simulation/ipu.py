@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .event_loop import Waiting
-from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
+from .instructions import Instruction, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
 from .party import PartsTrail, Party
 from .progress import LoopCounters
@@ -119,10 +119,11 @@ class IpuProcess(Party):
                 self._leave_shared()
             elif isinstance(instruction, Stretch):
                 if self.tiles is None:
-                    add((instruction.number, self.clock, self.context if self.context >= 0 else self._count()))
+                    clock = self.clock
+                    add((instruction.number, clock, self.context if self.context >= 0 else self._count()))
                     if folds:
-                        self.ahead.append((pc, self.clock, ()))
-                    self.clock += instruction.dur
+                        self.ahead.append((pc, clock, ()))
+                    self.clock = clock + instruction.dur
                 else:
                     self.pc, self._waiting = pc, self._run_tiles(instruction)
                     if not self._is_over():
@@ -188,9 +189,10 @@ class IpuProcess(Party):
 
     def _count(self) -> int:
         """Number of the counters as they are now, kept until one of them changes."""
-        slices, recorder = self.slices, self.world.recorder
-        self.context = recorder.context((recorder.epoch, slices.last, slices.batch, *self.loops.innermost))
-        return self.context
+        slices, loops, recorder = self.slices, self.loops, self.world.recorder
+        loop, trip = (loops.begins[-1], loops.trips[-1]) if loops.begins else (-1, -1)
+        self.context = context = recorder.context((recorder.epoch, slices.last, slices.batch, loop, trip))
+        return context
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
         """The stretch with the tiles one by one, with the durations that come out."""

@@ -166,7 +166,7 @@ class Network:
         They enter after the latencies of their links. Nothing to move means done as soon as they are over, without a
         transfer in the trace.
         """
-        wait = delay + flows[0].template.bundle.latency
+        wait = delay + flows[0].latency
         at = self._events.now + wait
         for flow in flows:
             flow.start = at
@@ -227,12 +227,14 @@ class Network:
         self._enter(self._due.pop(self._events.now))
 
     def _enter(self, flows: Sequence[NetworkFlow]) -> None:
-        self._entered += [flow for flow in flows if flow.units]
+        moving = [flow for flow in flows if flow.units]
+        self._entered += moving
         if self._entered:
             self._changed()
-        for flow in flows:
-            if not flow.units:
-                flow.done(flow.template.sent.flights)
+        if len(moving) < len(flows):
+            for flow in flows:
+                if not flow.units:
+                    flow.done(flow.template.sent.flights)
 
     def _changed(self) -> None:
         if not self._dirty:
@@ -327,10 +329,12 @@ class Network:
         if self._flows:
             self._over = sharing
             self._changed()
-        for flow, number, _ in split.ended:
-            self._recorder.transfers.add((number, flow.start, now - flow.start))
-        for flow, _, flights in split.ended:
-            flow.done(flights)
+        add = self._recorder.transfers.add
+        for batch in split.ended:
+            start = batch.first.start
+            add((batch.number, start, now - start))
+        for batch in split.ended:
+            batch.first.done(batch.flights)
 
     def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> FlowSplit:
         """Who ends; flows that the same one started together are one batch."""

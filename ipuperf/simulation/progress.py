@@ -11,11 +11,6 @@ class LoopCounters:
         self.begins: list[int] = []
         self.trips: list[int] = []
 
-    @property
-    def innermost(self) -> tuple[int, int]:
-        """Begin and iteration of the innermost loop, -1 and -1 outside of loops."""
-        return (self.begins[-1], self.trips[-1]) if self.begins else (-1, -1)
-
     def enter(self, begin: int) -> None:
         """A loop begins."""
         self.begins.append(begin)

@@ -41,6 +41,9 @@ Fidelity = Literal["phase", "tile"]
 TOLD_EVERY = 1_000
 """Instants of simulated time between two words about how far a simulation is."""
 
+PACKED_EVERY = 100
+"""Instants of simulated time between two times at which rows are packed: while the processor still has them at hand."""
+
 MOST_BEGINNINGS = 8
 """How often a simulation begins anew with smaller classes of replicas before each is simulated by itself."""
 
@@ -248,9 +251,11 @@ def _run(
     events.after(world.delays.run, world.host.start)
 
     def look() -> None:
-        if next(instants) % TOLD_EVERY == 0:
-            check_length(tree, sum(map(len, world.recorder.stretches)))
+        instant = next(instants)
+        if instant % PACKED_EVERY == 0:
             world.recorder.pack()
+        if instant % TOLD_EVERY == 0:
+            check_length(tree, sum(map(len, world.recorder.stretches)))
             if progress is not None:
                 progress(events.now)
         if world.looped:

@@ -50,7 +50,7 @@ CONSTANTS = {
         lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
-        simulation/simulate.py TOLD_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
+        simulation/simulate.py TOLD_EVERY PACKED_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
         simulation/network.py SCALE _ROUTES_KEPT _BUNDLES_KEPT _SPLITS_KEPT,
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT, ops/binding.py BLOCK, ops/blocks.py BLOCK,
         ops/convolution.py FEWEST_COLUMNS,

@@ -6,9 +6,9 @@ requests of the instant, sorted by replica and stream (:data:`HOST`). What one o
 the same instant and goes through the same three stages again. Nothing therefore depends on the order in which processes
 of the same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
 
-Speed. What is to happen later stands in SimPy's queue; what is to happen in the present instant never goes there but
-into a list for each stage. SimPy's own processes and events work beside it; a test runs everything as events of SimPy's
-own loop, with the same traces.
+Speed. What is to happen later stands in a list for each time, what is to happen in the present instant in a list for
+each stage. SimPy's own processes and events work beside it, in SimPy's queue, and come first in their instant; a test
+runs everything as events of SimPy's own loop, with the same traces.
 """
 
 from __future__ import annotations
@@ -55,24 +55,30 @@ class EventLoop(simpy.Environment):
         self._ready: deque[Action] = deque()  # what happens next
         self._network: deque[Action] = deque()  # later stages of the present instant
         self._host: deque[Action] = deque()
+        self._due: dict[int, list[Action]] = {}  # by time
+        self._times: list[int] = []  # a heap of these times
         self._stages = {NETWORK: self._network, HOST: self._host}
         self.soon: Callable[[Action], None] = self._ready.append if self._random is None else self._shuffle_in
         """Call an action in the present instant, with the processes."""
 
-    def schedule(self, event: Event | Action, priority: Any = NORMAL, delay: Any = 0) -> None:
-        """Put an event or action into the queue; those of an instant and stage in sequence, or shuffled by the seed."""
+    def schedule(self, event: Event, priority: Any = NORMAL, delay: Any = 0) -> None:
+        """Put an event into the queue; those of an instant and stage in sequence, or shuffled by the seed."""
         order: Any = next(self._eid)
         if self._random is not None:
             order = (self._random.random(), order)
-        heappush(self._queue, (self.now + delay, priority, order, event))  # type: ignore[misc]
+        heappush(self._queue, (self.now + delay, priority, order, event))
 
     def after(self, delay: int, action: Action, stage: int = NORMAL) -> None:
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
         if delay:
-            if self._random is None:
-                heappush(self._queue, (self.now + delay, stage, next(self._eid), action))  # type: ignore[misc]
+            if stage != NORMAL:
+                action = partial(self.after, 0, action, stage)
+            time = self.now + delay
+            if time in self._due:
+                self._due[time].append(action)
             else:
-                self.schedule(action, stage, delay)
+                self._due[time] = [action]
+                heappush(self._times, time)
         elif stage == NORMAL:
             self.soon(action)
         else:
@@ -97,7 +103,9 @@ class EventLoop(simpy.Environment):
 
     def peek(self) -> int | float:
         """When the next thing happens, infinity if nothing does."""
-        return self.now if self._ready or self._network or self._host else super().peek()
+        if self._ready or self._network or self._host:
+            return self.now
+        return min(super().peek(), self._times[0]) if self._times else super().peek()
 
     def exhaust(self, between: Action) -> None:
         """Run to the end of all events; ``between`` is called at the end of each instant."""
@@ -107,31 +115,33 @@ class EventLoop(simpy.Environment):
 
     def _refill(self, between: Action | None = None) -> bool:
         """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant."""
-        queue, ready = self._queue, self._ready
+        queue, ready, times = self._queue, self._ready, self._times
         if queue and queue[0][0] == self.now and queue[0][1] <= NORMAL:
-            ready.append(_action(heappop(queue)[3]))
+            ready.append(partial(_trigger, heappop(queue)[3]))
             return True
         later = self._network or self._host
         if later:
             ready.append(later.popleft())
             return True
-        if not queue:
+        if not queue and not times:
             return False
-        if between is not None and queue[0][0] > self.now:
+        if between is not None:
             between()
-        time = self._now = self.now = queue[0][0]  # type: ignore[assignment]
+        time = times[0] if times and not (queue and queue[0][0] < times[0]) else queue[0][0]
+        self._now = self.now = time  # type: ignore[assignment]
         while queue and queue[0][0] == time:
             _, stage, _, event = heappop(queue)
-            (ready if stage <= NORMAL else self._stages[stage]).append(_action(event))
+            self._stages.get(stage, ready).append(partial(_trigger, event))
+        if times and times[0] == time:
+            due = self._due.pop(heappop(times))
+            if self._random is not None:
+                self._random.shuffle(due)
+            ready.extend(due)
         return bool(ready) or self._refill()
 
     def _shuffle_in(self, action: Action) -> None:
         assert self._random is not None
         self._ready.insert(self._random.randint(0, len(self._ready)), action)
-
-
-def _action(event: Event | Action) -> Action:
-    return partial(_trigger, event) if isinstance(event, Event) else event
 
 
 def _trigger(event: Event) -> None:

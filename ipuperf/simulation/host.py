@@ -58,7 +58,7 @@ Go = Callable[[], None]
 class _Line:
     """One sort of work for one stream, slice by slice and for all replicas of a server at once; counts are slices.
 
-    ``keys`` has one key for each server for which this one stands, its own first; ``asked`` and ``granted`` are those of
+    ``keys`` has a key for each server for which this one stands, its own first; ``asked`` and ``granted`` are those of
     each replica, ``total`` is what the run takes (None: whatever is asked for), ``awaited`` whether IPUs wait for it.
     """
 

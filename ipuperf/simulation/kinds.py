@@ -100,6 +100,11 @@ class SharedKind(StepKind[S]):
         it does, it need not be a generator and returns None."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """The simulation is over. Whatever refers to each other is parted, so that it is freed at once and the garbage
+        collector need not look for it."""
+        vars(self).clear()
+
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""
         return ()

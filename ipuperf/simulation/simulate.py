@@ -125,7 +125,12 @@ def simulate(
         folder = Folder(world, processes, kinds.values()) if world.folds else None
         _run(world, processes, folder, tree, progress)
         folds = folder.folds if folder else []
-        return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+        trace = _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+        for kind in kinds.values():
+            kind.forget()
+        for process in processes:
+            vars(process).clear()  # as the kinds: they and their world know each other
+        return trace
 
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas

@@ -144,6 +144,12 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             self._places[key] = self._place(party, leaf, step)
         return partial(self._meet, self._places[key])
 
+    def forget(self) -> None:
+        """An exchange and its flows know each other."""
+        for exchange in self._exchanges.values():
+            vars(exchange).clear()
+        super().forget()
+
     def _place(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Place:
         key = (party.replica, tuple(sorted(copy.ends for copy in step.copies)))
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != party.index]

@@ -78,3 +78,9 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         if key not in self._copies:
             self._copies[key] = _Copy(self.world, party, step, self._ways[step.direction])
         return self._copies[key].run
+
+    def forget(self) -> None:
+        """A copy and its flow know each other."""
+        for copy in self._copies.values():
+            vars(copy).clear()
+        super().forget()

@@ -42,7 +42,13 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--slow-every N``, ``--keep-passed FILE`` and ``--passed FILE``, for ``.ci/run``."""
-    parser.addoption("--slow-every", type=int, default=0, metavar="N", help="also run every N-th test marked slow, but those marked slow(minutes=M)")
+    parser.addoption(
+        "--slow-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also run every N-th test marked slow, but those marked slow(minutes=M)",
+    )
     parser.addoption("--keep-passed", type=Path, metavar="FILE", help="write the names of the tests that pass")
     parser.addoption(
         "--passed",

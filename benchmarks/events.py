@@ -23,7 +23,7 @@ import numpy as np
 from rows import Row, cpu_seconds
 
 WIDE, NARROW, TILE = "event, pipeline of 16 stages", "event, 4 replicas of 4 stages", "tile-step"
-BOUNDS = MappingProxyType({WIDE: 3.0, NARROW: 3.5, TILE: 12.0})
+BOUNDS = MappingProxyType({WIDE: 1.7, NARROW: 1.9, TILE: 12.0})
 MACHINE, IPUS = "pod16", 16
 MICRO_BATCHES = 2048
 TIMEOUTS = 20_000  # of each process of the reference

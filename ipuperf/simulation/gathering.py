@@ -29,25 +29,25 @@ class Guest(NamedTuple):
         return self.party.go_on
 
 
-class Place:
+class MeetingPlace:
     """Where a party sits each time it arrives with the same step.
 
     Attributes:
-        table: at which meeting, ``number`` which place there.
+        meetings: at which it sits, ``number`` which place there.
         waits_for: what it says while it waits.
     """
 
-    __slots__ = ("leaf", "number", "party", "table", "waits_for")
+    __slots__ = ("leaf", "meetings", "number", "party", "waits_for")
 
-    def __init__(self, party: Party, leaf: LeafStep, table: Table, number: int, waits_for: str) -> None:
+    def __init__(self, party: Party, leaf: LeafStep, meetings: Meetings, number: int, waits_for: str) -> None:
         self.party = party
         self.leaf = leaf
-        self.table = table
+        self.meetings = meetings
         self.number = number
         self.waits_for = waits_for
 
 
-class Table:
+class Meetings:
     """Meetings of the same number of places, one after the other."""
 
     __slots__ = ("_missing", "_taken")
@@ -56,7 +56,7 @@ class Table:
         self._taken: list[Any] = [None] * size
         self._missing = size
 
-    def take(self, place: Place) -> tuple[Place, ...]:
+    def take(self, place: MeetingPlace) -> tuple[MeetingPlace, ...]:
         """The party of ``place`` waits until all places are taken.
 
         Returns:
@@ -101,6 +101,6 @@ class Gathering(Generic[K]):
         return [guests[seat] for seat in sorted(guests)]
 
 
-def last_arrival(guests: Sequence[Guest | Place]) -> int:
+def last_arrival(guests: Sequence[Guest | MeetingPlace]) -> int:
     """When the last of them is there, now at the earliest."""
     return max(max([guest.party.clock for guest in guests]), guests[0].party.events.now)

@@ -31,7 +31,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from .event_loop import HOST, EventLoop
@@ -113,8 +112,9 @@ class _Request(NamedTuple):
     line: _Line
 
 
-_ORDER = itemgetter(0, 1, 2, 3)
-"""The requests of an instant are taken by line, replica, IPU and sync."""
+def _order(request: _Request) -> tuple[object, ...]:
+    """The requests of an instant are taken by line, replica, IPU and sync."""
+    return request[:4]
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class HostServer:
 
     def _settle(self) -> None:
         """Take the requests of this instant in their stated order."""
-        inbox, self._inbox = sorted(self._inbox, key=_ORDER), []
+        inbox, self._inbox = sorted(self._inbox, key=_order), []
         syncs: dict[LineKey, tuple[_Line, Sync]] = {}
         for key, replica, ipu, sync, asks, go, line in inbox:
             if key not in syncs:

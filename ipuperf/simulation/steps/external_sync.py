@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.lowering.steps import ExternalSync
 
 from ..errors import SimulationError
-from ..gathering import Place, Table, last_arrival
+from ..gathering import MeetingPlace, Meetings, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..party import Party
@@ -25,8 +25,8 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tables: dict[SyncKey, Table] = {}
-        self._places: dict[tuple[int, int], Place] = {}
+        self._meetings: dict[SyncKey, Meetings] = {}
+        self._places: dict[tuple[int, int], MeetingPlace] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
         """Until the last one is there.
@@ -37,7 +37,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         place = self._places.get((leaf.leaf_id, party.number))
         if place is None:
             place = self._places[leaf.leaf_id, party.number] = self._place(party, leaf, step)
-        guests = place.table.take(place)
+        guests = place.meetings.take(place)
         if not guests:
             return
         meant = {one.leaf.step.name: one.party.name for one in guests}
@@ -53,6 +53,6 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             one.party.parts.close_at(last, "sync_external")
             one.party.go_on()
 
-    def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> Place:
-        table = self._tables.setdefault((party.replica, step.participants), Table(len(step.participants)))
-        return Place(party, leaf, table, step.participants.index(party.index), f"the sync of {step.name!r}")
+    def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> MeetingPlace:
+        meetings = self._meetings.setdefault((party.replica, step.participants), Meetings(len(step.participants)))
+        return MeetingPlace(party, leaf, meetings, step.participants.index(party.index), f"the sync of {step.name!r}")

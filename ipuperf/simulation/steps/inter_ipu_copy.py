@@ -15,7 +15,7 @@ from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
 from ..flows import FlowTemplate, NetworkFlow
-from ..gathering import Place, Table, last_arrival
+from ..gathering import MeetingPlace, Meetings, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
 from ..network import Send
@@ -133,9 +133,9 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tables: dict[CopyKey, Table] = {}
-        self._places: dict[tuple[int, int], Place] = {}
-        self._exchanges: dict[tuple[Place, ...], _Exchange] = {}
+        self._meetings: dict[CopyKey, Meetings] = {}
+        self._places: dict[tuple[int, int], MeetingPlace] = {}
+        self._exchanges: dict[tuple[MeetingPlace, ...], _Exchange] = {}
 
     def prepare(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Callable[[], None]:
         """Until its own transfers are over."""
@@ -150,24 +150,24 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             vars(exchange).clear()
         super().forget()
 
-    def _place(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Place:
+    def _place(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> MeetingPlace:
         key = (party.replica, tuple(sorted(copy.ends for copy in step.copies)))
         others = [f"IPU {ipu}" for ipu in step.participants if ipu != party.index]
         pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
         waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        table = self._tables.setdefault(key, Table(len(step.participants)))
-        return Place(party, leaf, table, step.participants.index(party.index), waits_for)
+        meetings = self._meetings.setdefault(key, Meetings(len(step.participants)))
+        return MeetingPlace(party, leaf, meetings, step.participants.index(party.index), waits_for)
 
-    def _meet(self, place: Place) -> None:
+    def _meet(self, place: MeetingPlace) -> None:
         """When all are there, every transfer starts an external sync after the last has arrived."""
-        places = place.table.take(place)
+        places = place.meetings.take(place)
         if places:
             exchange = self._exchanges.get(places)
             if exchange is None:
                 exchange = self._exchanges[places] = self._exchange(places)
             exchange.start(last_arrival(places) + self.world.delays.external_sync)
 
-    def _exchange(self, places: Sequence[Place]) -> _Exchange:
+    def _exchange(self, places: Sequence[MeetingPlace]) -> _Exchange:
         _require_same(places)
         seats = {place.party.index: number for number, place in enumerate(places)}
         steps = [place.leaf.step for place in places if isinstance(place.leaf.step, InterIpuCopy)]
@@ -191,7 +191,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 
-def _require_same(places: Sequence[Place]) -> None:
+def _require_same(places: Sequence[MeetingPlace]) -> None:
     """All sides have to mean the same copies."""
     if len({place.leaf.step for place in places}) == 1:
         return

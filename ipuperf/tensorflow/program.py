@@ -26,6 +26,7 @@ from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
 from . import devices
+from .collectives import leave_out_reductions
 from .graph import Resource, Value, resource_of, tensor_of
 from .state import state
 from .tracer import TracedFunction
@@ -251,6 +252,7 @@ class TracedProgram:
         devices.relabel(self.ir, order)
         for build in self.deferred:
             build()
+        leave_out_reductions(self.ir)
         self._set_io_tiles_aside()
         config = state().config
         outlined = config is None or config.optimizations.enable_graph_outlining

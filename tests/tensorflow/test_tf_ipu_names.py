@@ -117,8 +117,6 @@ def test_replicas_sum_and_number_themselves(graph):
 
     found, mean = Compiled(net, [np.float32(2)]).run()
     assert (found, mean) == (20, 5)
-    with pytest.raises(NotImplementedError, match="collectives of TensorFlow programs are over all replicas"):
-        ipu.cross_replica_ops.cross_replica_sum(tf.constant(1.0), replica_group_size=2)
 
 
 def test_shards_chosen_for_a_graph(graph):

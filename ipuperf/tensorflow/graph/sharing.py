@@ -76,7 +76,7 @@ def _op_key(op: tf.Operation, operands: Sequence[Value]) -> Any:
     """What equal ops have in common, without their attributes; None for an op that is not shared."""
     if not operands or op.op_def.is_stateful:
         return None
-    shapes = tuple((t.dtype, tuple(t.shape)) if t.shape.rank is not None else t.dtype for t in op.outputs)
+    shapes = tuple((t.dtype, *t.shape.as_list()) if t.shape.rank is not None else t.dtype for t in op.outputs)
     return _key((op.type, shapes), operands)
 
 

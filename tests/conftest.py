@@ -42,7 +42,13 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--slow-every N``, ``--keep-passed FILE`` and ``--passed FILE``, for ``.ci/run``."""
-    parser.addoption("--slow-every", type=int, default=0, metavar="N", help="also run every N-th test marked slow")
+    parser.addoption(
+        "--slow-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also run every N-th test marked slow, but those marked slow(minutes=M)",
+    )
     parser.addoption("--keep-passed", type=Path, metavar="FILE", help="write the names of the tests that pass")
     parser.addoption(
         "--passed",
@@ -95,8 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")
-    for place, item in enumerate(item for item in items if "slow" in item.keywords):
-        if not every or place % every:
+    slow = [item for item in items if "slow" in item.keywords]
+    sampled = [item for item in slow if not item.get_closest_marker("slow").kwargs.get("minutes")]
+    for item in slow:
+        if not every or item not in sampled or sampled.index(item) % every:
             item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
 
 

@@ -195,6 +195,25 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         "--format": dict.fromkeys(["''", "xlsx"], "is not one of"),
         "--plot": dict.fromkeys(["''", "lines", "lines:a", "circles:a,b", "pareto:a,"], "allowed: lines:X,Y"),
     },
+    "tune --machine pod4 --global-batch 64": {
+        "program": {
+            "''": "model '': no such model",
+            "nosuch": "unknown model 'nosuch', allowed: the name of a module",
+            "gone.py": "cannot be read",
+            "gone.toml": "cannot be read",
+        },
+        "--like": {"nosuch": "no case has 'nosuch' in its id"},
+    },
+    "tune ok.py --machine pod4 --global-batch 64": {
+        "--machine": {"pod5": "unknown machine 'pod5'", "''": "machine"},
+        "--global-batch": dict.fromkeys(["0", "-1", "1.5", "x"], "Invalid value for '--global-batch'"),
+        "--set": {"n": "--set 'n', allowed: NAME=VALUE", "n=1": "unknown factor 'n'"},
+        "--factor": {"n": "--factor 'n', allowed: NAME=VALUE", "n=1,2": "unknown factor 'n'"},
+        "--where": {"n": "none of the factors micro_batch, accumulation, replicas"},
+        "--trials": dict.fromkeys(["0", "x"], "Invalid value for '--trials'"),
+        "--seed": dict.fromkeys(["-1", "x"], "Invalid value for '--seed'"),
+        "--out": {"''": "an empty text is no path", "ok.py": "'ok.py' is a file"},
+    },
     PRODUCT: {
         "--chip": CHIPS,
         "--dtype": TYPES,
@@ -322,7 +341,7 @@ def test_the_table_has_every_option_and_argument() -> None:
     called = {"estimate matmul": PRODUCT, "estimate convolution": CONVOLUTION, "estimate vertex": VERTEX}
     for name, command in _commands():
         starts = [start for start in TABLE if start == called.get(name, name) or start.startswith(f"{name} -")]
-        starts += ["run ok.py"] if name == "run" else []
+        starts += [start for start in TABLE if start.startswith(f"{name} ok.py")]
         listed = {option for start in starts for option in TABLE[start]}
         for parameter in command.params:
             free = parameter.name == "args" or (isinstance(parameter, click.Option) and parameter.is_flag)

@@ -20,7 +20,7 @@ LARGE = {"pipeline": ((3, 7, 7, 7), (4, 7, 7, 6), (6, 6, 6, 6), (0, 3, 3, 3, 3, 
          "config.memory_proportions": ((0.15, 0.25), (0.25,), (0.4,))}  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=20)
 @pytest.mark.parametrize(
     ("case", "ipus", "grid"), [("EIDF-BERTB-STEP", 4, BASE), ("GPP-BL1-A", 16, LARGE)], ids=["base", "large"]
 )

@@ -25,6 +25,7 @@ from .dtype import (
     DType,
     dtype_of,
 )
+from .eliding import elide
 from .errors import (
     AmbiguityError,
     ApplicationRuntimeError,
@@ -103,6 +104,7 @@ __all__ = [
     "describe",
     "differentiate",
     "dtype_of",
+    "elide",
     "expose",
     "format_schedule",
     "gradient_name",

@@ -12,7 +12,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.functions.arranging import reshaped
-from ipuperf.ir import CONTEXT, Op
+from ipuperf.ir import CONTEXT, Ir, Op, elide
 
 from .graph import Importer, Resource, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
@@ -173,7 +173,7 @@ class _MeanAtEnd:
         self._count = count
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Have it written when everything else is."""
+        """Have it written when everything else is; on one replica nothing is to do."""
         frame = cast("Frame", importer.place)
         resources = [value for value in inputs if isinstance(value, Resource)]
         frame.program.deferred.append(lambda: self._write(frame, resources))
@@ -186,12 +186,21 @@ class _MeanAtEnd:
     def _write(self, frame: Frame, resources: Sequence[Resource]) -> None:
         from .tracing import use_frame
 
+        if frame.program.ir.replication_factor == 1:
+            return
         with use_frame(frame):
             for resource in resources:
                 tensor, group = frame.read(resource), frame.program.ir.grouping()
                 with CONTEXT.on_ipu(frame.program.variable(resource).ipu or 0):
                     mean = make(_k.ReplicatedAllReduce, tensor, name="reduced", op="mean", group=group)
                 frame.assign(resource, mean)
+
+
+def leave_out_reductions(ir: Ir) -> None:
+    """A reduction over groups of one replica is its operand: no op. That of squares computes something."""
+    for graph in ir.all_graphs():
+        found = [op for op in graph.ops if isinstance(op, _k.ReplicatedAllReduce) and op.group.group_size == 1]
+        elide(graph, [op for op in found if op.op != "square_add" and not op.aliases()])
 
 
 def mean_at_end(variables: Sequence[Any]) -> None:

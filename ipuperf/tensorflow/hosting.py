@@ -34,6 +34,8 @@ class ProgramHost:
         self.handles = program.handles
         self.resources = [resource_of(handle) for handle in self.handles]
         self._number = {resource: number for number, resource in enumerate(self.resources)}
+        self._on_device: dict[Resource, tf.Tensor] = {}
+        self._running = threading.RLock()
 
     def number(self, resource: Resource) -> int:
         """Which of the handles is that of a resource."""
@@ -91,29 +93,52 @@ class ProgramHost:
 
     def run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Run it now; its results."""
-        traced = self.program.traced
-        self.program.finish()
+        with self._running:
+            return self._run(arguments)
+
+    def _run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        program, traced = self.program, self.program.traced
+        program.finish()
         given = [a for a in arguments if a.dtype == tf.resource]
         handles = [*traced.captured, *given]
         handles = [h for h in handles if h.dtype == tf.resource]
         for resource, handle in zip(self.resources, handles):
-            if resource in self.program.iterators:
-                self.program.iterators[resource].handle = handle
+            if resource in program.iterators:
+                program.iterators[resource].handle = handle
         values = [_read(handle) for handle in handles]
         numbers = [a.numpy() for a in arguments if a.dtype != tf.resource]
-        results, changed = self.program.run(numbers, values, self.number)
+        present = self._take_present(values)
+        results, changed = program.run(numbers, values, self.number, present)
+        after = dict(zip(self.resources, values))
         for resource, value in changed.items():
-            tensor = tf.constant(value, spec_of(resource).dtype)
-            resource_variable_ops.assign_variable_op(handles[self.number(resource)], tensor)
+            after[resource] = tf.constant(value, spec_of(resource).dtype)
+            resource_variable_ops.assign_variable_op(handles[self.number(resource)], after[resource])
+        self._on_device = {resource: after[resource] for resource in program.lasting() if resource in after}
         return [tf.constant(value, t.dtype) for value, t in zip(results, traced.tensors)]
 
+    def _take_present(self, values: Sequence[tf.Tensor | None]) -> set[Resource]:
+        """The variables that have their present values on the device, which nothing is known about from here on.
 
-def _read(handle: tf.Tensor) -> np.ndarray | None:
+        A variable of TensorFlow shares its memory with the tensor that was assigned to it, or read, last. As long as
+        this tensor is kept, whatever changes the variable gives it another memory.
+        """
+        kept, self._on_device = self._on_device, {}
+        now = dict(zip(self.resources, values))
+        return {resource for resource, tensor in kept.items() if _same_memory(tensor, now[resource])}
+
+
+def _same_memory(one: tf.Tensor, other: tf.Tensor) -> bool:
+    """Whether two tensors, both kept, are the same elements in memory."""
+    first, second = one._numpy(), other._numpy()  # views, where ``numpy()`` copies
+    return bool(first.__array_interface__["data"] == second.__array_interface__["data"]) and first.size > 0
+
+
+def _read(handle: tf.Tensor) -> tf.Tensor | None:
     """The value of a variable; None for an iterator."""
     data = resource_variable_ops.get_eager_safe_handle_data(handle)
     if data is None or not data.is_set:
         return None
-    return resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.shape_and_type[0].dtype)).numpy()
+    return resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.shape_and_type[0].dtype))
 
 
 class _Raised:

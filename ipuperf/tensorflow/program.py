@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
 from . import devices
+from .collectives import leave_out_reductions
 from .graph import Resource, Value, resource_of, tensor_of
 from .state import state
 from .tracer import TracedFunction
@@ -251,6 +252,7 @@ class TracedProgram:
         devices.relabel(self.ir, order)
         for build in self.deferred:
             build()
+        leave_out_reductions(self.ir)
         self._set_io_tiles_aside()
         config = state().config
         outlined = config is None or config.optimizations.enable_graph_outlining
@@ -347,8 +349,18 @@ class TracedProgram:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
+    def lasting(self) -> list[Resource]:
+        """TensorFlow's variables whose values on the device, after a run, are those that the run gave outwards: of one
+        that the program changes, replicas may have different ones, and so may its further main-graph variables."""
+        alone = self.ir.replication_factor == 1
+        return [r for r, held in self._held.items() if r not in self._changed or (alone and len(held) == 1)]
+
     def run(
-        self, arguments: Sequence[Any], variables: Sequence[Any], number: Callable[[Resource], int]
+        self,
+        arguments: Sequence[Any],
+        variables: Sequence[Any],
+        number: Callable[[Resource], int],
+        present: Collection[Resource] = (),
     ) -> tuple[list[np.ndarray], dict[Resource, np.ndarray]]:
         """Execute the program once.
 
@@ -357,6 +369,7 @@ class TracedProgram:
                 arguments.
             variables: present values of the variables that it uses.
             number: which of ``variables`` is that of a resource.
+            present: variables whose values are on the device already.
 
         Returns:
             The values of the results, and those of the variables that it has changed.
@@ -368,14 +381,20 @@ class TracedProgram:
         with self._running:
             executable = self.finish()
             inputs = self._take_inputs()
-            self._load(arguments, variables, number)
+            self._load(arguments, variables, number, present)
             for action in self.before_run:
                 action()
             outputs = executable.run(inputs)
             results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
             return results, self._changes()
 
-    def _load(self, arguments: Sequence[Any], variables: Sequence[Any], number: Callable[[Resource], int]) -> None:
+    def _load(
+        self,
+        arguments: Sequence[Any],
+        variables: Sequence[Any],
+        number: Callable[[Resource], int],
+        present: Collection[Resource],
+    ) -> None:
         """Bring arguments and variables to the device."""
         if len(arguments) != len(self.arguments):
             raise ValueError(f"{self.name}: {len(arguments)} arguments given, the program takes {len(self.arguments)}")
@@ -383,6 +402,8 @@ class TracedProgram:
         for variable, value in zip(self.arguments, arguments):
             loaded.append(self._set(variable, np.asarray(value)))
         for resource, held in self._held.items():
+            if resource in present:
+                continue
             value = np.asarray(variables[number(resource)])
             loaded += [self._set(variable, value) for variable in held]
         assert self.executable is not None

@@ -132,3 +132,38 @@ def test_collectives_within_a_replica(graph) -> None:
         np.testing.assert_array_equal(found, np.concatenate([X[0, :3], *X[1:, :5]]))
     with pytest.raises(ValueError, match="same type"):
         ops.all_gather([tf.constant(1.0), tf.constant(1)])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_sum_over_one_replica_is_no_op(graph, replicas: int) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = replicas
+    config.configure_ipu_system()
+
+    def net(x):
+        return tf.exp(ipu.cross_replica_ops.cross_replica_sum(tf.sin(x)))
+
+    compiled = Compiled(net, [X])
+    (found,) = compiled.run()
+    np.testing.assert_allclose(found, np.exp(replicas * np.sin(X)), rtol=1e-5)
+    types = [op.type for op in compiled.program.ir.main_graph.ops]
+    assert types.count("ReplicatedAllReduce") == replicas - 1
+
+
+def test_a_sum_over_one_replica_keeps_the_value_of_a_variable(graph) -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    variable = tf1.get_variable("v", initializer=tf.constant(X), use_resource=True)
+
+    def net(x):
+        before = ipu.cross_replica_ops.cross_replica_sum(variable.read_value())
+        with tf.control_dependencies([before]):
+            changed = variable.assign_add(x)
+        with tf.control_dependencies([changed]):
+            return before * 2.0
+
+    compiled = Compiled(net, [X])
+    graph.session.run(tf1.global_variables_initializer())
+    (found,) = compiled.run()
+    np.testing.assert_allclose(found, 2 * X, rtol=1e-6)

@@ -39,6 +39,7 @@ from .operations import OPERATIONS
 from .origins import Origins
 from .place import Place
 from .reads import reads_to_copy
+from .sharing import EqualOps
 from .values import Resource, Value, resource_of
 
 _EFFECTS = SideEffects(OPERATIONS)
@@ -55,6 +56,7 @@ class Importer:
         first: by the identity of the numbers that a ``Unique`` op gives: which of them are not repetitions.
         copied: identities of ops that read a variable whose value is used after the variable has changed.
         known: values of further tensors, which are not computed.
+        equal: what has been made already, for equal ops.
     """
 
     def __init__(self, graph: tf.Graph, place: Place, *, called: bool = False) -> None:
@@ -66,6 +68,7 @@ class Importer:
         self.copied: set[int] = set()
         self.known: dict[int, Value] = {}
         self._constants: dict[tuple[Any, ...], Tensor] = {}
+        self.equal = EqualOps()
         self._origins = Origins()
 
     def run(
@@ -109,10 +112,23 @@ class Importer:
             if not OPERATIONS.takes_arranged(kind):
                 operands = [plain(v) for v in operands]
             with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):
-                results = _made(node, handler, operands)
+                results = self._equal_or_made(node, handler, operands)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
         self.values.update((id(t), value) for t, value in zip(op.outputs, results))
+
+    def _equal_or_made(self, node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
+        """What an equal op has given, or what the handler makes."""
+        op, graph, shared = node.op, self.place.graph, OPERATIONS.folds(node.op.type)
+        found = self.equal.find(op, operands) if shared else None
+        if found is not None:
+            return found
+        first = len(graph.ops)
+        results = _made(node, handler, operands)
+        self.equal.ran(graph.ops[first:])
+        if shared:
+            self.equal.add(op, operands, results)
+        return results
 
     def constant(self, value: np.ndarray, dtype: DType) -> Tensor:
         """An array as a constant of the place's graph; equal small ones are made once."""
@@ -138,7 +154,7 @@ class Importer:
     def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
         """Import the body of a function where its call stands; the values that it returns."""
         inner = Importer(graph, self.place, called=True)
-        inner._constants = self._constants
+        inner._constants, inner.equal = self._constants, self.equal
         return inner.run(graph.inputs, arguments, graph.outputs, graph.control_outputs)
 
 

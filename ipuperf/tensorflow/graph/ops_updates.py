@@ -138,8 +138,14 @@ def _moments(
 ) -> tuple[Tensor, Tensor]:
     """New averages of the gradient and of its square."""
     first, second = state
-    m = first.mix(g, beta1, _rest(beta1))
-    return m, second.mix(g * g, beta2, _rest(beta2))
+    once = first.node.importer.equal.once
+    m = first.mix(g, beta1, once(_rest, beta1))
+    return m, second.mix(g * g, beta2, once(_rest, beta2))
+
+
+def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
+    """``-rate sqrt(1 - b2^t) / (1 - b1^t)``."""
+    return _negated(rate * _root(_rest(power2)) / _rest(power1))
 
 
 @op("ResourceApplyAdam", effect=True)
@@ -150,11 +156,11 @@ def adam(
     """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
     weight = UpdatedVariable(node, variable)
     g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
-    step = weight.number(rate) * _root(_rest(weight.number(power2))) / _rest(weight.number(power1))
+    step = node.importer.equal.once(_adam_step, *(weight.number(n) for n in (rate, power1, power2)))
     first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
     if node.attr("use_nesterov"):
-        first = first * b1 + g * _rest(b1)
-    weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, _negated(step))
+        first = first * b1 + g * node.importer.equal.once(_rest, b1)
+    weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, step)
 
 
 @op("ResourceApplyAdamWithAmsgrad", effect=True)
@@ -165,10 +171,10 @@ def amsgrad(
     """Adam with the largest second moment so far."""
     weight, most = UpdatedVariable(node, variable), UpdatedVariable(node, largest)
     g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
-    step = weight.number(rate) * _root(_rest(weight.number(power2))) / _rest(weight.number(power1))
+    step = node.importer.equal.once(_adam_step, *(weight.number(n) for n in (rate, power1, power2)))
     first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
     high = most.set(arithmetic.maximum(most.value, second))
-    weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, _negated(step))
+    weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, step)
 
 
 @op("ResourceApplyAdaMax", effect=True)

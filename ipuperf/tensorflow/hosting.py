@@ -128,9 +128,12 @@ class ProgramHost:
 
 
 def _same_memory(one: tf.Tensor, other: tf.Tensor) -> bool:
-    """Whether two tensors, both kept, are the same elements in memory."""
-    first, second = one._numpy(), other._numpy()  # views, where ``numpy()`` copies
-    return bool(first.__array_interface__["data"] == second.__array_interface__["data"]) and first.size > 0
+    """Whether two tensors, both kept, are the same elements in memory; False where they cannot be seen (of a scalar,
+    TensorFlow gives a copy)."""
+    first, second = one._numpy(), other._numpy()  # views of what the tensors hold, where ``numpy()`` copies
+    if not all(isinstance(array, np.ndarray) and array.size and not array.flags.owndata for array in (first, second)):
+        return False
+    return bool(first.ctypes.data == second.ctypes.data)
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor | None:

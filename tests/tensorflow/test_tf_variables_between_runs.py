@@ -107,6 +107,17 @@ def test_two_programs_of_one_variable() -> None:
             np.testing.assert_allclose(variable, expected, rtol=1e-6)
 
 
+def test_a_number_that_changes_outside() -> None:
+    with ipus(1):
+        total = tf.Variable(0.0)
+        add = tf.function(lambda x: total.assign_add(tf.reduce_sum(x)) + 0.0)
+        run = tf.distribute.get_strategy().run
+        for number in range(5):
+            x = array(4)
+            np.testing.assert_allclose(run(add, [tf.constant(x)]), number + x.sum(), rtol=1e-5, atol=1e-5)
+            total.assign(number + 1.0)
+
+
 def test_a_run_that_fails_leaves_what_tensorflow_has() -> None:
     with ipus(1):
         variable = tf.Variable([1.0, 2.0])

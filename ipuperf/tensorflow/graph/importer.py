@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from ipuperf.functions.arithmetic import identity
 from ipuperf.ir import CONTEXT, DType, IrError, Tensor
 
 from .arranged import Values, plain
@@ -38,8 +39,8 @@ from .node import Node
 from .operations import OPERATIONS
 from .origins import Origins
 from .place import Place
-from .reads import reads_to_copy
-from .sharing import EqualOps
+from .reads import PASSED_ON, reads_to_copy
+from .sharing import EqualOps, storage_of
 from .values import Resource, Value, resource_of
 
 _EFFECTS = SideEffects(OPERATIONS)
@@ -57,6 +58,7 @@ class Importer:
         copied: identities of ops that read a variable whose value is used after the variable has changed.
         known: values of further tensors, which are not computed.
         equal: what has been made already, for equal ops.
+        live: tensors that are a variable where it is, not a copy of its value.
     """
 
     def __init__(self, graph: tf.Graph, place: Place, *, called: bool = False) -> None:
@@ -69,6 +71,7 @@ class Importer:
         self.known: dict[int, Value] = {}
         self._constants: dict[tuple[Any, ...], Tensor] = {}
         self.equal = EqualOps()
+        self.live: set[Tensor] = set()
         self._origins = Origins()
 
     def run(
@@ -124,11 +127,18 @@ class Importer:
         if found is not None:
             return found
         first = len(graph.ops)
-        results = _made(node, handler, operands)
+        results = [self._own(value, op.type) for value in _made(node, handler, operands)]
         self.equal.ran(graph.ops[first:])
         if shared:
             self.equal.add(op, operands, results)
         return results
+
+    def _own(self, value: Value, kind: str) -> Value:
+        """The result of an op, or a copy of it where the op changes nothing (``v * 1``, ``v[:]``) and the result is the
+        variable itself, which may change before the result is used."""
+        if kind in PASSED_ON or kind == "ReadVariableOp" or not isinstance(value, Tensor):
+            return value
+        return identity(value) if storage_of(value) in self.live else value
 
     def constant(self, value: np.ndarray, dtype: DType) -> Tensor:
         """An array as a constant of the place's graph; equal small ones are made once."""
@@ -154,7 +164,7 @@ class Importer:
     def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
         """Import the body of a function where its call stands; the values that it returns."""
         inner = Importer(graph, self.place, called=True)
-        inner._constants, inner.equal = self._constants, self.equal
+        inner._constants, inner.equal, inner.live = self._constants, self.equal, self.live
         return inner.run(graph.inputs, arguments, graph.outputs, graph.control_outputs)
 
 

@@ -15,6 +15,7 @@ from .arranged import plain
 from .markers import is_marker, meaning_of
 from .needed import function_of
 from .node import Node
+from .sharing import storage_of
 from .table import Family
 from .values import Value, resource_of
 
@@ -86,7 +87,10 @@ def var_handle(node: Node) -> Value:
 def read_variable(node: Node, handle: Value) -> Value:
     """The present value; a copy where it is used after the variable has changed."""
     value = node.place.read(node.resource(handle))
-    return arithmetic.identity(value) if id(node.op) in node.importer.copied else value
+    if id(node.op) in node.importer.copied:
+        return arithmetic.identity(value)
+    node.importer.live.add(storage_of(value))
+    return value
 
 
 @op("AssignVariableOp", effect=True)

@@ -10,7 +10,7 @@ from .needed import SideEffects
 
 #: Ops whose result is their operand itself.
 PASSED_ON = frozenset(
-    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot", "Reshape"}
+    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot", "Reshape", "Transpose"}
 )
 
 

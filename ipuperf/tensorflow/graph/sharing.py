@@ -62,13 +62,13 @@ class EqualOps:
         for value in (*operands, *results):
             tensor = value.inner if isinstance(value, Arranged) else value
             if isinstance(tensor, Tensor):
-                self._computed_from.setdefault(_storage(tensor), set()).add(key)
+                self._computed_from.setdefault(storage_of(tensor), set()).add(key)
 
     def ran(self, ops: Sequence[Op]) -> None:
         """These ops of the IR are new: forget what was computed from what they change."""
         for op in ops:
             for index in op.modified_inputs():
-                for key in self._computed_from.pop(_storage(op.inputs[index]), ()):
+                for key in self._computed_from.pop(storage_of(op.inputs[index]), ()):
                     self._made.pop(key, None)
 
 
@@ -107,7 +107,7 @@ def _attributes(op: tf.Operation | None) -> dict[str, bytes]:
     }
 
 
-def _storage(tensor: Tensor) -> Tensor:
+def storage_of(tensor: Tensor) -> Tensor:
     """The tensor that owns the storage of ``tensor``: itself, or what it is a view or an in-place result of."""
     while tensor.producer is not None:
         sources = tensor.producer.aliases()

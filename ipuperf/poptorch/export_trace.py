@@ -222,12 +222,15 @@ def _quiet() -> Iterator[None]:
     """PyTorch's own messages about failures are repeated in the exception.
 
     ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
-    disabled. What is new in the meantime has the level of ``torch``.
+    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
+    handlers, whatever the level.
     """
     logger = logging.getLogger("torch")
     level = logger.level
     others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
     others = [other for other in others if not other.disabled]
+    structured = logging.getLogger("torch.__trace")
+    handlers, structured.handlers = structured.handlers, []
     logger.setLevel(logging.CRITICAL)
     for other in others:
         other.disabled = True
@@ -239,6 +242,7 @@ def _quiet() -> Iterator[None]:
         for other in others:
             other.disabled = False
         logger.setLevel(level)
+        structured.handlers = handlers
 
 
 @contextmanager

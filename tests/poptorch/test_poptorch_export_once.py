@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import export_trace  # noqa: E402
+from ipuperf.poptorch.export_expansions import ASSERTION  # noqa: E402
 from ipuperf.poptorch.export_once import simplified_once  # noqa: E402
 from ipuperf.poptorch.export_reuse import Kept  # noqa: E402
 from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
@@ -41,7 +42,7 @@ def _program(module: torch.nn.Module, tensor: torch.Tensor) -> Any:
 
 def _nodes(program: Any) -> list[Any]:
     """All that the lowering reads of a graph; selected results have no names of their own."""
-    nodes = list(program.graph.nodes)
+    nodes = [node for node in program.graph.nodes if node.target is not ASSERTION]
     names = {n: n.name if n.target is not operator.getitem else f"item {i}" for i, n in enumerate(nodes)}
 
     def written(value: Any) -> str:

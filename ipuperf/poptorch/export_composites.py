@@ -22,8 +22,6 @@ from .aten import RANDOM, decomposition_of, handler_of
 
 _COLLECT = "_collect_all_valid_cia_ops"
 """The function of PyTorch that lists them; a build without it keeps all."""
-_BECOMES_ANOTHER = frozenset({"aten::detach"})
-"""Names of ops that a trace writes as others."""
 
 
 def may_decompose(target: Any) -> bool:
@@ -37,8 +35,6 @@ def may_decompose(target: Any) -> bool:
 @cache
 def stays(target: Any) -> bool:
     """Whether a decomposition (``export_trace``) leaves a functional op of PyTorch as it is."""
-    if any(str(result.type) != "Tensor" for result in target._schema.returns) or target.name() in _BECOMES_ANOTHER:
-        return False
     if handler_of(target) is None and may_decompose(target) and decomposition_of(target) is not None:
         return False
     composite = torch._C.DispatchKey.CompositeImplicitAutograd

@@ -1,27 +1,24 @@
 """What PyTorch's decomposition makes of one op of a program: a graph from its operands to its results.
 
-Of most ops that is plain: the op itself. Of the others PyTorch says it, for many at once, as a program of its own.
+Of most ops it is known beforehand (:mod:`~ipuperf.poptorch.export_plain`). Of the others PyTorch says it, for many at
+once, as a program of their own.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .export_composites import stays
 from .export_reuse import Unknown
 
 _OP = "ipuperf_op"
 """The annotation that says which op a node came from."""
 ASSERTION = torch.ops.aten._assert_tensor_metadata.default
 """What exporting a cast writes before it; it has no result."""
-
-Nodes = Mapping[torch.fx.Node, torch.fx.Node]
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,16 @@ class Expansion:
     ) -> Expansion:
         """That of some nodes of another graph."""
         graph = torch.fx.Graph()
-        values = {operand: graph.placeholder(f"operand_{index}") for index, operand in enumerate(operands)}
+        values = placeholders(graph, operands)
         for node in nodes:
             values[node] = graph.node_copy(node, values.__getitem__)
         graph.output([values[result] for result in results])
         return cls(graph)
+
+
+def placeholders(graph: torch.fx.Graph, operands: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
+    """Of a new graph, one for each operand."""
+    return {operand: graph.placeholder(f"operand_{index}") for index, operand in enumerate(operands)}
 
 
 def flat(value: Any) -> list[Any]:
@@ -61,58 +63,6 @@ def flat(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def plain(kind: Kind) -> Expansion | None:
-    """What becomes of an op that PyTorch leaves as it is, and of the two most frequent others; None where only PyTorch
-    knows."""
-    node, results = kind.node, kind.results
-    if node.target in _WRITTEN:
-        return _WRITTEN[node.target](kind)
-    if not stays(node.target) or not all(isinstance(result, torch.Tensor) for result in results):
-        return None
-    if isinstance(node.meta.get("val"), torch.Tensor):
-        return Expansion.of(kind.operands, [node], [node])
-    made = Expansion.of(kind.operands, [node], [])
-    (*_, op, output) = made.graph.nodes
-    with made.graph.inserting_before(output):
-        items = [made.graph.call_function(operator.getitem, (op, index)) for index in range(len(results))]
-    for item, result in zip(items, results):
-        item.meta["val"] = result
-    output.args = (items,)
-    return made
-
-
-def _cast(kind: Kind) -> Expansion | None:
-    """``to(dtype)``: a copy, or nothing where the type is that of the operand."""
-    node = kind.node
-    if len(node.args) != 2 or node.kwargs:
-        return None
-    operand, dtype = node.args
-    if kind.operands[0].meta["val"].dtype == dtype:
-        return Expansion.of(kind.operands, [], [operand])
-    return _instead(kind, torch.ops.aten._to_copy.default, (operand,), {"dtype": dtype})
-
-
-def _reshaped(kind: Kind) -> Expansion | None:
-    """``reshape`` of elements that stand in order: a view."""
-    if not kind.operands[0].meta["val"].is_contiguous() or kind.node.kwargs:
-        return None
-    return _instead(kind, torch.ops.aten.view.default, kind.node.args, {})
-
-
-def _instead(kind: Kind, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Expansion:
-    """Another op in the place of an op."""
-    graph = torch.fx.Graph()
-    values = {operand: graph.placeholder(f"operand_{index}") for index, operand in enumerate(kind.operands)}
-    placed = torch.fx.map_arg(args, values.__getitem__)
-    made = graph.create_node("call_function", target, placed, kwargs, name=target.overloadpacket.__name__)
-    made.meta["val"] = kind.node.meta["val"]
-    graph.output([made])
-    return Expansion(graph)
-
-
-_WRITTEN = {torch.ops.aten.to.dtype: _cast, torch.ops.aten.reshape.default: _reshaped}
 
 
 def expanded(kinds: Sequence[Kind], simplify: Callable[[Any], Any], around: Callable[[], Any]) -> Sequence[Expansion]:
@@ -166,8 +116,8 @@ def _taken_apart(kinds: Sequence[Kind], program: Any) -> list[Expansion]:
     """A program of one op of each kind as what became of each."""
     if len(program.graph_signature.input_specs) != sum(len(kind.operands) for kind in kinds):
         raise Unknown
-    placeholders = iter(program.graph.find_nodes(op="placeholder"))
-    operands = [[next(placeholders) for _ in kind.operands] for kind in kinds]
+    inputs = iter(program.graph.find_nodes(op="placeholder"))
+    operands = [[next(inputs) for _ in kind.operands] for kind in kinds]
     nodes = _assigned(program.graph, operands)
     (output,) = program.graph.find_nodes(op="output")
     given = iter(output.args[0])

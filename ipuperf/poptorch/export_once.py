@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from .export_expansions import ASSERTION, Expansion, Kind, expanded, plain
+from .export_expansions import ASSERTION, Expansion, Kind, expanded
+from .export_plain import plain
 from .export_reuse import NAMESPACES, Newest, Simplified, Unknown, argument_of, seen_of, surroundings
 
 _CHANGING = ("batch_norm", "instance_norm", "rrelu")
@@ -42,13 +43,14 @@ def simplified_once(program: Any, simplify: Callable[[Any], Any], around: Callab
     try:
         keys, kinds = _kinds(program)
         found = {key: _KNOWN.get(key) or plain(kind) for key, kind in kinds.items()}
-        new = [key for key, expansion in found.items() if expansion is None]
+        new = [key for key in kinds if found[key] is None]
         made = dict(zip(new, expanded([kinds[key] for key in new], simplify, around)))
-        simplified = _substituted(program, keys, {**found, **made})
+        known = {key: expansion for key, expansion in found.items() if expansion is not None}
+        simplified = _substituted(program, keys, {**known, **made})
     except Unknown:
         return None
-    for key in new:
-        _KNOWN.put(key, made[key])
+    for key, expansion in made.items():
+        _KNOWN.put(key, expansion)
     return simplified
 
 
@@ -77,10 +79,16 @@ def _check(node: torch.fx.Node) -> None:
     target = node.target
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         raise Unknown
-    if target.namespace not in NAMESPACES or target._schema.is_mutable:
+    if target.namespace not in NAMESPACES or (target._schema.is_mutable and not _of_constant(node)):
         raise Unknown
     if any(part in target.name() for part in _CHANGING):
         raise Unknown
+
+
+def _of_constant(node: torch.fx.Node) -> bool:
+    """Whether a node is what exporting ``torch.tensor`` writes behind the copy of the constant."""
+    (operand,) = node.all_input_nodes[:1] or [node]
+    return node.target is torch.ops.aten.detach_.default and operand.target is torch.ops.aten.lift_fresh_copy.default
 
 
 def _leaf(value: Any) -> Leaf:

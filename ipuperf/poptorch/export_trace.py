@@ -34,6 +34,7 @@ from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
+from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
 from .export_mixed import call
@@ -176,6 +177,7 @@ def trace(
                 _no_fast_path(),
                 _no_custom_functions(),
                 _no_stacks(),
+                no_code(),
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
@@ -192,7 +194,7 @@ def trace(
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     plain.made_constant(program)
-    with _quiet(), _no_stacks():
+    with _quiet(), _no_stacks(), no_code():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:

@@ -142,6 +142,31 @@ def test_strides_tell_views_from_copies() -> None:
     _check(Shapes(), torch.zeros(2, 3))
 
 
+class Plain(torch.nn.Module):
+    """Ops of which it is known what becomes of them, and the same ones where it is not."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        c, d = torch.tensor([1.0, 2.0, 3.0]), torch.tensor(2.0)
+        y = F.dropout(x, 0.5, False) + F.dropout(x, 0.3, True) + F.dropout(x, 0.0, True)
+        y = y.reshape(1, 2, 3) * c + d
+        t = y.transpose(1, 2)
+        parts = (*y.chunk(2, 1), *torch.split(x, [1, 2], 1), *torch.unbind(x, 0), *torch.broadcast_tensors(x, c))
+        views = (
+            y.flatten(),
+            y.flatten(1),
+            t.flatten(1),
+            y.flatten(1, 1) + 1,
+            x.unflatten(1, (3, 1)),
+            t.unflatten(1, (3, 1)),
+        )
+        copies = t.contiguous(), x.contiguous() + 1, x.detach(), x.expand_as(y), x.to(torch.float16), x.to("cpu") * 3
+        return (*(part * 2 for part in parts), *views, *copies)
+
+
+def test_what_becomes_of_plain_ops() -> None:
+    _check(Plain(), torch.zeros(2, 3))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3)])
 def test_shapes_and_types(shape: tuple[int, ...], dtype: Any) -> None:

@@ -34,6 +34,7 @@ from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
+from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
 from .export_mixed import call
@@ -176,6 +177,7 @@ def trace(
                 _no_fast_path(),
                 _no_custom_functions(),
                 _no_stacks(),
+                no_code(),
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
@@ -192,7 +194,7 @@ def trace(
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     plain.made_constant(program)
-    with _quiet(), _no_stacks():
+    with _quiet(), _no_stacks(), no_code():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -222,12 +224,15 @@ def _quiet() -> Iterator[None]:
     """PyTorch's own messages about failures are repeated in the exception.
 
     ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
-    disabled. What is new in the meantime has the level of ``torch``.
+    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
+    handlers, whatever the level.
     """
     logger = logging.getLogger("torch")
     level = logger.level
     others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
     others = [other for other in others if not other.disabled]
+    structured = logging.getLogger("torch.__trace")
+    handlers, structured.handlers = structured.handlers, []
     logger.setLevel(logging.CRITICAL)
     for other in others:
         other.disabled = True
@@ -239,6 +244,7 @@ def _quiet() -> Iterator[None]:
         for other in others:
             other.disabled = False
         logger.setLevel(level)
+        structured.handlers = handlers
 
 
 @contextmanager

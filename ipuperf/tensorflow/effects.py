@@ -167,7 +167,7 @@ _CONFIG: dict[str, Effect] = {
     "floating_point_behaviour.set_all": _NUMBERS,
     "io_tiles.num_io_tiles": _APPLIED,
     "io_tiles.place_ops_on_io_tiles": Effect(
-        UNSUPPORTED, "host I/O of TensorFlow programs is not placed on I/O tiles; allowed: False"
+        NO_EFFECT, "host I/O of TensorFlow programs stays on the compute tiles, one after the other with computing"
     ),
     "io_tiles.available_memory_proportion": Effect(NO_EFFECT, "nothing is placed on I/O tiles"),
     "ipu_model.compile_ipu_code": _MODEL,

@@ -143,7 +143,20 @@ class _Tagger(TorchFunctionMode):
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return call(SUBSTITUTES.get(func, func), name, args, kwargs or {})
+            return call(SUBSTITUTES.get(func, func), name, *_traced_where_it_is(func, args, kwargs or {}))
+
+
+def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call without ``device="ipu"``: within a program all tensors are on the IPU."""
+    if _is_ipu(kwargs.get("device")):
+        kwargs = {**kwargs, "device": "cpu"}
+    if func is torch.Tensor.to and len(args) > 1 and _is_ipu(args[1]):
+        args = (args[0], "cpu", *args[2:])
+    return args, kwargs
+
+
+def _is_ipu(device: Any) -> bool:
+    return isinstance(device, str | torch.device) and str(device).partition(":")[0] == "ipu"
 
 
 def _names_no_op(func: Any) -> bool:

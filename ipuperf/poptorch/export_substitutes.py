@@ -49,6 +49,11 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return torch.nn.functional.one_hot(x, num_classes)
 
 
+def _dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """``dropout``, which gives the tensor itself where nothing is dropped."""
+    return torch.nn.functional.dropout(x, p, training, inplace) if training and p else x
+
+
 def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``cumsum`` or ``cumprod``: with ``out=`` it is computed in the type of that tensor."""
 
@@ -117,6 +122,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
     torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.nn.functional.dropout: _dropout,
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.one_hot: _one_hot,
 }

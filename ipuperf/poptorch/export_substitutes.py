@@ -54,6 +54,11 @@ def _dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bo
     return torch.nn.functional.dropout(x, p, training, inplace) if training and p else x
 
 
+def _detach_(x: torch.Tensor) -> torch.Tensor:
+    """``detach_``: the tensor's own numbers, from where no gradient flows back, take its place."""
+    return x.copy_(x.detach())
+
+
 def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``cumsum`` or ``cumprod``: with ``out=`` it is computed in the type of that tensor."""
 
@@ -115,6 +120,7 @@ def _gaussian_nll(
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
+    torch.Tensor.detach_: _detach_,
     torch.Tensor.random_: _random,
     torch.as_strided: _as_strided,
     torch.bincount: _bincount,

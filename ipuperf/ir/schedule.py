@@ -185,7 +185,7 @@ def _any_order(graph: Graph, needs: dict[Op, set[Op]]) -> list[Op]:
     """Some topological order: that of creation where it is one."""
     seen: set[Op] = set()
     for op in graph.ops:
-        if not needs[op] <= seen:
+        if needs[op] and not needs[op] <= seen:
             return schedule(graph)
         seen.add(op)
     return graph.ops

@@ -201,7 +201,7 @@ class MemoryModel:
     def _start(self, item: LoweredOp) -> int:
         """The tile on which the vertices of an op begin: that of the variable or buffer it changes or reads."""
         tensors = [item.op.inputs[index] for index in item.op.modified_inputs()] or item.op.inputs
-        return max((self.starts.of(tensor) for tensor in tensors), default=0)
+        return max([self.starts.of(tensor) for tensor in tensors], default=0)
 
     def _spread(self, operands: Iterable[tuple[Tensor, Layout]], tiles: int) -> np.ndarray:
         """How many of the operands have a part on each of the tiles (those on the other tile set left out)."""

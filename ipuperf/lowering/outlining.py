@@ -48,11 +48,12 @@ def value_of(kind: str, works: Iterable[Work], replicas: int) -> float | None:
 
     ``replicas``: of the program; weight updates are of high value in a replicated one.
     """
-    worth = {item.outlining for item in works}
-    if Outlining.NEVER in worth:
-        return None
-    high = Outlining.HIGH in worth or kind.startswith(_NORMS)
-    return HIGH_VALUE if high or (replicas > 1 and kind.startswith(_UPDATES)) else LOW_VALUE
+    high = kind.startswith(_NORMS) or (replicas > 1 and kind.startswith(_UPDATES))
+    for item in works:
+        if item.outlining is Outlining.NEVER:
+            return None
+        high = high or item.outlining is Outlining.HIGH
+    return HIGH_VALUE if high else LOW_VALUE
 
 
 def repeated(keys: Sequence[int], values: Sequence[float | None], threshold: float) -> list[bool]:

@@ -49,7 +49,7 @@ class LinearStarts:
 
     def of(self, tensor: Tensor) -> int:
         """The first tile that was given to ``tensor`` or what it shares storage with, else 0."""
-        return self._first.get(self._owner(tensor), 0)
+        return self._first.get(self._places.storage.get(tensor, tensor), 0)
 
     def _owner(self, tensor: Tensor) -> Tensor:
         return self._places.storage.get(tensor, tensor)

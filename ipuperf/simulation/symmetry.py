@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from .errors import Asymmetric
 from .gathering import Guest
 from .instructions import StepPart
-from .kinds import SharedKind, kind_of
+from .kinds import SharedKind
 
 if TYPE_CHECKING:
     from .walk import ProgramTree
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 def may_be_alike(tree: ProgramTree) -> bool:
     """Whether the program has several replicas, and only steps in which one of them may stand for others."""
-    kinds = {kind_of(leaf.step) for leaf in tree.leaves}
-    return tree.program.replicas > 1 and all(kind.symmetric for kind in kinds if issubclass(kind, SharedKind))
+    return tree.program.replicas > 1 and all(kind.symmetric for kind in tree.kinds if issubclass(kind, SharedKind))
 
 
 class Seat:

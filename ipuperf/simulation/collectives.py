@@ -41,7 +41,7 @@ class Members(ABC):
         """The first round begins."""
 
     @abstractmethod
-    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+    def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
         """These IPUs of the machine are through, each of which took so long from the first round on."""
 
 
@@ -131,7 +131,7 @@ class CollectiveRun:
         self._start = -1
         self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
-        self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
+        self._parts: dict[tuple[tuple[int, int], ...], tuple[StepPart, ...]] = {}
         self._open: dict[int, int] = {}
         self._busy = 0
         self._end = -1  # of the round for all members
@@ -253,26 +253,26 @@ class CollectiveRun:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _parts_of(self, member: int) -> list[StepPart]:
+    def _parts_of(self, member: int) -> tuple[StepPart, ...]:
         """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
         did the same at the same time."""
         rounds = [*self._rounds_over, _Over(self._item, self._start, self._end, self._ends)]
         key = tuple([(over.of(member), over.item.ends[member]) for over in rounds])
         if key not in self._parts:
             parts: list[StepPart] = []
+            made: dict[tuple[int, int, int, int], list[StepPart]] = {}  # of rounds that are alike
             for over, after in zip(rounds, [*rounds[1:], None], strict=True):
                 item, start, end = over.item, over.start, over.of(member)
                 moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
                 sync = after.start - end - item.reduce if after is not None else 0
-                parts.append(StepPart("link", 0, end - start, moved, moved))
-                parts.append(StepPart("compute", 0, item.reduce))
-                parts.append(StepPart("sync_external", 0, sync))
-            self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
+                alike = (end - start, moved, item.reduce, sync)
+                parts += made.get(alike) or made.setdefault(alike, _parts(*alike))
+            self._parts[key] = tuple(parts)
         return self._parts[key]
 
     def _leave(self, ipus: Sequence[int]) -> None:
         known = self._parts_of(ipus[0])
-        same: dict[int, tuple[list[StepPart], list[int]]] = {}
+        same: dict[int, tuple[tuple[StepPart, ...], list[int]]] = {}
         for ipu in () if self._alike else ipus:
             parts = self._parts_of(ipu)
             same.setdefault(id(parts), (parts, []))[1].append(ipu)
@@ -281,6 +281,14 @@ class CollectiveRun:
             self._finished()
         for parts, own in [(known, ipus)] if self._alike else list(same.values()):
             self._members.leave(own, parts)
+
+
+def _parts(dur: int, moved: int, reduce: int, sync: int) -> list[StepPart]:
+    """The parts of a round: transfer of so many bytes, reduction and sync."""
+    parts = [
+        StepPart("link", 0, dur, moved, moved), StepPart("compute", 0, reduce), StepPart("sync_external", 0, sync)
+    ]  # fmt: skip
+    return [part for part in parts if part.dur or part.bytes_in]
 
 
 def _since(over: _Over, now: int) -> tuple[object, ...]:

@@ -123,14 +123,15 @@ def simulate(
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
         folder = Folder(world, processes, kinds.values()) if world.folds else None
-        _run(world, processes, folder, tree, progress)
-        folds = folder.folds if folder else []
-        trace = _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
-        for kind in kinds.values():
-            kind.forget()
-        for process in processes:
-            vars(process).clear()  # as the kinds: they and their world know each other
-        return trace
+        try:
+            _run(world, processes, folder, tree, progress)
+            folds = folder.folds if folder else []
+            return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+        finally:
+            for kind in kinds.values():
+                kind.forget()
+            for own in (*processes, world.network, world.host, world.events):
+                vars(own).clear()  # as the kinds: they and their world know each other
 
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas

@@ -53,7 +53,7 @@ class Seat:
         self._events = guest.party.world.events
         self._left = count
         self._begun = False
-        self._ways: list[tuple[int, int, list[StepPart], list[int]]] = []  # begin, end, parts, replicas
+        self._ways: list[tuple[int, int, tuple[StepPart, ...], list[int]]] = []  # begin, end, parts, replicas
 
     def begin(self) -> None:
         """The collective of one of the groups begins."""
@@ -61,7 +61,7 @@ class Seat:
             self._begun = True
             self._guest.party.parts.close("sync_external")
 
-    def leave(self, begun: int, parts: list[StepPart], replicas: Sequence[int]) -> None:
+    def leave(self, begun: int, parts: tuple[StepPart, ...], replicas: Sequence[int]) -> None:
         """These members have left, for whom the collective began at ``begun`` and took these parts.
 
         Raises:

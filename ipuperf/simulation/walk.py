@@ -307,17 +307,12 @@ def _unnest(
 def _callers(program: DeviceProgram) -> dict[str, set[int]]:
     """IPUs on which each function is called, directly or through other functions."""
     found: dict[str, set[int]] = {}
-
-    def visit(step: ControlStep, ipu: int) -> None:
-        if isinstance(step, Call):
-            if ipu not in found.setdefault(step.function, set()):
-                found[step.function].add(ipu)
-                if step.function in program.functions:
-                    visit(program.functions[step.function], ipu)
-        for inner in step.inside:
-            if isinstance(inner, ControlStep):
-                visit(inner, ipu)
-
-    for ipu, sequence in enumerate(program.ipus):
-        visit(sequence, ipu)
+    waiting: list[tuple[int, ControlStep]] = list(enumerate(program.ipus))
+    while waiting:
+        ipu, step = waiting.pop()
+        waiting += [(ipu, inner) for inner in step.inside if isinstance(inner, ControlStep)]
+        if isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
+            found[step.function].add(ipu)
+            if step.function in program.functions:
+                waiting.append((ipu, program.functions[step.function]))
     return found

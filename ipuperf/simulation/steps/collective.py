@@ -68,7 +68,7 @@ class Group(Members):
         for seat, _ in self._seats:
             seat.begin()
 
-    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+    def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
         """They go on."""
         gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
         for seat, replicas in self._seats:

@@ -197,9 +197,9 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
         op.id,
         tuple([tensor.id for tensor in op.inputs]),
         tuple([tensor.id for tensor in op.outputs]),
-        tuple(
-            [(name, value if type(value) in _PLAIN else _value(value)) for name, value in attributes.items()]
-        ) if attributes else (),
+        tuple([(name, value if type(value) in _PLAIN else _value(value)) for name, value in attributes.items()])
+        if attributes
+        else (),
         op.ipu,
         op.tile_set,
         op.scope,

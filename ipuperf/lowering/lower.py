@@ -301,9 +301,7 @@ class Lowering(Places):
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
         name, number = f"{graph}/{op.scope}/{op.label}" if op.scope else f"{graph}/{op.label}", len(self.ops)
-        self.ops.append(
-            OpInfo(number, name, op.type, graph, self.phases[op], flops, op.location, computed_type(op))
-        )
+        self.ops.append(OpInfo(number, name, op.type, graph, self.phases[op], flops, op.location, computed_type(op)))
         return number
 
     # -- the program -----------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def _fullest(
     argmax, at = held.argmax, held.item
     rows = changes[:, 1:].tolist()
     done = 0
-    for moment, end in enumerate(ends):
+    for end in ends:
         for number, count in rows[done:end]:
             base, there, more = parts[number]
             everywhere += base * count

@@ -26,6 +26,8 @@ _COMMON, _SHARED, _OWN, _NOISE = 0.15, 0.05, 0.05, 0.002
 """By how much the logarithm of a figure is off its forecast (standard deviations): in common, by what single factors
 share, by what nearly all share, and by itself. :data:`_UNKNOWN`: how many times that where there is no forecast."""
 _UNKNOWN = 10.0
+_PRIOR = 3.0
+"""How many outcomes those standard deviations count for when outcomes say that they are too large or too small."""
 _TOGETHER = 4
 """The power of the share of common factors that :data:`_OWN` falls with."""
 
@@ -127,37 +129,51 @@ class Estimates:
         return self._about(1, pending)
 
     def _about(self, column: int, pending: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The mean and the standard deviation of the logarithm of a figure."""
+        known = [place for place, told in self._told.items() if not math.isnan(told[column])]
+        base, trust = self._base(column, known)
+        own = trust * self._alike(np.array([0]), np.array([0]))[0, 0]
+        waiting = [place for place in pending if place not in known]
+        mean, scale = base, 1.0
+        if known:
+            off = np.array([self._told[place][column] - base[place] for place in known])
+            inverse, across = self._solved(known, trust)
+            mean = base + across @ (inverse @ off)
+            scale = (_PRIOR + float(off @ inverse @ off)) / (_PRIOR + len(known))
+        if waiting:
+            inverse, across = self._solved([*known, *waiting], trust)
+        if known or waiting:
+            own = own - np.einsum("ij,jk,ik->i", across, inverse, across)
+        return mean, np.sqrt(scale * np.maximum(own, _NOISE**2))
+
+    def _base(self, column: int, known: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """What is expected before anything is learnt, and by how much larger than that of a forecast its variance is."""
         forecasts = self._forecasts[:, column]
         lacking = np.isnan(forecasts)
-        scale = 1.0 if self.known else _UNKNOWN
-        known = [place for place, told in self._told.items() if not math.isnan(told[column])]
-        usual = 0.0 if lacking.all() else float(np.median(forecasts[~lacking]))
-        if lacking.all() and known:
+        usual = 0.0
+        if not lacking.all():
+            usual = float(np.median(forecasts[~lacking]))
+        elif known:
             usual = float(np.mean([self._told[place][column] for place in known]))
-        base = np.where(lacking, usual, forecasts)
-        places = np.array([*known, *(place for place in pending if place not in known)], dtype=np.int64)
-        variance = (_COMMON**2 + _SHARED**2 + _OWN**2) * scale**2 * np.where(lacking, _UNKNOWN**2, 1.0)
-        if not len(places):
-            return base, np.sqrt(variance)
-        among, across = self._alike(places, places) * scale**2, self._alike(places) * scale**2
-        off = np.array(
-            [self._told[place][column] - base[place] for place in known] + [0.0] * (len(places) - len(known))
-        )
-        inverse = np.linalg.inv(among + (_NOISE * scale) ** 2 * np.eye(len(places)))
-        if len(known) < len(places):
-            first = np.linalg.inv(among[: len(known), : len(known)] + (_NOISE * scale) ** 2 * np.eye(len(known)))
-            off[len(known) :] = among[len(known) :, : len(known)] @ first @ off[: len(known)]
-        mean = base + across @ (inverse @ off)
-        left = variance - np.einsum("ij,jk,ik->i", across, inverse, across)
-        return mean, np.sqrt(np.maximum(left, 1e-12))
+        return np.where(lacking, usual, forecasts), np.where(lacking, _UNKNOWN**2, 1.0)
+
+    def _solved(self, places: Sequence[int], trust: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The inverse covariance of what some configurations are off, and its covariance with all others'."""
+        chosen = np.array(places, dtype=np.int64)
+        far = np.sqrt(trust)
+        among = self._alike(chosen, chosen) * np.outer(far[chosen], far[chosen])
+        inverse = np.linalg.inv(among + np.diag(_NOISE**2 * trust[chosen]))
+        return inverse, self._alike(chosen) * np.outer(far, far[chosen])
 
     def _alike(self, places: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
         """``float64[others, places]``: how much of what they are off two configurations have in common; all are the
         others unless these are said."""
-        rows = self._levels if others is None else self._levels[others]
-        share = (rows[:, None, :] == self._levels[places][None, :, :]).mean(axis=2) if rows.shape[1] else 1.0
-        shared = np.broadcast_to(share, (len(rows), len(places)))
-        return np.asarray(_COMMON**2 + _SHARED**2 * shared + _OWN**2 * shared**_TOGETHER)
+        rows, chosen = self._levels if others is None else self._levels[others], self._levels[places]
+        alike = np.zeros((len(rows), len(chosen)))
+        for column in range(rows.shape[1]):
+            alike += rows[:, [column]] == chosen[:, column]
+        share = alike / max(1, rows.shape[1])
+        return np.asarray(_COMMON**2 + _SHARED**2 * share + _OWN**2 * share**_TOGETHER)
 
 
 def worth(

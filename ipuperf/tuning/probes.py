@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from ipuperf.lowering import Again, DeviceProgram
@@ -166,7 +167,12 @@ def stash_depths(configuration: Mapping[str, Any], ipus: int, *, heads: bool) ->
     count = int(configuration.get("accumulation", 1))
     if count > 4 * stages:
         count = 4 * stages + count % (2 * stages)  # no depth depends on more
-    return timetable_of(schedule_of(configuration), stages, count, recompute=again).stash[:ipus]
+    return _stash(schedule_of(configuration), stages, count, again)[:ipus]
+
+
+@cache
+def _stash(name: str, stages: int, count: int, again: bool) -> tuple[int, ...]:
+    return timetable_of(name, stages, count, recompute=again).stash
 
 
 def schedule_of(configuration: Mapping[str, Any]) -> str:

@@ -195,8 +195,10 @@ class _Gru(_Popnn):
         reset_after: bool = False,
         **proportions: float | None,
     ) -> None:
-        initializers, functions = (weights_initializer, bias_initializer), (activation, recurrent_activation)
-        super().__init__(num_units, dtype, partials_dtype, seed, *initializers, *functions, name, **proportions)
+        super().__init__(
+            num_units, dtype, partials_dtype, seed, weights_initializer, bias_initializer, activation,
+            recurrent_activation, name, **proportions,
+        )  # fmt: skip
         self._reset_after = reset_after
 
     @property

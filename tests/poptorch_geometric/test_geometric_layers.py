@@ -16,7 +16,7 @@ from torch_geometric import nn as g  # noqa: E402
 from torch_geometric.nn.conv import MessagePassing  # noqa: E402
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
-from ipuperf.poptorch_geometric.neighbors import knn  # noqa: E402
+from ipuperf.poptorch_geometric.ops import knn  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 

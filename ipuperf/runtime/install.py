@@ -37,6 +37,7 @@ _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",
     "examples_utils": "ipuperf.cppimport.examples_utils",
     "horovod": "ipuperf.popdist.horovod_standin",
+    "poptorch_experimental_addons": "ipuperf.poptorch.experimental_addons",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
 _BESIDE = {"tensorflow": beside_tensorflow.MODULES}
@@ -47,6 +48,7 @@ _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
     "horovod": "Horovod is not installed; for one process horovod.torch is here",
+    "poptorch_experimental_addons": "it is not installed; autograd_proxy, distance_matrix and collectives are here",
     "examples_utils": "it is not installed; its load_lib is here, for its parsing see docs/applications.md",
 }
 

@@ -25,5 +25,5 @@ def nearest(
     Returns:
         ``[N]``.
     """
-    graphs = [None if batch is None else torch.as_tensor(batch) for batch in (batch_y, batch_x)]
-    return nearest_points(y, x, 1, *graphs, cosine=False, num_workers=1, batch_size=None)[1]
+    of_y, of_x = (None if batch is None else torch.as_tensor(batch) for batch in (batch_y, batch_x))
+    return nearest_points(y, x, 1, of_y, of_x, cosine=False, num_workers=1, batch_size=None)[1]

@@ -96,6 +96,8 @@ class AliasFinder(MetaPathFinder):
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
         if "tensorflow" in self.targets and top in keras_names.TOP:
+            if keras_names.is_private(fullname):
+                return _alias_spec(fullname, {keras_names.PRIVATE: "keras"})
             if (source := keras_names.below_source(fullname)) is not None:
                 return _alias_spec(fullname, {fullname: source})
             if (spec := keras_names.optimizers_spec(fullname, path)) is not None:
@@ -217,6 +219,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         sys.modules[displaced] = finder.displaced.pop(displaced)
     if "tensorflow" in given_up:
         keras_names.name_later()
+        keras_names.leave_private()
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf.poptorch import Error, Options, optim, trainingModel  # noqa: E402
+from ipuperf.poptorch import Error, Options, identity_loss, inferenceModel, optim, trainingModel  # noqa: E402
 from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,6 +57,20 @@ CASES = {
     ),
 }
 
+FUNCTIONS = {
+    "running_extremes": (lambda x: (*torch.cummax(x, 1), *torch.cummin(x, 0), *torch.cummax(x, -1)), TIES),
+    "signs": (lambda x, y: (torch.copysign(x, y), torch.copysign(x, -2.0), torch.hypot(x, y)), SOME, SOME.flip(0)),
+    "xlogy": (lambda x, y: (torch.xlogy(x, y), torch.xlogy(x, 2.0), torch.xlogy(1.5, y)), SOME.round(), SOME.exp()),
+    "decimals": (lambda x: (torch.round(x, decimals=1) + x, torch.round(x * 1000, decimals=-2)), SOME),
+    "repeats": (lambda x: torch.repeat_interleave(x, torch.tensor([1, 0, 2]), dim=0, output_size=3), SOME),
+    "uneven_pooling": (
+        lambda x: (F.adaptive_max_pool2d(x, (5, None)), F.adaptive_max_pool1d(x[0], 4)),
+        torch.relu(noise(2, 3, 7, 9)),
+    ),
+}
+"""What needs an op of its own here."""
+CASES |= FUNCTIONS
+
 
 def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
     """Values and gradients."""
@@ -83,3 +97,29 @@ def test_two_wrapped_models_cannot_share_their_parameters() -> None:
         trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
     first.destroy()
     trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
+
+
+def test_running_statistics_of_instances() -> None:
+    """InstanceNorm with running statistics trains and evaluates as PyTorch's."""
+    model = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True, momentum=0.3)
+    other = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True, momentum=0.3)
+    x = noise(2, 3, 5) * 2 + 1
+
+    class Training(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = model
+
+        def forward(self, x: Any) -> Any:
+            y = self.norm(x)
+            return y, identity_loss(y.square().sum(), "none")
+
+    training = trainingModel(Training(), Options(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    training(x)
+    other(x).square().sum().backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    training.copyWeightsToHost()
+    for mine, wanted in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
+    model.eval(), other.eval()
+    torch.testing.assert_close(inferenceModel(model)(x), other(x).detach(), rtol=1e-5, atol=1e-5)

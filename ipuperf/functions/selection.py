@@ -119,6 +119,12 @@ def scatter_reduce(
     )
 
 
+def scatter_extreme(data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor) -> Tensor:
+    """As :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
+    how = {"axis": 0, "axis_size": initial_values.shape[0], "reduction": reduction, "share_ties": True}
+    return make(_k.ScatterReduce, data, indices, initial_values, **how)
+
+
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:
     """``values[1]`` where the position on the new axis ``axis`` of length ``num_classes`` is the index, ``values[0]``
     elsewhere."""

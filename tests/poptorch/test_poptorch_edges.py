@@ -22,6 +22,7 @@ TIES = torch.round(noise(2, 3, 4))
 SOME = noise(3, 4)
 BEHIND = torch.tensor([[3, 0, -1, 1], [0, -1, 2, 1], [1, 2, 3, 0]])
 NONE = torch.full((3,), -100)
+PLACES = torch.tensor([[0, 0, 2, 2], [1, 0, 1, 0], [0, 0, 2, 0]])
 AT_EDGES = torch.tensor([-3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 0.5])
 
 
@@ -33,6 +34,18 @@ def norms(x: Any) -> list[Any]:
 CASES = {
     "largest": (lambda x: (x.amax((0, 2)), x.max(), x.max(1)[0], x.amin(1, keepdim=True), x.min(-1)[0]), TIES),
     "larger": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y[0])), TIES, TIES.flip(0)),
+    "scattered": (
+        lambda x, y: [
+            found
+            for how in ("amax", "amin")
+            for found in (
+                torch.scatter_reduce(x, 0, PLACES, y, how),
+                torch.index_reduce(x, 0, PLACES[:, 0], y, how),
+            )
+        ],
+        TIES[0],
+        TIES[1],
+    ),
     "pooled": (lambda x: F.max_pool2d(x, 3, 2, 1), torch.relu(noise(1, 2, 6, 6))),
     "norms": (norms, TIES),
     "norms_of_zero": (norms, torch.zeros(2, 3)),

@@ -32,7 +32,7 @@ from ipuperf.ops import (
 from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import timetable_of
-from ipuperf.validation.errors import CaseError
+from ipuperf.validation.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program, require
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def _sizes(case: Case, config: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in config.items():
         if name not in _SIZES:
             allowed = ", ".join((*_PIPELINE, *_SIZES))
-            raise CaseError(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {allowed}")
+            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {allowed}")
         if type(value) is not type(usual[name]) or value < 0 or (value == 0 and name != "host_inputs"):
             raise CaseError(f"{case.file}: case {case.id!r}: config.{name}: {value!r}, allowed: as {usual[name]!r}")
     return dict(config)

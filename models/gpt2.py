@@ -7,6 +7,7 @@ sequence over the vocabulary are large.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
-from ipuperf.models.ipu_run import RunOptions, figures, poptorch_options, trace_of
+from ipuperf.models.ipu_run import (
+    RunOptions,
+    figures,
+    options_of_case,
+    placed_layers_of,
+    poptorch_options,
+    program_of_case,
+    trace_of,
+)
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
     from ipuperf.trace import Trace
+    from ipuperf.validation.cases import Case
+    from ipuperf.validation.programs import Program
 
 __all__ = [
     "Gpt2",
@@ -28,10 +39,12 @@ __all__ = [
     "batch",
     "medium",
     "model",
+    "placed_layers",
     "poptorch_options",
     "simulate",
     "small",
     "throughput",
+    "validation_program",
 ]
 
 
@@ -164,3 +177,18 @@ def simulate(options: Gpt2Options, machine: str | Machine | None = None) -> Trac
 def throughput(options: Gpt2Options, machine: str | Machine | None = None) -> dict[str, Any]:
     """Sequences per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
     return figures(simulate(options, machine), options, options.samples_per_call)
+
+
+def _presets() -> dict[str, Gpt2Options]:
+    return {"small": small(), "medium": medium()}
+
+
+def validation_program(case: Case) -> Program:
+    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
+    options = options_of_case(case, _presets())
+    return program_of_case(lambda: model(options), options, batch(options, "meta"))
+
+
+def placed_layers(config: Mapping[str, Any]) -> int:
+    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
+    return placed_layers_of(config, _presets())

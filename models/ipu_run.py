@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ipuperf.poptorch.lars import LARS
 from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
-from ipuperf.validation.errors import CaseError
+from ipuperf.validation.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program
 
 if TYPE_CHECKING:
@@ -374,7 +374,8 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
     allowed = sorted({field.name for field in fields(options)} - _STATED_BY_CASE)
     for name in config:
         if name not in allowed:
-            raise _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
+            known = f"preset, {', '.join(allowed)}"
+            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {known}")
     changes = {name: _tuples(value) for name, value in config.items()}
     for name, value in changes.items():
         usual = getattr(options, name)
@@ -387,7 +388,8 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
 
 
 def placed_layers_of(config: Mapping[str, Any], presets: Mapping[str, RunOptions]) -> int:
-    """How many layers (ResNet: residual blocks) ``pipeline`` of a case with this ``config`` places.
+    """How many layers (ResNet: residual blocks) ``pipeline`` of a case with this ``config`` places: ``layers`` of a
+    model that has as many as that says, all alike.
 
     Raises:
         CaseError: an unknown preset.
@@ -395,7 +397,8 @@ def placed_layers_of(config: Mapping[str, Any], presets: Mapping[str, RunOptions
     preset = config.get("preset")
     if preset not in presets:
         raise CaseError(f"config.preset: {preset!r}, allowed: {', '.join(presets)}")
-    return int(config.get("layers", sum(presets[preset].layers_per_ipu)))
+    options = presets[preset]
+    return int(config["layers"]) if "layers" in config and hasattr(options, "layers") else sum(options.layers_per_ipu)
 
 
 def _tuples(value: Any) -> Any:

@@ -25,22 +25,31 @@ if TYPE_CHECKING:
 @click.option("--where", "constraints", multiple=True, metavar="EXPRESSION", help="Choose only what satisfies this.")
 @click.option("--trials", type=click.IntRange(1), help="Configurations to lower at the most.  "
               "[default: a tenth of all, 8 to 100]")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of what is drawn at random (nothing where there are probes).",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes: configurations that are "
+              "tried at a time.")  # fmt: skip
 @click.option("--out", type=FilePath(file_okay=False), metavar="DIR", help="Folder of the outcomes and the answer.  "
               "[default: the program's name and '-tune']")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def tune(
     program: str | None, machine: str | None, global_batch: int | None, like: str | None, fixed: tuple[str, ...],
-    factors: tuple[str, ...], constraints: tuple[str, ...], trials: int | None, seed: int, out: Path | None,
-    as_json: bool, args: tuple[str, ...],
+    factors: tuple[str, ...], constraints: tuple[str, ...], trials: int | None, seed: int, jobs: int,
+    out: Path | None, as_json: bool, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Find the split, schedule, micro-batch, accumulation, replicas, recomputation, offloading, sharding and memory
     proportions with which a MODEL of ipuperf.models, a SCRIPT (its ARGS behind '--', with '{NAME}' for factors) or the
     configurations of a sweep's FILE.toml take least time for a global batch on a machine, and fit.
 
-    Configurations that cannot be faster or cannot fit are ruled out by bounds; Optuna proposes which of the others are
-    looked at. What is in the folder already is not made again.
+    Small programs, the probes, say what each layer takes. Configurations that cannot be faster or cannot fit are ruled
+    out by bounds; of the others those are tried first that are expected to gain most. What is in the folder already is
+    not made again.
     """
     from ipuperf.tuning import text_of
     from ipuperf.tuning import tune as search
@@ -49,7 +58,7 @@ def tune(
     space, start = _space(program, machine, global_batch, like, given, constraints, args)
     name = like or Path(program or "").stem
     folder = Path(f"{name}-tune") if out is None else out
-    answer = search(space, folder, trials=trials, seed=seed, start=start)
+    answer = search(space, folder, trials=trials, seed=seed, start=start, jobs=jobs)
     if as_json:
         from ipuperf.tuning.files import json_of
 

@@ -115,7 +115,7 @@ class Moment:
         """Bytes by the groups of :data:`REMEDIES`, the largest first."""
         sizes = dict.fromkeys(REMEDIES, 0)
         for variable, size in zip(self.live, self.sizes, strict=True):
-            sizes[_group(variable)] += size
+            sizes[group_of(variable)] += size
         for category, vector in self.memory.categories[self.ipu].items():
             if category != "constant":
                 sizes["code"] += vector.at(self.tile)
@@ -138,7 +138,8 @@ def _listed(sizes: Mapping[str, int], count: int = 5) -> str:
     return ", ".join(f"{name} {size:,}" for name, size in list(sizes.items())[:count] if size)
 
 
-def _group(variable: VariableInfo) -> str:
+def group_of(variable: VariableInfo) -> str:
+    """The group of :data:`REMEDIES` that a variable belongs to."""
     if variable.category == "temporary":
         return "temporaries"
     if variable.category == "variable":

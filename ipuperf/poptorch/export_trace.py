@@ -36,6 +36,7 @@ from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
+from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
 from .export_mixed import call
@@ -148,7 +149,20 @@ class _Tagger(TorchFunctionMode):
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return call(SUBSTITUTES.get(func, func), name, args, kwargs or {})
+            return call(SUBSTITUTES.get(func, func), name, *_traced_where_it_is(func, args, kwargs or {}))
+
+
+def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call without ``device="ipu"``: within a program all tensors are on the IPU."""
+    if _is_ipu(kwargs.get("device")):
+        kwargs = {**kwargs, "device": "cpu"}
+    if func is torch.Tensor.to and len(args) > 1 and _is_ipu(args[1]):
+        args = (args[0], "cpu", *args[2:])
+    return args, kwargs
+
+
+def _is_ipu(device: Any) -> bool:
+    return isinstance(device, str | torch.device) and str(device).partition(":")[0] == "ipu"
 
 
 def _names_no_op(func: Any) -> bool:
@@ -184,6 +198,7 @@ def trace(
                 _no_fast_path(),
                 _no_custom_functions(training),
                 _no_stacks(),
+                no_code(),
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
@@ -200,7 +215,7 @@ def trace(
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     plain.made_constant(program)
-    with _quiet(), _no_stacks():
+    with _quiet(), _no_stacks(), no_code():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -230,12 +245,15 @@ def _quiet() -> Iterator[None]:
     """PyTorch's own messages about failures are repeated in the exception.
 
     ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
-    disabled. What is new in the meantime has the level of ``torch``.
+    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
+    handlers, whatever the level.
     """
     logger = logging.getLogger("torch")
     level = logger.level
     others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
     others = [other for other in others if not other.disabled]
+    structured = logging.getLogger("torch.__trace")
+    handlers, structured.handlers = structured.handlers, []
     logger.setLevel(logging.CRITICAL)
     for other in others:
         other.disabled = True
@@ -247,6 +265,7 @@ def _quiet() -> Iterator[None]:
         for other in others:
             other.disabled = False
         logger.setLevel(level)
+        structured.handlers = handlers
 
 
 @contextmanager

@@ -23,8 +23,9 @@ class StepTaken:
     Attributes:
         factor, before, after: what was changed; ``others``: what had to change with it, with the new values.
         effect: ``simulated``; ``at least`` (its bound; it was not simulated); ``does not fit``; ``cannot be built``;
-            ``not tried`` (no trials were left).
-        times: how many times the choice's time it takes, at least where it was not simulated; None where unknown.
+            ``about`` (an estimate; no trials were left for it); ``not tried``.
+        times: how many times the choice's time it takes, at least or about where it was not simulated; None where
+            unknown.
         why: what stands in the way.
     """
 
@@ -49,7 +50,7 @@ class Answer:
         steps: the sensitivity.
         configurations: how many there are; of those ``lowered`` (built, memory known), ``simulated``, ``ruled_out`` by
             bounds without being built, and ``left``: those that may still be faster.
-        finest: finest splits that were lowered for the bounds.
+        probes: probes that were lowered for bounds and forecasts.
     """
 
     global_batch: int
@@ -63,7 +64,7 @@ class Answer:
     simulated: int
     ruled_out: int
     left: int
-    finest: int
+    probes: int
 
     @property
     def samples_per_second(self) -> float:
@@ -102,7 +103,7 @@ def answer_of(search: TuningSearch) -> Answer:
         simulated=sum(found.seconds is not None for found in outcomes),
         ruled_out=len(space.configurations) - known - left,
         left=left,
-        finest=search.bounds.built,
+        probes=search.bounds.built,
     )
 
 
@@ -113,7 +114,7 @@ def _nothing(search: TuningSearch) -> str:
     tried = list(search.outcomes.values())
     small = [found for found in tried if found.fullest.over]
     head = f"none of {count:,} configurations fits ({len(tried):,} tried, {count - len(tried) - len(search.open):,} "
-    head += f"ruled out by the bytes of their variables, {len(search.open):,} left)"
+    head += f"ruled out by bounds, {len(search.open):,} left)"
     if small:
         near = min(small, key=lambda found: (found.fullest.bytes, found.place))
         full = near.fullest
@@ -125,11 +126,8 @@ def _nothing(search: TuningSearch) -> str:
         why, times = Counter(found.failure for found in tried).most_common(1)[0]
         return f"{head}: {times:,} of those tried cannot be built: {why}"
     place = int(search.least_bytes.argmin())
-    bound = search.bound(place)
-    return (
-        f"{head}: the variables alone take at least {bound.bytes:,} bytes per tile of IPU {bound.ipu}, "
-        f"{bound.bytes - limit:,} over the {limit:,} there are, in {_words(space.configurations[place], space.names)}"
-    )
+    bound, words = search.bound(place), _words(space.configurations[place], space.names)
+    return f"{head}: {bound.refused or bound.over(limit)} in {words}"
 
 
 def _step(search: TuningSearch, best: Outcome, factor: str, way: int, place: int) -> StepTaken:
@@ -139,15 +137,8 @@ def _step(search: TuningSearch, best: Outcome, factor: str, way: int, place: int
     about: dict[str, Any] = {"factor": factor, "before": before[factor], "after": after[factor], "others": others}
     assert best.seconds is not None
     found = search.outcomes.get(place)
-    bound = search.bound(place)
     if found is None:
-        limit = search.bounds.machine.chip.bytes_per_tile
-        times = bound.seconds / best.seconds
-        if bound.bytes > limit:
-            why = f"variables of IPU {bound.ipu}: at least {bound.bytes - limit:,} bytes per tile over"
-            return StepTaken(**about, effect="does not fit", times=times or None, why=why)
-        effect = "at least" if bound.seconds >= best.seconds else "not tried"
-        return StepTaken(**about, effect=effect, times=times or None)
+        return _untried(search, best.seconds, place, about)
     if found.failure:
         return StepTaken(**about, effect="cannot be built", why=found.failure)
     if found.fullest.over:
@@ -157,6 +148,22 @@ def _step(search: TuningSearch, best: Outcome, factor: str, way: int, place: int
     if found.seconds is None:
         return StepTaken(**about, effect="at least", times=found.least_seconds / best.seconds)
     return StepTaken(**about, effect="simulated", times=found.seconds / best.seconds)
+
+
+def _untried(search: TuningSearch, best: float, place: int, about: dict[str, Any]) -> StepTaken:
+    """What is known of a step that was not tried."""
+    bound, limit = search.bound(place), search.bounds.machine.chip.bytes_per_tile
+    if bound.refused:
+        return StepTaken(**about, effect="cannot be built", why=bound.refused)
+    times = bound.seconds / best or None
+    if bound.bytes > limit:
+        return StepTaken(**about, effect="does not fit", times=times, why=bound.over(limit))
+    if bound.seconds >= best:
+        return StepTaken(**about, effect="at least", times=times)
+    expected = search.expected(place)
+    if expected is None:
+        return StepTaken(**about, effect="not tried", times=times)
+    return StepTaken(**about, effect="about", times=expected / best)
 
 
 def _binding(search: TuningSearch, best: Outcome, steps: tuple[StepTaken, ...]) -> tuple[str, ...]:
@@ -204,7 +211,7 @@ def text_of(answer: Answer, names: tuple[str, ...]) -> str:
     proof = "nothing left can be faster" if not answer.left else f"{answer.left:,} left that may be faster"
     lines.append(
         f"{answer.configurations:,} configurations: {answer.lowered:,} lowered, {answer.simulated:,} simulated; "
-        f"{answer.finest:,} finest splits for the bounds, {answer.ruled_out:,} ruled out by them; {proof}"
+        f"{answer.probes:,} probes lowered, {answer.ruled_out:,} ruled out by bounds; {proof}"
     )
     return "\n".join(lines)
 
@@ -230,6 +237,8 @@ def _differs(choice: Configuration, other: Configuration, names: tuple[str, ...]
 def _line(step: StepTaken) -> str:
     others = f" (with {', '.join(f'{n} {_plain(v)}' for n, v in step.others.items())})" if step.others else ""
     times = "" if step.times is None else f" {step.times:.4f}"
-    said = {"simulated": times, "at least": f" at least{times}"}.get(step.effect, f" {step.effect}")
+    said = {"simulated": times, "at least": f" at least{times}", "about": f" about{times} (estimate)"}.get(
+        step.effect, f" {step.effect}"
+    )
     why = f": {step.why}" if step.why else ""
     return f"{step.factor} {_plain(step.before)} -> {_plain(step.after)}{others}:{said}{why}"

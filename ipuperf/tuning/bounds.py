@@ -2,61 +2,81 @@
 
 A *product* is a matrix product, a convolution or a lookup that has a plan. Its phases follow from what is multiplied
 and from the memory proportion alone, and every micro-batch goes through every product once; so what a unit of the model
-(:mod:`.splits`) spends on products is the same on whatever IPU it stands and with whatever other units. It is read off
-the *finest split*, in which each unit has an IPU of its own, once for all configurations that differ in nothing that
-products see. Then no weight update is shorter than
+(:mod:`.splits`) spends on products is the same on whatever IPU it stands and with whatever other units. What passes
+from one unit to the next goes over links where they stand on two IPUs. Both are read off the probes (:mod:`.probes`),
+once for all configurations that differ in nothing that they see. Then no weight update is shorter than, for any IPU,
 
-    accumulation * max over IPUs of (sum over the units there of their products' cycles),
+    accumulation * (cycles of the products of its units + cycles of the longest of the flows to and from its neighbours)
+    + cycles of the products that the first micro-batch passes before it and the last one after it,
 
-and no tile of an IPU holds less than the variables of its units, spread evenly. Recomputed products count where the
-finest split recomputes them too; on the IPU of the last unit only if that is recomputed alone as well, and never on a
-single IPU (front ends recompute something else there).
+and no tile of an IPU holds less than a share of the variables and gradient accumulators of its units, of as many
+stashes as the schedule has micro-batches wait there, of the largest temporary of their products, and of the code of
+the one that has most. Recomputed
+products count where the probe recomputes them too; on the IPU of the last unit only if that is recomputed alone as
+well, and never on a single IPU (front ends recompute something else there).
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ipuperf.lowering import DeviceProgram
 from ipuperf.machine import Machine, load_scaled
-from ipuperf.machine.loader import preset_ipus
+from ipuperf.schedules import ScheduleError
 from ipuperf.sweep import Sweep
-from ipuperf.sweep.programs import SweepPrograms
 from ipuperf.sweep.spec import FIGURE, MACHINE
 
-from .local_time import local_cycles
-from .space import ACCUMULATION, MICRO_BATCH, REPLICAS
+from .probes import UnitCost, costs_of_probe, large_enough, stash_depths
+from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, Configuration
 from .splits import Units, placed, units_of
+from .workers import Workers
 
 _PROPORTIONS = "config.memory_proportions"
-_WORTH = 6
-"""Configurations of one finest split from which on it is worth building."""
-_ELSEWHERE = (MACHINE, "pipeline", "config.stages", ACCUMULATION, REPLICAS, "sharding")
-"""Factors that products of a micro-batch do not see."""
-
-
-@dataclass(frozen=True)
-class UnitCosts:
-    """Of each unit: cycles of its products for a micro-batch, of those that run again for the backward pass, and bytes
-    of its variables on chip."""
-
-    products: tuple[int, ...]
-    again: tuple[int, ...]
-    variables: tuple[int, ...]
+_PROBES = 120
+"""Probes that are built at the most."""
+_ELSEWHERE = (MACHINE, "pipeline", "config.stages", ACCUMULATION, REPLICAS, "sharding", "offload")
+"""Factors that a micro-batch does not see on its tiles."""
 
 
 @dataclass(frozen=True)
 class LeastCost:
-    """What a configuration takes at least: seconds of a weight update, and bytes on the fullest tile of an IPU."""
+    """What a configuration takes at least: seconds of a weight update, and bytes on the fullest tile of an IPU, with
+    what they are. ``refused``: why the schedule cannot run it at all (the seconds are infinite)."""
 
     seconds: float = 0.0
     bytes: int = 0
     ipu: int = 0
+    parts: Mapping[str, int] = field(default_factory=dict)
+    refused: str = ""
+
+    def over(self, limit: int) -> str:
+        """What is too much for ``limit`` bytes of a tile, in words."""
+        named = ", ".join(f"{name} {size:,}" for name, size in self.parts.items() if size)
+        much = f"at least {self.bytes:,} bytes per tile, {self.bytes - limit:,} over the {limit:,} there are"
+        return f"IPU {self.ipu}: {much} ({named})"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one IPU of a replica has.
+
+    Attributes:
+        units: the costs of its units; ``state``: bytes of optimiser state that these have on chip.
+        depth: how many micro-batches wait there.
+        again: its forward runs again for the backward pass.
+        flows: cycles of a micro-batch in which the links bring something from the IPU before it, take something back,
+            take something to the IPU after it, and bring something back.
+    """
+
+    units: tuple[UnitCost, ...]
+    state: int
+    depth: int
+    again: bool
+    flows: tuple[float, float, float, float]
 
 
 @dataclass
@@ -65,138 +85,205 @@ class Bounds:
 
     Attributes:
         sweep, machine: what is tuned.
-        built: finest splits that were built and lowered.
+        built: probes that were built and lowered.
     """
 
     sweep: Sweep
     machine: Machine
     built: int = 0
-    _costs: dict[str, UnitCosts | None] = field(default_factory=dict)
-    _variables: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _members: Counter[str] = field(default_factory=Counter)
+    _costs: dict[str, tuple[UnitCost, ...] | None] = field(default_factory=dict)
+    _state: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _rates: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
-    def expect(self, configurations: Sequence[Mapping[str, Any]]) -> None:
-        """What will be asked for: a finest split is only built for more than a few."""
-        self._members = Counter(self._time_key(each) for each in configurations)
+    def learn(self, configurations: Sequence[Configuration], workers: Workers) -> None:
+        """Build the probes of configurations; if they are very many those that serve most.
 
-    def learn(self, configuration: Mapping[str, Any]) -> bool:
-        """Build the finest split of a configuration, unless that was done or is not worth it; whether it was."""
-        units = units_of(self.sweep.model, configuration)
-        key = self._time_key(configuration)
-        if units is None or key in self._costs or self._members[key] < _WORTH:
-            return False
-        self._costs[key] = None
-        for proportion in _proportions(configuration):
-            found = self._cost_of(configuration, units, proportion)
-            if found is None:
-                return True
-            self._costs[self._time_key(configuration, proportion)] = found
-            self._variables[self._memory_key(configuration)] = found.variables
-        return True
+        Raises:
+            UnknownOption: the model has no such ``config.NAME``. Other failures are none here: bounds are help,
+            configurations are tried without.
+        """
+        served, probes = Counter[str](), dict[str, tuple[Configuration, int]]()
+        for each in configurations:
+            units = units_of(self.sweep.model, each)
+            for share in dict.fromkeys(_shares(each)) if units is not None else ():
+                key = self._key(each, share)
+                served[key] += 1
+                if units is not None and key not in probes and key not in self._costs:
+                    probes[key] = (self._probe(each, units, share), units.ipus)
+        keys = [key for key, _ in served.most_common(_PROBES) if key in probes]
+        self._costs.update(zip(keys, self._costs_of([probes[key] for key in keys], workers)))
+        self._learn_state(configurations, workers)
+
+    def covers(self, configuration: Mapping[str, Any]) -> bool:
+        """Whether there can be a probe of a configuration."""
+        return units_of(self.sweep.model, configuration) is not None
+
+    def _costs_of(
+        self, probes: Sequence[tuple[Configuration, int]], workers: Workers
+    ) -> list[tuple[UnitCost, ...] | None]:
+        found = list(workers.results(costs_of_probe, [(self.sweep, self.machine.chip, *each) for each in probes]))
+        self.built += len(found)
+        return found
+
+    def _learn_state(self, configurations: Sequence[Configuration], workers: Workers) -> None:
+        """How much optimiser state there is, from probes that have it on chip."""
+        for each in configurations:
+            units, key = units_of(self.sweep.model, each), self._state_key(each)
+            if units is None or key in self._state or "optimiser" in each.get("offload", ("optimiser",)):
+                continue
+            share = _shares(each)[0]
+            without = self._costs.get(self._key(each, share))
+            if without is None:
+                continue
+            (found,) = self._costs_of([(self._probe(each, units, share, state=True), units.ipus)], workers)
+            self._state[key] = tuple(
+                0 if found is None else found[ipu].variables - without[ipu].variables for ipu in range(units.ipus)
+            )
 
     def of(self, configuration: Mapping[str, Any]) -> LeastCost:
         """The bound of a configuration; nothing where nothing was learnt."""
-        if units_of(self.sweep.model, configuration) is None:
+        try:
+            stages = self.stages(configuration)
+        except ScheduleError as error:
+            return LeastCost(math.inf, refused=str(error))
+        if not stages:
             return LeastCost()
+        cycles = _least_cycles(stages, int(configuration.get(ACCUMULATION, 1)))
+        held = [self._held(configuration, stage) for stage in stages]
+        sizes = [sum(parts.values()) for parts in held]
+        fullest = sizes.index(max(sizes))
+        return LeastCost(self.machine.chip.seconds(cycles), sizes[fullest], fullest, held[fullest])
+
+    def stages(self, configuration: Mapping[str, Any]) -> tuple[Stage, ...]:
+        """What each IPU of a replica has; nothing where that is not known.
+
+        Raises:
+            ScheduleError: the schedule cannot run so many stages and micro-batches.
+        """
+        units = units_of(self.sweep.model, configuration)
+        if units is None:
+            return ()
         parts = placed(self.sweep.model, configuration)
-        costs = [self._costs.get(self._time_key(configuration, share)) for share in _shares(configuration, len(parts))]
-        cycles = max(
-            (0 if cost is None else _cycles(cost, part, len(parts)) for cost, part in zip(costs, parts)), default=0
-        )
-        seconds = self.machine.chip.seconds(cycles * int(configuration.get(ACCUMULATION, 1)))
-        return LeastCost(seconds, *self._fullest(configuration, parts))
+        found = [self._costs.get(self._key(configuration, share)) for share in _shares(configuration, len(parts))]
+        costs = [cost for cost in found if cost is not None]
+        if len(costs) < len(parts):
+            return ()
+        heads = len(parts) > 1 and costs[-1][-1].stash > 0
+        depths = stash_depths(configuration, len(parts), heads=heads)
+        state = self._state_of(configuration, units)
+        stages, last = [], len(parts) - 1
+        for ipu, (part, cost) in enumerate(zip(parts, costs)):
+            has = tuple(cost[units.seen[unit]] for unit in part)
+            again = last > 0 and (ipu < last or cost[-1].again > 0)
+            flows = self._flows(configuration, ipu, last + 1, has)
+            stages.append(Stage(has, sum(state[unit] for unit in part), depths[ipu], again, flows))
+        return tuple(stages)
 
-    def _fullest(self, configuration: Mapping[str, Any], parts: Sequence[range]) -> tuple[int, int]:
-        """Bytes on a tile of the IPU with most variables, and that IPU."""
-        known = self._variables.get(self._memory_key(configuration))
-        if known is None:
-            return 0, 0
-        sizes = [-(-sum(known[unit] for unit in part) // self.machine.chip.tiles) for part in parts]
-        return max((size, -ipu) for ipu, size in enumerate(sizes))[0], sizes.index(max(sizes))
+    def _flows(
+        self, configuration: Mapping[str, Any], ipu: int, ipus: int, units: Sequence[UnitCost]
+    ) -> tuple[float, float, float, float]:
+        """:attr:`Stage.flows`: all bytes of a direction go over the narrowest link of a route."""
+        if ipus == 1:
+            return 0.0, 0.0, 0.0, 0.0
+        rates = self._link_rates(int(configuration.get(REPLICAS, 1)), ipus)
+        (comes, back), (brought, goes) = units[0].before, units[-1].after
+        before, after = rates[ipu - 1], rates[ipu]
+        return comes / before, back / before, goes / after, brought / after
 
-    def _cost_of(self, configuration: Mapping[str, Any], units: Units, share: float | None) -> UnitCosts | None:
-        """Of the finest split; None where the model cannot be split so."""
-        micro_batches = 4 * units.count
-        changed: dict[str, Any] = {**configuration, **units.finest, REPLICAS: 1, ACCUMULATION: micro_batches}
+    def _link_rates(self, replicas: int, ipus: int) -> tuple[float, ...]:
+        """Bytes in a cycle from each IPU of a replica to the next one, the last one's to the first; of the replica
+        where it is least."""
+        if (replicas, ipus) not in self._rates:
+            placement, route = self.machine.place(replicas, ipus), self.machine.topology.route
+            self._rates[replicas, ipus] = tuple(
+                min(link.bandwidth_bytes_per_s for places in placement
+                    for link in route(places[ipu], places[(ipu + 1) % ipus])) / self.machine.chip.clock_hz
+                for ipu in range(ipus)
+            )  # fmt: skip
+        return self._rates[replicas, ipus]
+
+    def _state_of(self, configuration: Mapping[str, Any], units: Units) -> list[int]:
+        """Bytes of optimiser state on chip of each unit."""
+        known = self._state.get(self._state_key(configuration))
+        if known is None or "optimiser" in configuration.get("offload", ("optimiser",)):
+            return [0] * len(units.seen)
+        copies = int(configuration.get(REPLICAS, 1)) if configuration.get("sharding") else 1
+        return [known[seen] // copies for seen in units.seen]
+
+    def _held(self, configuration: Mapping[str, Any], stage: Stage) -> dict[str, int]:
+        """Bytes that the fullest tile of an IPU has at least, by what they are."""
+        units, tiles = stage.units, self.machine.chip.tiles
+        stashed = [unit.stash for unit in units]
+        if configuration.get("recompute") == "standard":
+            stashed = stashed[:1]  # the input of the stage alone
+        elif configuration.get("recompute", "none") == "none":
+            stashed = [max(stashed)]  # what one unit gives and the next one keeps is there once
+        found = {
+            "variables": stage.state + sum(unit.variables for unit in units),
+            "gradient accumulators": sum(unit.accumulators for unit in units),
+            "stashed activations": stage.depth * sum(stashed),
+            "temporaries of a product": max(unit.temporary for unit in units),
+            "code": max(unit.code for unit in units),
+        }
+        return {name: size // tiles for name, size in found.items()}
+
+    # -- probes ----------------------------------------------------------------------------------------------------
+
+    def _probe(
+        self, configuration: Configuration, units: Units, share: float | None, *, state: bool = False
+    ) -> Configuration:
+        """The configuration of a probe, which has optimiser state in Streaming Memory unless ``state``."""
+        changed = {**configuration, **units.probe, REPLICAS: 1, ACCUMULATION: _legal(units.ipus)}
         changed = {name: value for name, value in changed.items() if not name.startswith(FIGURE)}
-        changed[MACHINE] = _large_enough(units.count)
+        changed[MACHINE] = large_enough(units.ipus)
         if "offload" in changed:
-            changed["offload"] = self._offload(configuration)
+            others = {*configuration["offload"]} - {"optimiser"}
+            changed["offload"] = tuple(sorted(others if state else {*others, "optimiser"}))
         if "sharding" in changed:
             changed["sharding"] = 0
         if share is not None:
             changed[_PROPORTIONS] = (share,)
-        with suppress(Exception):  # whatever goes wrong: bounds are help, configurations are tried without
-            executable = SweepPrograms(self.sweep).of(changed).executable
-            self.built += 1
-            machine = replace(executable.machine, chip=self.machine.chip)
-            return _costs(executable.on(machine).device_program, units.count, micro_batches)
-        return None
+        return changed
 
-    def _time_key(self, configuration: Mapping[str, Any], share: float | None = None) -> str:
-        """Equal where the products of a micro-batch are; of IPUs with one of several memory proportions."""
-        said = {name: value for name, value in configuration.items() if name not in (*_ELSEWHERE, "offload")}
+    def _key(self, configuration: Mapping[str, Any], share: float | None = None) -> str:
+        """Equal where what a micro-batch does on its tiles is; of IPUs with one of several memory proportions."""
+        said = {name: value for name, value in configuration.items() if name not in _ELSEWHERE}
+        said["offload"] = sorted({*configuration.get("offload", ())} - {"optimiser"})
         if share is not None:
             said[_PROPORTIONS] = (share,)
         return json.dumps(sorted(said.items()), default=list)
 
-    def _memory_key(self, configuration: Mapping[str, Any]) -> str:
-        """Equal where the variables of a unit are."""
-        seen_not = (*_ELSEWHERE, "offload", MICRO_BATCH, _PROPORTIONS, "recompute")
-        said = {name: value for name, value in configuration.items() if name not in seen_not}
-        return json.dumps([sorted(said.items()), self._offload(configuration)], default=list)
-
-    def _offload(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
-        """What is taken to be off the chip: state that is sharded as well, as its share is small."""
-        given = tuple(configuration.get("offload", ()))
-        return tuple(sorted({*given, "optimiser"})) if configuration.get("sharding") else given
+    def _state_key(self, configuration: Mapping[str, Any]) -> str:
+        """Equal where the optimiser state is."""
+        return json.dumps(sorted(item for item in configuration.items() if _state_seen(item[0])), default=list)
 
 
-def _proportions(configuration: Mapping[str, Any]) -> Sequence[float | None]:
-    return list(dict.fromkeys(configuration.get(_PROPORTIONS, ()))) or [None]
+def _legal(ipus: int) -> int:
+    """Micro-batches that every schedule can run, whether the loss is a stage of its own or not."""
+    return 4 * ipus * (ipus + 1)
 
 
-def _shares(configuration: Mapping[str, Any], ipus: int) -> list[float | None]:
-    """The memory proportion of each IPU; the last one said is that of all after it."""
+def _state_seen(name: str) -> bool:
+    return name not in (*_ELSEWHERE, MICRO_BATCH, _PROPORTIONS, "recompute")
+
+
+def _shares(configuration: Mapping[str, Any], ipus: int = 0) -> list[float | None]:
+    """The memory proportion of each IPU (0 IPUs: those said); the last one said is that of all after it."""
     given = configuration.get(_PROPORTIONS, ())
-    return [given[min(ipu, len(given) - 1)] if given else None for ipu in range(ipus)]
+    if not given:
+        return [None] * max(1, ipus)
+    return [given[min(ipu, len(given) - 1)] for ipu in range(ipus or len(given))]
 
 
-def _cycles(cost: UnitCosts, part: range, ipus: int) -> int:
-    last = part.stop == len(cost.products)
-    again = ipus > 1 and (not last or cost.again[-1] > 0)
-    return sum(cost.products[unit] + again * cost.again[unit] for unit in part)
-
-
-def _costs(program: DeviceProgram, units: int, micro_batches: int) -> UnitCosts | None:
-    """Read off a lowered finest split; None where a unit has no IPU of its own."""
-    if len(program.ipus) != units:
-        return None
-    recomputed = {op.op_id for op in program.ops if op.phase == "recompute"}
-    products, again = [], []
-    for ipu in range(units):
-        found = local_cycles(program, ipu)
-        planned = [op_id for op_id in found.total if op_id in program.plans]
-        first = sum(micro_batches * found.once[op_id] for op_id in planned if op_id not in recomputed)
-        products.append(first // micro_batches)
-        again.append((sum(found.total[op_id] for op_id in planned) - first) // micro_batches)
-    held = Counter[int]()
-    for variable in program.memory.variables:
-        if variable.category == "variable":
-            held[variable.ipu] += variable.bytes.total
-    return UnitCosts(
-        tuple(products),
-        tuple(again),
-        tuple(held[ipu] for ipu in range(units)),
-    )
-
-
-def _large_enough(ipus: int) -> str:
-    """The smallest preset with as many IPUs."""
-    fitting = sorted((count, name) for name, count in preset_ipus().items() if count >= ipus)
-    if not fitting:
-        raise ValueError(f"no preset has {ipus} IPUs")
-    return fitting[0][1]
+def _least_cycles(stages: Sequence[Stage], count: int) -> int:
+    """Cycles of a weight update at least, with ``count`` micro-batches."""
+    found, passed = 0, 0
+    for number, stage in enumerate(stages):
+        products = sum(unit.products + stage.again * unit.again for unit in stage.units)
+        found = max(found, passed + count * (products + int(max(stage.flows))))
+        if number:  # the first IPU may compute the loss too, at the end
+            passed += sum(unit.products for unit in stage.units)
+    return found
 
 
 def machine_of(sweep: Sweep) -> Machine:

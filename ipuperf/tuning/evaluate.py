@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
@@ -19,9 +19,12 @@ from ipuperf.sweep.programs import Built, SweepPrograms
 from ipuperf.sweep.store import Store
 from ipuperf.sweep.table import FORMAT
 from ipuperf.sweep.work import said
+from ipuperf.validation.errors import UnknownOption
 from ipuperf.version import __version__
 
 from .local_time import local_cycles
+from .space import Configuration
+from .workers import Workers
 
 _KEPT = 16
 """Lowered programs that are kept."""
@@ -95,68 +98,86 @@ class Outcomes:
         sweep: what runs.
         global_batch: samples of a weight update.
         folder: where outcomes are kept; None: nowhere.
-
-    Attributes:
-        lowered, simulated: how many were lowered and simulated in this process; ``kept``: were there.
+        workers: what makes them.
     """
 
-    def __init__(self, sweep: Sweep, global_batch: int, folder: Path | None = None) -> None:
+    def __init__(
+        self, sweep: Sweep, global_batch: int, folder: Path | None = None, workers: Workers | None = None
+    ) -> None:
         self.sweep = sweep
         self.global_batch = global_batch
         self.store = None if folder is None else Store(folder)
-        self.lowered = self.simulated = self.kept = 0
-        RUN.of(Again).keep(_KEPT)
+        self.workers = workers or Workers()
 
-    def outcome(self, place: int, configuration: Mapping[str, Any], best: float) -> Outcome:
-        """The outcome; it is simulated where it fits and its least time is below ``best`` seconds."""
-        kept = self._kept(place, configuration)
-        if kept is not None and (kept.seconds is not None or not kept.fits or kept.least_seconds >= best):
-            self.kept += 1
-            return kept
-        found = self._made(place, configuration, best)
-        if self.store is not None:
-            self.store.write(self.sweep.key(configuration), found.row(configuration))
-        return found
+    def of(self, configurations: Mapping[int, Configuration], best: float) -> Iterator[Outcome]:
+        """The outcomes of configurations by place, in their order; what fits and has a least time below ``best``
+        seconds is simulated."""
+        kept = {place: self._kept(place, configuration, best) for place, configuration in configurations.items()}
+        calls = [
+            (self.sweep, self.global_batch, place, each, best)
+            for place, each in configurations.items()
+            if kept[place] is None
+        ]
+        made = self.workers.results(outcome_of, calls)
+        for place, configuration in configurations.items():
+            found = kept[place]
+            if found is None:
+                found = next(made)
+                if self.store is not None:
+                    self.store.write(self.sweep.key(configuration), found.row(configuration))
+            yield found
 
-    def _kept(self, place: int, configuration: Mapping[str, Any]) -> Outcome | None:
+    def _kept(self, place: int, configuration: Configuration, best: float) -> Outcome | None:
+        """What an earlier tuning found out, if that is enough."""
         row = None if self.store is None else self.store.row(self.sweep.key(configuration))
-        return None if row is None else Outcome.of_row(place, row)
-
-    def _made(self, place: int, configuration: Mapping[str, Any], best: float) -> Outcome:
-        begin, before = time.perf_counter(), os.getcwd()
-        os.chdir(self.sweep.folder)
-        try:
-            with redirect_stdout(StringIO()):  # a script's own words
-                built = SweepPrograms(self.sweep).of(configuration)
-            found = self._figures(built, configuration, best)
-        except Exception as error:
-            found = {"failure": " ".join(said(error).split())}
-        finally:
-            os.chdir(before)
-        self.lowered += 1
-        return Outcome(place, took_seconds=time.perf_counter() - begin, **found)
-
-    def _figures(self, built: Built, configuration: Mapping[str, Any], best: float) -> dict[str, Any]:
-        executable = built.executable
-        program = executable.device_program
-        updates = self._updates(built, configuration)
-        local = [local_cycles(program, ipu).total.total() for ipu in range(len(program.ipus))]
-        least = executable.machine.chip.seconds(max(local)) / updates
-        found: dict[str, Any] = {
-            "fullest": _fullest(program), "least_seconds": least, "ipus": program.replicas * len(program.ipus),
-            "busiest": local.index(max(local)),
-        }  # fmt: skip
-        if not found["fullest"].over and least < best:
-            self.simulated += 1
-            found["cycles"] = executable.simulated_run_cycles
-            found["seconds"] = executable.simulated_run_seconds / updates
+        found = None if row is None else Outcome.of_row(place, row)
+        if found is None or (found.seconds is None and found.fits and found.least_seconds < best):
+            return None
         return found
 
-    def _updates(self, built: Built, configuration: Mapping[str, Any]) -> float:
-        """Weight updates of a run."""
-        if self.sweep.model:
-            return float(configuration.get("config.device_iterations", 1))
-        return (built.samples or self.global_batch) / self.global_batch
+
+def outcome_of(sweep: Sweep, global_batch: int, place: int, configuration: Configuration, best: float) -> Outcome:
+    """Build and lower a configuration, and simulate it where it fits and its least time is below ``best`` seconds.
+
+    Raises:
+        UnknownOption: the model has no such ``config.NAME``; other failures stand in the outcome.
+    """
+    begin, before = time.perf_counter(), os.getcwd()
+    RUN.of(Again).keep(_KEPT)
+    os.chdir(sweep.folder)
+    try:
+        with redirect_stdout(StringIO()):  # a script's own words
+            built = SweepPrograms(sweep).of(configuration)
+        found = _figures(built, _updates(sweep, global_batch, built, configuration), best)
+    except UnknownOption:
+        raise
+    except Exception as error:
+        found = {"failure": " ".join(said(error).split())}
+    finally:
+        os.chdir(before)
+    return Outcome(place, took_seconds=time.perf_counter() - begin, **found)
+
+
+def _figures(built: Built, updates: float, best: float) -> dict[str, Any]:
+    executable = built.executable
+    program = executable.device_program
+    local = [local_cycles(program, ipu).total.total() for ipu in range(len(program.ipus))]
+    least = executable.machine.chip.seconds(max(local)) / updates
+    found: dict[str, Any] = {
+        "fullest": _fullest(program), "least_seconds": least, "ipus": program.replicas * len(program.ipus),
+        "busiest": local.index(max(local)),
+    }  # fmt: skip
+    if not found["fullest"].over and least < best:
+        found["cycles"] = executable.simulated_run_cycles
+        found["seconds"] = executable.simulated_run_seconds / updates
+    return found
+
+
+def _updates(sweep: Sweep, global_batch: int, built: Built, configuration: Configuration) -> float:
+    """Weight updates of a run."""
+    if sweep.model:
+        return float(configuration.get("config.device_iterations", 1))
+    return (built.samples or global_batch) / global_batch
 
 
 def _fullest(program: DeviceProgram) -> Fullest:

@@ -1,8 +1,9 @@
-"""What the IPUs of a lowered program do on their own, whatever they wait for."""
+"""What the IPUs of a lowered program do, and how often, whatever they wait for."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,20 +28,27 @@ class LocalCycles:
 
 def local_cycles(program: DeviceProgram, ipu: int) -> LocalCycles:
     """Those of IPU ``ipu`` of a replica. It walks its list in order, so that no run is shorter than their sum."""
-    found = LocalCycles()
-    _walk(program, program.ipus[ipu], 1, found, set())
+    found, seen = LocalCycles(), set[int]()
+    for step, times in executed(program, ipu):
+        if isinstance(step, LocalStep):
+            found.total[step.op_id] += times * step.duration
+            if id(step) not in seen:
+                seen.add(id(step))
+                found.once[step.op_id] += step.duration
     return found
 
 
-def _walk(program: DeviceProgram, step: Step, times: int, found: LocalCycles, seen: set[int]) -> None:
+def executed(program: DeviceProgram, ipu: int) -> Iterator[tuple[Step, int]]:
+    """The leaf steps of the compute tiles of IPU ``ipu`` of a replica, and how often each is executed at its place."""
+    yield from _executed(program, program.ipus[ipu], 1)
+
+
+def _executed(program: DeviceProgram, step: Step, times: int) -> Iterator[tuple[Step, int]]:
     if isinstance(step, IoTiles):
         return
-    if isinstance(step, ControlStep):
-        trips = times * step.count if isinstance(step, Repeat) else times
-        for inner in program.inside(step):
-            _walk(program, inner, trips, found, seen)
-    elif isinstance(step, LocalStep):
-        found.total[step.op_id] += times * step.duration
-        if id(step) not in seen:
-            seen.add(id(step))
-            found.once[step.op_id] += step.duration
+    if not isinstance(step, ControlStep):
+        yield step, times
+        return
+    trips = times * step.count if isinstance(step, Repeat) else times
+    for inner in program.inside(step):
+        yield from _executed(program, inner, trips)

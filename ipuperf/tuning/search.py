@@ -1,32 +1,29 @@
-"""The search: Optuna proposes, bounds rule out, what is left around the best is looked at.
+"""The search: forecasts and outcomes say where to look, bounds rule out.
 
 A configuration is *ruled out* when its bound (:mod:`.bounds`) says that it cannot be faster than the best one that is
-known, or cannot fit; it could not have won, whatever it takes. It is *put off* when one that asks less of the memory in
-every respect did not fit: that it will not fit either is likely, not certain, so it only comes last.
+known, or cannot fit; it could not have won, whatever it takes. Of the others the next is that which is worth most
+(:func:`.estimates.worth`). Where no probe says anything Optuna proposes the first ones.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
 from .bounds import Bounds, LeastCost
-from .errors import TuningError
+from .estimates import Estimates, forecast, worth
 from .evaluate import Outcome, Outcomes
-from .space import ACCUMULATION, Configuration, TuningSpace
+from .proposals import Proposals, check_installed
+from .space import TuningSpace
 
-_RECOMPUTED = {"checkpoints": 0, "standard": 1, "none": 2}
-_STARTS = 0.25
-"""Share of the trials in which Optuna proposes at random."""
-_RIDGE = 0.1
-"""How strongly terms of the memory estimate are held near zero."""
-_OVER = "over"
-"""Attribute of a trial: the share of a tile that the program needs too much."""
+_PROPOSED = 3
+"""Without forecasts one in so many trials is what Optuna proposes."""
+_FAILED = 2.0
+"""What fails to be built is taken for so many times too large, so that configurations like it come late."""
 
 
 @dataclass
@@ -42,6 +39,10 @@ class TuningSearch:
     Attributes:
         outcomes: what is known, by place.
         best: the fastest that fits, None so far.
+        estimates: what is expected of the others.
+
+    Raises:
+        TuningError: Optuna is missing and needed.
     """
 
     space: TuningSpace
@@ -55,22 +56,22 @@ class TuningSearch:
 
     def __post_init__(self) -> None:
         count = len(self.space.configurations)
+        self.estimates = Estimates(self.space)
         self._known = np.zeros(count, dtype=bool)
-        self._late = np.zeros(count, dtype=bool)
         self._least = np.zeros(count)
         self._bytes = np.zeros(count, dtype=np.int64)
-        self.bounds.expect(self.space.configurations)
+        if not any(map(self.bounds.covers, self.space.configurations)):
+            check_installed()
 
     def run(self) -> Iterator[Outcome]:
         """Every outcome as it is there; ends when all others are ruled out or no trials are left."""
-        for place in self.first:
-            yield from self._tried(place)
-        near = bool(self.first)  # somebody knows a good one: less at random, more around it
-        yield from self._proposed(max(1, self.trials // (5 if near else 3)))
-        while not self.spent and len(self.open):
-            yield from self._stepped() if near else self._most_hopeful()
-            yield from self._most_hopeful()
-            yield from self._stepped()
+        self._learn()
+        while len(self.outcomes) < self.trials and len(self.open):
+            places = self._next(min(self.evaluator.workers.jobs, self.trials - len(self.outcomes)))
+            configurations = {place: self.space.configurations[place] for place in places}
+            for found in self.evaluator.of(configurations, self.limit):
+                self._add(found)
+                yield found
 
     # -- what is left ----------------------------------------------------------------------------------------------
 
@@ -94,173 +95,66 @@ class TuningSearch:
         """The places that nothing is known of and that are not ruled out."""
         return np.flatnonzero(~self._known & ~self.ruled_out)
 
-    @property
-    def spent(self) -> bool:
-        """Whether no trials are left."""
-        return len(self.outcomes) >= self.trials
-
     def bound(self, place: int) -> LeastCost:
         """What a configuration takes at least."""
         return self.bounds.of(self.space.configurations[place])
 
-    # -- looking at one --------------------------------------------------------------------------------------------
+    def expected(self, place: int) -> float | None:
+        """Seconds that a configuration is estimated to take; None where no probe says anything."""
+        return float(math.exp(self.estimates.seconds()[0][place])) if self.estimates.known else None
 
-    def _tried(self, place: int) -> Iterator[Outcome]:
-        """The outcome of a place that is open after all that can be learnt beforehand; nothing where it is not."""
-        if self._known[place] or self.spent:
-            return
-        if self.bounds.learn(self.space.configurations[place]):
-            self._bound_all()
-        if self.ruled_out[place]:
-            return
-        found = self.evaluator.outcome(place, self.space.configurations[place], self.limit)
-        self.outcomes[place] = found
-        self._known[place] = True
+    # -- what becomes known ----------------------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Bounds and forecasts of all configurations."""
+        self.bounds.learn(self.space.configurations, self.evaluator.workers)
+        for place, configuration in enumerate(self.space.configurations):
+            bound = self.bounds.of(configuration)
+            self._least[place], self._bytes[place] = bound.seconds, bound.bytes
+            if not bound.refused:
+                self.estimates.expect(place, forecast(self.bounds, configuration))
+
+    def _add(self, found: Outcome) -> None:
+        """Take down an outcome."""
+        self.outcomes[found.place] = found
+        self._known[found.place] = True
         if found.fits and found.seconds is not None and found.seconds < self.limit:
             self.best = found
-        if found.fullest.over:
-            self._put_off(place)
-        yield found
-
-    def _bound_all(self) -> None:
-        for place in self.open:
-            bound = self.bounds.of(self.space.configurations[place])
-            self._least[place], self._bytes[place] = bound.seconds, bound.bytes
-
-    def _put_off(self, place: int) -> None:
-        """What asks at least as much of the memory as a configuration that does not fit."""
-        small = self.space.configurations[place]
-        for other in self.open:
-            if not self._late[other] and _asks_more(small, self.space.configurations[other]):
-                self._late[other] = True
+        limit = self.bounds.machine.chip.bytes_per_tile
+        self.estimates.tell(found.place, found.seconds, int(_FAILED * limit) if found.failure else found.fullest.bytes)
+        if self._asks_optuna:
+            self._proposals.tell(found)
 
     # -- where to look ---------------------------------------------------------------------------------------------
 
-    def _proposed(self, until: int) -> Iterator[Outcome]:
-        """What Optuna's sampler proposes, moved to the nearest configuration that is open and not put off."""
-        study = _study(self.seed, max(4, int(self.trials * _STARTS)))
-        from optuna.trial import TrialState
+    @cached_property
+    def _proposals(self) -> Proposals:
+        return Proposals(self.space, self.seed)
 
-        for place, outcome in self.outcomes.items():
-            self._tell(study, place, outcome)
-        while len(self.outcomes) < min(until, self.trials):
-            there = self.open
-            among = there[~self._late[there]]
-            if not len(among):
-                return
-            asked = study.ask(self._ranges())
-            wanted = [asked.params[name] for name in self.space.names]
-            study.tell(asked, state=TrialState.FAIL)  # it is told of the one that is tried instead
-            place = self.space.nearest(wanted, among, self._least)
-            for found in self._tried(place):
-                self._tell(study, place, found)
-                yield found
+    @property
+    def _asks_optuna(self) -> bool:
+        return not self.estimates.known and len(self.outcomes) * _PROPOSED <= self.trials
 
-    def _ranges(self) -> dict[str, Any]:
-        from optuna.distributions import IntDistribution
-
-        factors = self.space.sweep.factors
-        return {name: IntDistribution(0, len(factors[name]) - 1) for name in self.space.names}
-
-    def _tell(self, study: Any, place: int, outcome: Outcome) -> None:
-        """An outcome in Optuna's words; bytes that are too many are a broken constraint."""
-        if outcome.failure:
-            return
-        study.enqueue_trial(dict(zip(self.space.names, (int(level) for level in self.space.levels[place]))))
-        trial = study.ask(self._ranges())
-        trial.set_user_attr(_OVER, outcome.fullest.bytes / max(1, outcome.fullest.of) - 1.0)
-        study.tell(trial, outcome.least_seconds if outcome.seconds is None else outcome.seconds)
-
-    def _stepped(self) -> Iterator[Outcome]:
-        """One step of a factor from the best: of those that are open the one that takes least by its bound, first what
-        is not put off."""
-        if self.best is None:
-            return
-        there = set(self.open.tolist())
-        around = [place for _, _, place in self.space.steps(self.best.place) if place in there]
-        for place in sorted(around, key=lambda each: (self._late[each], self._least[each], each))[:1]:
-            yield from self._tried(place)
-
-    def _most_hopeful(self) -> Iterator[Outcome]:
-        """Of those that probably fit the one that takes least by its bound; where none probably fits the one whose
-        fullest tile is least full. What is put off comes last."""
+    def _next(self, count: int) -> list[int]:
+        """Up to ``count`` different places that are open: those to begin with, proposed, or worth most."""
+        found: list[int] = [place for place in self.first if place not in self.outcomes][:count]
         there = self.open
-        early = there[~self._late[there]]
-        among = early if len(early) else there
-        share = self._shares()[among]
-        likely = among[share <= 1.0]
-        order = np.lexsort((likely, self._least[likely])) if len(likely) else np.argsort(share, kind="stable")
-        place = int((likely if len(likely) else among)[order[0]])
-        if self.bounds.learn(self.space.configurations[place]):
-            self._bound_all()
-        else:
-            yield from self._tried(place)
+        while len(found) < count:
+            among = np.setdiff1d(there, found)
+            if not len(among):
+                break
+            if self._asks_optuna:
+                found.append(self.space.nearest(self._proposals.levels(), among, self._least))
+            else:
+                found.append(self._worth_most(among, found))
+        return found
 
-    def _shares(self) -> np.ndarray:
-        """``float64[configurations]``: about what share of its tile the fullest one of each has: the logarithm is a sum
-        with a term for each value of each factor, fitted to what is known (ridge regression)."""
-        known = [place for place, found in self.outcomes.items() if found.fullest.bytes]
-        if not known:
-            return np.zeros(len(self.space.configurations))
-        levels = self.space.levels
-        columns = [(levels[:, [c]] == np.unique(levels[:, c])) for c in range(levels.shape[1])]
-        terms = np.concatenate([np.ones((len(levels), 1)), *columns], axis=1)
-        given = terms[known]
-        full = np.log([self.outcomes[place].fullest.bytes / self.outcomes[place].fullest.of for place in known])
-        weights = np.linalg.solve(given.T @ given + _RIDGE * np.eye(terms.shape[1]), given.T @ full)
-        return np.asarray(np.exp(terms @ weights))
-
-
-def _asks_more(small: Configuration, large: Configuration) -> bool:
-    """Whether ``large`` asks at least as much of the memory as ``small`` in every factor, as far as is known."""
-    for name, value in small.items():
-        other = large[name]
-        if name == ACCUMULATION or value == other:
-            continue
-        if not _more(name, value, other):
-            return False
-    return True
-
-
-def _more(name: str, value: Any, other: Any) -> bool:
-    if name == "micro_batch":
-        return bool(other > value)
-    if name == "recompute":
-        return _RECOMPUTED.get(other, -1) > _RECOMPUTED.get(value, 3)
-    if name == "offload":
-        return {*other} < {*value}
-    if name == "sharding":
-        return bool(value) and not other
-    if name == "config.memory_proportions":
-        length = max(len(value), len(other))
-        pairs = zip(_long(value, length), _long(other, length))
-        return all(before <= after for before, after in pairs)
-    return False
-
-
-def _long(values: Any, length: int) -> list[Any]:
-    return [values[min(number, len(values) - 1)] for number in range(length)]
-
-
-def check_installed() -> None:
-    """Raise :class:`TuningError` without Optuna."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError as error:
-        raise TuningError("a tuning needs Optuna: pip install 'ipuperf[tune]'") from error
-
-
-def _study(seed: int, starts: int) -> Any:
-    """A study of Optuna's whose sampler (TPE) draws from ``seed`` alone."""
-    import optuna
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(
-            seed=seed,
-            n_startup_trials=starts,
-            multivariate=True,
-            constraints_func=lambda trial: (trial.user_attrs.get(_OVER, 0.0),),
-        )
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.create_study(sampler=sampler)
+    def _worth_most(self, among: np.ndarray, pending: list[int]) -> int:
+        """Of the places ``among`` the one that is worth most while ``pending`` are under way; where none is worth
+        anything the one that needs the least memory."""
+        seconds, size = self.estimates.seconds(pending), self.estimates.bytes(pending)
+        gains = worth(
+            (seconds[0][among], seconds[1][among]), (size[0][among], size[1][among]),
+            self.limit, self.bounds.machine.chip.bytes_per_tile,
+        )  # fmt: skip
+        return int(among[np.lexsort((among, size[0][among], -gains))[0]])

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from ipuperf.validation.errors import CaseError
+from ipuperf.validation.programs import front_ends
+
+_ALIKE = 3
+"""Layers from which on a probe has fewer than the model, where all are alike."""
 
 
 def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:
@@ -30,15 +38,21 @@ def _shared(layers: int, stages: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Units:
-    """The indivisible parts of a split model, in order; ``finest`` gives each an IPU of its own.
+    """The indivisible parts of a split model, in order, and a program that shows what each takes: its *probe*, in
+    which units have an IPU of their own. Where layers are alike the probe has two of them.
 
     Attributes:
-        count: how many there are.
-        finest: what is different in the configuration of the finest split.
+        seen: of each unit the IPU of the probe that has one like it.
+        probe: what is different in the configuration of the probe.
     """
 
-    count: int
-    finest: Mapping[str, Any]
+    seen: tuple[int, ...]
+    probe: Mapping[str, Any]
+
+    @property
+    def ipus(self) -> int:
+        """Of the probe."""
+        return max(self.seen) + 1
 
 
 def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
@@ -49,12 +63,31 @@ def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
     """
     if model == "encoder":
         layers = configuration.get("config.layers", 0)
-        return Units(layers, {"config.stages": layers}) if layers > 1 else None
+        if layers <= 1:
+            return None
+        if layers <= _ALIKE:
+            return Units(tuple(range(layers)), {"config.stages": layers})
+        seen = (0, *(1,) * (layers - 2), 2)
+        return Units(seen, {"config.layers": 3, "config.stages": 3})
     pipeline = configuration.get("pipeline", ())
     if not pipeline or "config.halves" in configuration:
         return None
     layers = sum(pipeline)
-    return Units(layers + 1, {"pipeline": (0,) + (1,) * layers})
+    if layers >= _ALIKE and _says_layers(model, configuration.get("config.preset")):
+        seen = (0, *(1,) * (layers - 1), 2)
+        return Units(seen, {"config.layers": 2, "pipeline": (0, 1, 1)})
+    return Units(tuple(range(layers + 1)), {"pipeline": (0,) + (1,) * layers})
+
+
+@cache
+def _says_layers(model: str, preset: Any) -> bool:
+    """Whether the model has as many layers as ``config.layers`` says, and so alike."""
+    with front_ends():
+        module = importlib.import_module(f"ipuperf.models.{model}")
+    try:
+        return bool(module.placed_layers({"preset": preset, "layers": 2}) == 2)
+    except CaseError:
+        return False
 
 
 def placed(model: str, configuration: Mapping[str, Any]) -> Sequence[range]:

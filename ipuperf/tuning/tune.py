@@ -11,13 +11,16 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ipuperf.validation.errors import UnknownOption
+
 from .answer import Answer, answer_of
 from .bounds import Bounds, machine_of
 from .errors import TuningError
 from .evaluate import Outcomes
 from .files import write_files
-from .search import TuningSearch, check_installed
+from .search import TuningSearch
 from .space import TuningSpace
+from .workers import Workers
 
 _SHARE = 10
 """One configuration in so many is lowered, unless the user says how many."""
@@ -32,6 +35,7 @@ def tune(
     trials: int | None = None,
     seed: int = 0,
     start: Mapping[str, Any] | None = None,
+    jobs: int = 1,
     progress: bool | None = None,
 ) -> Answer:
     """Find the fastest configuration that fits.
@@ -42,15 +46,16 @@ def tune(
             (``out/answer``: ``answer.json``, ``scenario.toml``, and of a model ``poptorch_options.py`` and
             ``popxl_settings.py``); None: nothing is written.
         trials: configurations that are lowered at the most (default: a tenth of them, 8 to 100).
-        seed: of the search; the same seed finds the same.
+        seed: of what is drawn at random, which is nothing where there are probes; the same seed finds the same.
         start: a configuration to begin with, of the space.
+        jobs: processes. So many configurations are tried at a time, the next ones when all are known; the same number
+            finds the same.
         progress: show a bar on standard error; None: where that is a terminal.
 
     Raises:
-        TuningError: Optuna is missing, the start is not in the space, or nothing fits. OSError: something cannot be
-            written.
+        TuningError: Optuna is needed and missing, the model has no such ``config.NAME``, the start is not in the
+            space, nothing fits, or a worker process is killed twice. OSError: something cannot be written.
     """
-    check_installed()
     count = len(space.configurations)
     if trials is None:
         trials = min(max(_FEWEST, -(-count // _SHARE)), _MOST)
@@ -63,15 +68,26 @@ def tune(
             raise TuningError("the configuration to begin with is not among those that are searched")
         first = (place,)
     folder = None if out is None else Path(out)
-    bounds = Bounds(space.sweep, machine_of(space.sweep))
-    search = TuningSearch(space, bounds, Outcomes(space.sweep, space.global_batch, folder), trials, seed, first)
+    if jobs < 1:
+        raise TuningError(f"{jobs} jobs, allowed: 1 or more")
+    bounds, workers = Bounds(space.sweep, machine_of(space.sweep)), Workers(jobs)
+    evaluator = Outcomes(space.sweep, space.global_batch, folder, workers)
+    search = TuningSearch(space, bounds, evaluator, trials, seed, first)
     hidden = not (sys.stderr.isatty() if progress is None else progress)
-    with tqdm(total=trials, desc="tune", disable=hidden) as bar, redirect_stderr(StringIO()):
-        for _ in search.run():
-            bar.update()
-            if search.best is not None:
-                bar.set_postfix_str(f"best {search.limit:.4g} s, {len(search.open):,} open")
+    with tqdm(total=trials, desc="tune", disable=hidden) as bar, redirect_stderr(StringIO()), workers.running():
+        try:
+            for _ in search.run():
+                bar.update()
+                if search.best is not None:
+                    bar.set_postfix_str(f"best {search.limit:.4g} s, {len(search.open):,} open")
+        except UnknownOption as error:
+            raise TuningError(f"model {space.sweep.model!r}: {_reason(error)}") from None
     answer = answer_of(search)
     if folder is not None:
         write_files(folder / "answer", answer, space.sweep)
     return answer
+
+
+def _reason(error: UnknownOption) -> str:
+    """What an error says behind file and case, which a tuning does not have."""
+    return "config." + str(error).partition("config.")[2]

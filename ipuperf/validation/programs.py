@@ -18,7 +18,7 @@ from ipuperf.report import weight_update_windows
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
-from ipuperf.validation.errors import CaseError, NotAvailable
+from ipuperf.validation.errors import CaseError, NotAvailable, UnknownOption
 from ipuperf.validation.units import QUANTITIES, UNITS
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ def mnist_mlp(case: Case) -> Program:
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
 
     require(case, precision=("f32",), recompute=("none",), io=("streams",), prefetch=(1,), pipeline=((),))
-    if case.config:
-        raise _unsupported(case, "config", dict(case.config), "an empty table")
+    for name in case.config:
+        raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: none")
     if case.mode == "inference":
         require(case, optimiser=("none",), offload=((),), accumulation=(1,), replicas=(1,))
         session = inference_session(case.micro_batch, TrainingOptions()).session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from ipuperf.sweep import read_sweep
 from ipuperf.sweep.work import rows
-from ipuperf.tuning import TuningError, TuningSpace, text_of, tune
+from ipuperf.tuning import TuningError, TuningSpace, model_space, text_of, tune
 from ipuperf.tuning.bounds import Bounds, machine_of
 from ipuperf.tuning.files import json_of
+from ipuperf.tuning.workers import Workers
 
 from .conftest import GLOBAL_BATCH, encoder_space
 
@@ -26,9 +28,7 @@ def fastest(brute_force: list[dict[str, Any]]) -> float:
 def learnt(space: TuningSpace) -> Bounds:
     """All bounds there are."""
     bounds = Bounds(space.sweep, machine_of(space.sweep))
-    bounds.expect(space.configurations)
-    for each in space.configurations:
-        bounds.learn(each)
+    bounds.learn(space.configurations, Workers())
     return bounds
 
 
@@ -41,6 +41,7 @@ def test_bounds_hold_and_rule_out_no_winner(space: TuningSpace, brute_force: lis
         bound = bounds.of(configuration)
         if row.get("failure"):
             continue
+        assert not bound.refused
         assert bound.seconds <= row["seconds"]
         assert bound.bytes <= row["max_tile_bytes"]
         assert bound.seconds < best or row["seconds"] > best or not row["fits"]
@@ -99,10 +100,25 @@ def test_scenario_is_a_sweep_of_the_choice(tmp_path: Path) -> None:
 def test_nothing_fits(tmp_path: Path) -> None:
     large = {"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "config.hidden": (8192,),
              "config.feed_forward": (65536,), "config.stages": (2,), "recompute": ("none",)}  # fmt: skip
-    with pytest.raises(TuningError, match=r"none of 4 .*bytes per tile over the 638,976 there are.* IPU \d"):
+    with pytest.raises(
+        TuningError, match=r"none of 4 .* 4 ruled out .*IPU \d: at least .* over the 638,976 .*variables [\d,]+, "
+    ):
         tune(encoder_space(**large))
-    with pytest.raises(TuningError, match=r"tried cannot be built: .*[Ff]eed"):
-        tune(encoder_space(**{"config.feedforward": (1,), "micro_batch": (4,), "config.stages": (2,)}), trials=2)
+
+
+def test_schedules_that_cannot_run_are_ruled_out(tmp_path: Path) -> None:
+    """PopART's pipeline takes 2N - 1 micro-batches or more: 7 of 4 stages."""
+    shape = {"config.schedule": ("popart_pipeline",), "micro_batch": (16, 32), "config.stages": (4,), "replicas": (1,)}
+    with pytest.raises(TuningError, match=r"none of 4 .*0 tried, 4 ruled out .*at least 7 \(2N - 1\)"):
+        tune(encoder_space(**shape))
+
+
+@pytest.mark.parametrize("name", ["config.feedforward", "config.Hidden"])
+def test_an_option_that_the_model_does_not_have(tmp_path: Path, name: str) -> None:
+    space = encoder_space(**{name: (1,), "micro_batch": (4,), "config.stages": (2,)})
+    with pytest.raises(TuningError, match=rf"^model 'encoder': {name}: no such option, allowed: .*feed_forward"):
+        tune(space, tmp_path / "out")
+    assert not list(tmp_path.glob("out/runs/*"))
 
 
 def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
@@ -110,6 +126,30 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
         tune(space, trials=0)
     with pytest.raises(TuningError, match="begin with"):
         tune(space, start={"micro_batch": 3})
+    with pytest.raises(TuningError, match="0 jobs"):
+        tune(space, jobs=0)
     monkeypatch.setitem(sys.modules, "optuna", None)
+    unknown = model_space("mnist_mlp", "pod4", 64, {"micro_batch": (8, 16), "optimiser": ("adam",)})
     with pytest.raises(TuningError, match=r"pip install 'ipuperf\[tune\]'"):
-        tune(space)
+        tune(unknown)
+
+
+@pytest.mark.heavy
+def test_jobs_find_the_same_each_time(tmp_path: Path) -> None:
+    """Two at a time: the same trials in the same order, whoever is faster; each outcome is that of a process alone."""
+    small = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4), "config.stages": (2, 4)})
+    alone = tune(small, trials=4)
+    both = [tune(small, tmp_path / name, trials=4, jobs=2) for name in "ab"]
+    assert [each.choice[0] for each in both] == [alone.choice[0]] * 2
+    assert both[0].choice[1].seconds == both[1].choice[1].seconds == alone.choice[1].seconds
+    tried = [sorted(path.name for path in tmp_path.glob(f"{name}/runs/*")) for name in "ab"]
+    assert tried[0] == tried[1]
+    assert len(tried[0]) == 4
+
+
+def test_a_killed_worker_is_an_error_the_second_time() -> None:
+    workers = Workers(2)
+    with workers.running(), pytest.raises(TuningError, match="worker process was killed twice"):
+        list(workers.results(os._exit, [(1,)]))
+    with workers.running():
+        assert list(workers.results(divmod, [(7, 2), (9, 4)])) == [(3, 1), (2, 1)]

@@ -121,8 +121,8 @@ def scatter_reduce(
 
 def scatter_extreme(data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor) -> Tensor:
     """As :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
-    how = {"axis": 0, "axis_size": initial_values.shape[0], "reduction": reduction, "share_ties": True}
-    return make(_k.ScatterReduce, data, indices, initial_values, **how)
+    operands, size = (data, indices, initial_values), initial_values.shape[0]
+    return make(_k.ScatterReduce, *operands, axis=0, axis_size=size, reduction=reduction, share_ties=True)
 
 
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:

@@ -19,7 +19,7 @@ from . import shape, vertices
 from .axes import axis_of
 from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
-from .elementwise import Equal, Where, zero
+from .elementwise import Equal, Where, number, zero
 from .gather import Indexed, bind_indices, check_indices, group_count, raw_contiguous
 from .unary import Cast
 from .work import Copy, Lookup, TableUpdate, Work
@@ -136,9 +136,24 @@ class ScatterReduce(Indexed):
         return self._found(builder, grad), builder.op(ScatterReduceInitialGrad, inputs, **self.attributes)
 
     def _of_product(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-        whole = grad * builder.forward(self.outputs[0])
-        start = whole / builder.forward(self.inputs[2]) if len(self.inputs) == 3 else None
-        return self._found(builder, whole) / builder.forward(self.inputs[0]), start
+        """The product of the other factors: of those that are not 0, where no other one is."""
+        none, one = zero(builder, grad.dtype), number(builder, 1, grad.dtype)
+        factors, index = (
+            [builder.forward(t) for t in (self.inputs[0], *self.inputs[2:])],
+            builder.forward(self.inputs[1]),
+        )
+        empty = [builder.op(Equal, [t, none]) for t in factors]
+        solid = [builder.op(Where, [e, one, t]) for e, t in zip(empty, factors, strict=True)]
+        zeros = [builder.op(Cast, [e], dtype=grad.dtype) for e in empty]
+        product = builder.op(ScatterReduce, [solid[0], index, *solid[1:]], **self.attributes)
+        count = builder.op(ScatterReduce, [zeros[0], index, *zeros[1:]], **{**self.attributes, "reduction": "sum"})
+        whole = grad * product
+        seen = [(self._found(builder, whole), self._found(builder, count)), (whole, count)]
+        found = [
+            builder.op(Where, [builder.op(Equal, [c - z, none]), w / s, none])
+            for (w, c), s, z in zip(seen, solid, zeros, strict=False)
+        ]
+        return found[0], found[1] if len(found) == 2 else None
 
     def _of_extremum(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         out, none = builder.forward(self.outputs[0]), zero(builder, grad.dtype)

@@ -37,7 +37,7 @@ CASES = {
     "scattered": (
         lambda x, y: [
             found
-            for how in ("amax", "amin")
+            for how in ("amax", "amin", "prod")
             for found in (
                 torch.scatter_reduce(x, 0, PLACES, y, how),
                 torch.index_reduce(x, 0, PLACES[:, 0], y, how),

@@ -189,12 +189,16 @@ def tile(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
 def repeat_interleave(
     low: Lowering, value: Value, repeats: Value, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element of an axis several times."""
-    if not isinstance(repeats, int):
-        raise low.unsupported("a tensor of repeats is unsupported (its sum gives the shape); allowed: an int")
+    """Each element of an axis several times, or as often as a constant says."""
     x = low.tensor(value)
     if dim is None:
         x, dim = reshaped(x, (-1,)), 0
+    if isinstance(repeats, torch.Tensor):
+        axis = axis_of(dim, len(x.shape))
+        positions = np.repeat(np.arange(x.shape[axis]), np.broadcast_to(repeats.numpy(), x.shape[axis]))
+        return gathered(x, low.constant(positions, INT32), axis)
+    if not isinstance(repeats, int):
+        raise low.unsupported("repeats that depend on data are unsupported; allowed: an int, or a constant tensor")
     return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
 
 

@@ -29,8 +29,9 @@ def operations(trace: Trace) -> pd.DataFrame:
 
     Columns: those of :func:`op_facts`; calls; cycles (steps in which the op does something); waiting_cycles (steps in
     which its IPUs wait for other IPUs or for the host before it can go on); compute_cycles; share (of all cycles that
-    are not waiting); flops. A call is a stretch of successive steps with the same op; it may go on in the next segment
-    (a collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
+    are not waiting); flops. A call is a stretch of successive steps with the same op, not all of which wait for other
+    IPUs (as one does at the sync of a collective in which it takes no part); it may go on in the next segment (a
+    collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
     """
     costs = _costs(trace)
     ids, row = np.unique(costs.op_id, return_inverse=True)
@@ -168,7 +169,7 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
 
 
 def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:
-    """How often each of the ops (sorted) is called."""
+    """How often each of the ops (sorted) is called; IPUs that only wait for others take no part in a call."""
     steps, template = trace.columns("steps"), trace.template
     order = template.order
     begins = np.ones(len(order), dtype=bool)
@@ -177,17 +178,21 @@ def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:
         again = steps["program_id"][order][1:] <= steps["program_id"][order][:-1]
         same_op &= ~(again & (template.loop[order][1:] >= 0))  # a graph that is called again
         begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
-    calls = fold.step_begins(trace, begins)
-    calls[template.first] -= _continued(trace)
+    stretch = np.cumsum(begins) - 1
+    busy = ~np.isin(KINDS, WAITING_KINDS)[code_of(steps["kind"][order], KINDS)]
+    works = np.bincount(stretch, weights=busy, minlength=1)[stretch] > 0
+    calls = np.where(works, fold.step_begins(trace, begins), 0)
+    calls[template.first] -= _continued(trace, stretch, works)
     result = np.zeros(len(op_ids), dtype=calls.dtype)
     executed = np.isin(steps["op_id"][order], op_ids)
     np.add.at(result, np.searchsorted(op_ids, steps["op_id"][order][executed]), calls[executed])
     return result
 
 
-def _continued(trace: Trace) -> np.ndarray:
-    """How often each segment (as in ``trace.template``) goes on with the op that another segment ended with just before
-    it on the same lane of the same IPU; if it stands before the other in the program, it is executed again instead."""
+def _continued(trace: Trace, stretch: np.ndarray, works: np.ndarray) -> np.ndarray:
+    """How often each segment (as in ``trace.template``) goes on working in a call in which another segment worked just
+    before it on the same lane of the same IPU; if it stands before the other in the program, it is executed again
+    instead. ``stretch`` (its number) and ``works`` by step, in the template's order."""
     template, instances = trace.template, trace.columns("instances")
     ops, programs = (trace.columns("steps")[name] for name in ("op_id", "program_id"))
     place = template.place(instances["segment"])
@@ -196,10 +201,22 @@ def _continued(trace: Trace) -> np.ndarray:
     keys = (rows, instances["start"][rows], lane[rows], *(instances[key][rows] for key in ("ipu", "replica")))
     rows = rows[np.lexsort(keys)]
     place, lane = place[rows], lane[rows]
-    first, last = template.order[template.first], template.order[template.first + template.count - 1]
+    begin, end = template.first, template.first + template.count - 1
+    first, last = template.order[begin], template.order[end]
     one, two = place[:-1], place[1:]
     same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
     same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
     for key in ("ipu", "replica"):
         same &= instances[key][rows][1:] == instances[key][rows][:-1]
-    return np.bincount(two[same], minlength=len(template.segments))
+    whole = (stretch[begin] == stretch[end])[place]
+    worked = _worked_before(np.concatenate(([False], same)), whole, works[end][place])
+    return np.bincount(two[same & works[begin][two] & worked[1:]], minlength=len(template.segments))
+
+
+def _worked_before(same: np.ndarray, whole: np.ndarray, works: np.ndarray) -> np.ndarray:
+    """For each of some segments one after the other, whether anything works in the call that the one before it ends
+    with: ``same``, it goes on with that call; ``whole``, it is one call; ``works``, its last call does something."""
+    index = np.arange(len(same))
+    since = np.maximum.accumulate(np.where(same & whole, 0, index))  # where the call that ends here began
+    sums = np.concatenate(([0], np.cumsum(works)))
+    return np.concatenate(([False], (sums[1:] > sums[since])[:-1]))[: len(same)]

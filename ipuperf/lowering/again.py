@@ -15,7 +15,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -186,7 +185,7 @@ def _tensor(tensor: Tensor) -> tuple[Any, ...]:
 
 def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     kind, attributes = type(op), op.attributes
-    if not _ours(kind) or vars(op).keys() != _OP_STATE:
+    if not kind.__module__.startswith("ipuperf.") or vars(op).keys() != _OP_STATE:
         raise Unlike
     if isinstance(op, Loop) and not exact:
         attributes = {**attributes, "trip_count": min(op.trip_count, 2)}
@@ -206,12 +205,6 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
         op.location,
         op.phase,
     )
-
-
-@lru_cache(maxsize=1024)
-def _ours(kind: type[Op]) -> bool:
-    """Whether a class of ops is one of ipuperf's."""
-    return kind.__module__.startswith("ipuperf.")
 
 
 def _factor(value: float | None) -> float | str | None:

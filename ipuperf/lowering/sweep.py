@@ -84,7 +84,7 @@ def _fullest(
             else:
                 np.add(there, more * count, there)
         done = end
-        place = argmax()
+        place = int(argmax())
         tile.append(place)
         top.append(at(place) + everywhere)
     return np.array(top, dtype=np.int64), np.array(tile, dtype=np.int64)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,8 +95,9 @@ class Bounds:
     _state: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _rates: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
-    def learn(self, configurations: Sequence[Configuration], workers: Workers) -> None:
-        """Build the probes of configurations; if they are very many those that serve most.
+    def learn(self, configurations: Sequence[Configuration], workers: Workers) -> Iterator[int]:
+        """Build the probes of configurations, and say each time how many are left; if they are very many only those
+        that serve most are built.
 
         Raises:
             UnknownOption: the model has no such ``config.NAME``. Other failures are none here: bounds are help,
@@ -111,7 +112,10 @@ class Bounds:
                 if units is not None and key not in probes and key not in self._costs:
                     probes[key] = (self._probe(each, units, share), units.ipus)
         keys = [key for key, _ in served.most_common(_PROBES) if key in probes]
-        self._costs.update(zip(keys, self._costs_of([probes[key] for key in keys], workers)))
+        yield len(keys)
+        for done, (key, found) in enumerate(zip(keys, self._costs_of([probes[key] for key in keys], workers)), 1):
+            self._costs[key] = found
+            yield len(keys) - done
         self._learn_state(configurations, workers)
 
     def covers(self, configuration: Mapping[str, Any]) -> bool:
@@ -120,10 +124,10 @@ class Bounds:
 
     def _costs_of(
         self, probes: Sequence[tuple[Configuration, int]], workers: Workers
-    ) -> list[tuple[UnitCost, ...] | None]:
-        found = list(workers.results(costs_of_probe, [(self.sweep, self.machine.chip, *each) for each in probes]))
-        self.built += len(found)
-        return found
+    ) -> Iterator[tuple[UnitCost, ...] | None]:
+        for found in workers.results(costs_of_probe, [(self.sweep, self.machine.chip, *each) for each in probes]):
+            self.built += 1
+            yield found
 
     def _learn_state(self, configurations: Sequence[Configuration], workers: Workers) -> None:
         """How much optimiser state there is, from probes that have it on chip."""

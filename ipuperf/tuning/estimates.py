@@ -147,7 +147,7 @@ class Estimates:
         return mean, np.sqrt(scale * np.maximum(own, _NOISE**2))
 
     def _base(self, column: int, known: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """What is expected before anything is learnt, and by how much larger than that of a forecast its variance is."""
+        """What is expected before anything is learnt, and how many times the variance of a forecast it has."""
         forecasts = self._forecasts[:, column]
         lacking = np.isnan(forecasts)
         usual = 0.0

@@ -25,6 +25,7 @@ from ipuperf.sweep.programs import SweepPrograms
 from ipuperf.validation.errors import UnknownOption
 
 from .local_time import executed, local_cycles
+from .quiet import quiet
 
 _KEPT = 16
 """Lowered programs that are kept."""
@@ -73,8 +74,9 @@ def costs_of_probe(
     """
     RUN.of(Again).keep(_KEPT)
     try:
-        executable = SweepPrograms(sweep).of(configuration).executable
-        program = executable.on(replace(executable.machine, chip=chip)).device_program
+        with quiet():
+            executable = SweepPrograms(sweep).of(configuration).executable
+            program = executable.on(replace(executable.machine, chip=chip)).device_program
         return _costs(program, configuration, ipus, chip.tiles)
     except UnknownOption:
         raise

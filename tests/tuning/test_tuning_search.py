@@ -28,7 +28,7 @@ def fastest(brute_force: list[dict[str, Any]]) -> float:
 def learnt(space: TuningSpace) -> Bounds:
     """All bounds there are."""
     bounds = Bounds(space.sweep, machine_of(space.sweep))
-    bounds.learn(space.configurations, Workers())
+    assert list(bounds.learn(space.configurations, Workers()))[-1] == 0
     return bounds
 
 
@@ -137,14 +137,14 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
 @pytest.mark.heavy
 def test_jobs_find_the_same_each_time(tmp_path: Path) -> None:
     """Two at a time: the same trials in the same order, whoever is faster; each outcome is that of a process alone."""
-    small = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4), "config.stages": (2, 4)})
-    alone = tune(small, trials=4)
-    both = [tune(small, tmp_path / name, trials=4, jobs=2) for name in "ab"]
+    small = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4), "config.stages": (2,)})
+    alone = tune(small, trials=3)
+    both = [tune(small, tmp_path / name, trials=3, jobs=2) for name in "ab"]
     assert [each.choice[0] for each in both] == [alone.choice[0]] * 2
     assert both[0].choice[1].seconds == both[1].choice[1].seconds == alone.choice[1].seconds
     tried = [sorted(path.name for path in tmp_path.glob(f"{name}/runs/*")) for name in "ab"]
     assert tried[0] == tried[1]
-    assert len(tried[0]) == 4
+    assert len(tried[0]) == 3
 
 
 def test_a_killed_worker_is_an_error_the_second_time() -> None:

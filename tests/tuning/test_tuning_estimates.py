@@ -52,7 +52,7 @@ def test_worth_is_expected_gain_times_chance_to_fit() -> None:
 
 
 def test_units_of_probes() -> None:
-    """Where layers are alike two stand for all; a model that says its layers by groups has each."""
+    """Where layers are alike three stand for all; a model that says its layers by groups has each."""
     bert = units_of("encoder", {"config.layers": 8})
     assert bert is not None
     assert (bert.seen, bert.ipus) == ((0, 1, 1, 1, 1, 1, 1, 2), 3)
@@ -61,7 +61,7 @@ def test_units_of_probes() -> None:
     swin = units_of("swin", {"pipeline": (2, 2), "config.preset": "tiny"})
     assert gpt2 is not None
     assert swin is not None
-    assert (gpt2.seen, gpt2.probe["pipeline"]) == ((0, *(1,) * 11, 2), (0, 1, 1))
+    assert (gpt2.seen, gpt2.probe["pipeline"]) == ((0, 1, *(2,) * 10, 3), (0, 1, 1, 1))
     assert (swin.seen, swin.probe["pipeline"]) == ((0, 1, 2, 3, 4), (0, 1, 1, 1, 1))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -15,16 +17,31 @@ class SelfAttention(nn.Module):
         dropout: probability to drop an attention weight.
         causal: no position sees later ones.
         split_qkv: queries, keys and values by three products instead of one wide product.
+        bias: the products have biases.
+        scale_scores: the scores are scaled, as in Graphcore's BERT and Hugging Face's BERT and ViT; else the queries,
+            which are smaller.
     """
 
-    def __init__(self, hidden: int, heads: int, dropout: float = 0.0, *, causal: bool = False, split_qkv: bool = False):
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        dropout: float = 0.0,
+        *,
+        causal: bool = False,
+        split_qkv: bool = False,
+        bias: bool = True,
+        scale_scores: bool = False,
+    ) -> None:
         super().__init__()
+        if causal and scale_scores:
+            raise ValueError("scale_scores: causal attention scales its queries here")
         if hidden % heads:
             raise ValueError(f"hidden size {hidden} is not a multiple of the {heads} heads")
-        self.heads, self.dropout, self.causal = heads, dropout, causal
+        self.heads, self.dropout, self.causal, self.scale_scores = heads, dropout, causal, scale_scores
         widths = [hidden] * 3 if split_qkv else [3 * hidden]
-        self.inputs = nn.ModuleList([nn.Linear(hidden, width) for width in widths])
-        self.output = nn.Linear(hidden, hidden)
+        self.inputs = nn.ModuleList([nn.Linear(hidden, width, bias) for width in widths])
+        self.output = nn.Linear(hidden, hidden, bias)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """``mask`` is added to the scores: ``(batch, 1, 1 or sequence, sequence)``."""
@@ -33,7 +50,12 @@ class SelfAttention(nn.Module):
         parts = joint if len(joint) == 3 else joint[0].chunk(3, dim=2)
         q, k, v = (part.reshape(batch, sequence, self.heads, hidden // self.heads).transpose(1, 2) for part in parts)
         dropout = self.dropout if self.training else 0.0
-        context = F.scaled_dot_product_attention(q, k, v, mask, dropout, self.causal)
+        if self.scale_scores:
+            scores = q @ k.transpose(2, 3) * (1 / math.sqrt(hidden // self.heads))
+            weights = F.softmax(scores if mask is None else scores + mask, dim=3)
+            context = F.dropout(weights, dropout, dropout > 0) @ v
+        else:
+            context = F.scaled_dot_product_attention(q, k, v, mask, dropout, self.causal)
         return self.output(context.transpose(1, 2).reshape(batch, sequence, hidden))
 
 
@@ -66,10 +88,11 @@ class PreNormLayer(nn.Module):
         attention_dropout: float = 0.0,
         causal: bool = False,
         activation: nn.Module | None = None,
+        scale_scores: bool = False,
     ) -> None:
         super().__init__()
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
-        self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal)
+        self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal, scale_scores=scale_scores)
         self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.feed_forward = FeedForward(hidden, inner, activation)
         self.dropout = nn.Dropout(dropout)
@@ -93,9 +116,12 @@ class PostNormLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         split_qkv: bool = False,
+        attention_bias: bool = True,
     ) -> None:
         super().__init__()
-        self.attention = SelfAttention(hidden, heads, attention_dropout, split_qkv=split_qkv)
+        self.attention = SelfAttention(
+            hidden, heads, attention_dropout, split_qkv=split_qkv, bias=attention_bias, scale_scores=True
+        )
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.feed_forward = FeedForward(hidden, inner)
         self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)

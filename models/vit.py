@@ -100,6 +100,7 @@ class Vit(nn.Module):
                 epsilon=options.epsilon,
                 dropout=options.dropout,
                 attention_dropout=options.attention_dropout,
+                scale_scores=True,
             )
             for _ in range(options.layers)
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
-from .arithmetic import clip, expm1, relu, sigmoid, softplus, tanh, where
+from .arithmetic import expm1, inner_clip, relu, sigmoid, softplus, tanh, where
 from .arranging import cut, reshaped
 from .elementary import scaled
 from .making import make
@@ -24,16 +24,16 @@ def hard_sigmoid(t: Tensor) -> Tensor:
 
 @named(aten="hardswish")
 def hard_swish(t: Tensor) -> Tensor:
-    """``where(|t| > 3, max(t, 0), t (t + 3) / 6)``."""
-    outside = abs(t) > 3
+    """``where(|t| >= 3, max(t, 0), t (t + 3) / 6)``."""
+    outside = abs(t) >= 3
     middle = t * (t + 3) / 6
     return where(outside, relu(t), middle)
 
 
 @named(aten="relu6")
 def relu6(t: Tensor) -> Tensor:
-    """Limited to 0 to 6."""
-    return clip(t, 0, 6)
+    """Limited to 0 to 6, where there is no gradient."""
+    return inner_clip(t, 0, 6)
 
 
 @named(aten="elu")

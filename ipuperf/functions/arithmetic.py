@@ -327,6 +327,11 @@ def clip(t: Tensor, min: float | None = None, max: float | None = None) -> Tenso
 clamp = clip
 
 
+def inner_clip(t: Tensor, min: float, max: float) -> Tensor:
+    """As :func:`clip`; without a gradient on the limits."""
+    return make(_k.Clip, t, min=float(min), max=float(max), inner=True)
+
+
 def identity(t: Tensor, output_name: str | None = None) -> Tensor:
     """A copy of ``t``, under the name ``output_name``."""
     return make(_k.Identity, t, name=output_name or f"{t.name}_identity")
@@ -470,16 +475,36 @@ def bitwise_not(t: Tensor) -> Tensor:
     return make(_k.BitwiseNot, t)
 
 
-@named(aten="max.other; maximum")
 def maximum(*ts: Operand) -> Tensor:
     """Element-wise maximum of any number of tensors."""
     return make(_k.Maximum, *ts, name="max_out")
 
 
-@named(aten="min.other; minimum")
 def minimum(*ts: Operand) -> Tensor:
     """Element-wise minimum of any number of tensors."""
     return make(_k.Minimum, *ts, name="min_out")
+
+
+@named(aten="max.other; maximum")
+def shared_maximum(*ts: Operand) -> Tensor:
+    """As :func:`maximum`; equal operands get equal parts of the gradient."""
+    return make(_k.Maximum, *ts, name="max_out", ties="shared")
+
+
+@named(aten="min.other; minimum")
+def shared_minimum(*ts: Operand) -> Tensor:
+    """As :func:`minimum`; equal operands get equal parts of the gradient."""
+    return make(_k.Minimum, *ts, name="min_out", ties="shared")
+
+
+def first_maximum(*ts: Operand) -> Tensor:
+    """As :func:`maximum`; of equal operands the first gets the gradient."""
+    return make(_k.Maximum, *ts, name="max_out", ties="first")
+
+
+def first_minimum(*ts: Operand) -> Tensor:
+    """As :func:`minimum`; of equal operands the first gets the gradient."""
+    return make(_k.Minimum, *ts, name="min_out", ties="first")
 
 
 def where(condition: Tensor, lhs: Operand, rhs: Operand) -> Tensor:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 
-from ipuperf.ir import Tensor
+import numpy as np
+
+from ipuperf.ir import INT32, Tensor
 
 from . import reductions
-from .arithmetic import clip, equal, exp, log, maximum, softplus, square, where
-from .arranging import broadcast
+from .arithmetic import cast, clip, detach, equal, exp, greater, less, log, maximum, relu, softplus, square, where
+from .arranging import broadcast, one_hot, picked, reshaped
 from .elementary import scaled
 from .making import constant
 from .networks import nll_loss
@@ -37,10 +39,13 @@ def huber(t: Tensor, y: Tensor, delta: float, slope: float) -> Tensor:
 
 
 def binary_cross_entropy(t: Tensor, y: Tensor) -> Tensor:
-    """``-(y log t + (1 - y) log(1 - t))``; logarithms are at least -100, as in PyTorch."""
-    rest = 1 - t
-    right, wrong = (clip(log(p), -100.0) for p in (t, rest))
-    return -(y * right + (1 - y) * wrong)
+    """``-(y log t + (1 - y) log(1 - t))``; as in PyTorch logarithms are at least -100, and the divisor of the gradient
+    ``(t - y) / (t (1 - t))`` at least 1e-12 (the smallest float16 number)."""
+    fixed = detach(t)
+    rest = 1 - fixed
+    right, wrong = (clip(log(p), -100.0) for p in (fixed, rest))
+    slope = (fixed - y) / maximum(fixed * rest, 1e-12 if t.dtype.size > 2 else 6e-8)
+    return (t - fixed) * detach(slope) - (y * right + (1 - y) * wrong)
 
 
 def binary_cross_entropy_with_logits(t: Tensor, y: Tensor, positive: Tensor | None = None) -> Tensor:
@@ -78,6 +83,24 @@ def soft_margin(t: Tensor, y: Tensor) -> Tensor:
     return softplus(-(t * y))
 
 
+def multilabel_margin(t: Tensor, labels: Tensor) -> Tensor:
+    """``max(0, 1 - t[i] + t[j])`` summed over the targets ``i`` and the other classes ``j`` of each line, over the
+    number of classes.
+
+    Args:
+        t: ``(N, C)``.
+        labels: ``(N, C)`` int32: the targets of each line, before the first negative number.
+    """
+    classes = t.shape[-1]
+    places = constant(np.arange(classes), INT32)
+    given = greater(reductions.min(where(less(labels, 0), places, classes), -1, True), places)
+    labels = where(given, labels, 0)
+    counted = reshaped(cast(given, t.dtype), (*labels.shape, 1))
+    other = 1 - reductions.max(one_hot(labels, classes, t.dtype) * counted, 1, True)
+    margins = relu(1 - reshaped(picked(t, labels, 1), counted.shape) + reshaped(t, other.shape))
+    return reductions.sum(margins * other * counted, (1, 2)) * (1 / classes)
+
+
 # -- classes, on the last axis of ``logs``, the logarithms of probabilities --------------------------------------------
 
 
@@ -101,10 +124,15 @@ def smoothed_nll(logs: Tensor, labels: Tensor, smoothing: float, ignore_index: i
 
 
 def mean_of_kept(losses: Tensor, ignored: Tensor) -> Tensor:
-    """The sum of ``losses`` over the number of those that are not ignored."""
-    counted = where(ignored, 0, broadcast(constant(1, losses.dtype), losses.shape))
+    """The sum of ``losses`` over the number of those that are not ignored; see :func:`mean_of_counted`."""
+    return mean_of_counted(losses, where(ignored, 0, broadcast(constant(1, losses.dtype), losses.shape)))
+
+
+def mean_of_counted(losses: Tensor, counted: Tensor) -> Tensor:
+    """The sum of ``losses`` over that of ``counted``; where nothing counts NaN, without a gradient."""
     total, count = reductions.sum(losses), reductions.sum(counted)
-    return total / count
+    nothing = equal(count, 0)
+    return where(nothing, math.nan, total / where(nothing, 1, count))
 
 
 def weighted_nll(

@@ -29,16 +29,36 @@ def mean(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = Fa
     return make(_k.ReduceMean, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="amax; max.default")
 def max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Maximum along ``axis``."""
     return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims)
 
 
-@named(aten="amin; min.default")
 def min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Minimum along ``axis``."""
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims)
+
+
+@named(aten="amax; max.default")
+def shared_max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Maximum along ``axis``; equal ones get equal parts of the gradient."""
+    return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims, ties="shared")
+
+
+@named(aten="amin; min.default")
+def shared_min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    """Minimum along ``axis``; equal ones get equal parts of the gradient."""
+    return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims, ties="shared")
+
+
+def first_max(t: Tensor, axis: int, keepdims: bool = False) -> Tensor:
+    """Maximum along one ``axis``; of equal ones the first gets the gradient."""
+    return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims, ties="first")
+
+
+def first_min(t: Tensor, axis: int, keepdims: bool = False) -> Tensor:
+    """Minimum along one ``axis``; of equal ones the first gets the gradient."""
+    return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims, ties="first")
 
 
 @named(aten="prod")
@@ -116,15 +136,27 @@ def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bo
 
 
 def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Vector norm of any order along ``axis``: 0 counts, infinities are the largest and the smallest magnitude."""
-    if order in (1, 2):
-        return l1(t, axis, keepdims) if order == 1 else l2(t, axis, keepdims)
+    """Vector norm of any order along ``axis``: 0 counts, infinities are the largest and the smallest magnitude. Where
+    it is 0, so is its gradient."""
+    if order == 1:
+        return l1(t, axis, keepdims)
+    if order == 2:
+        return make(_k.ReduceL2, t, axes=many(axis), keepdims=keepdims, flat_at_zero=True)
     if order == 0:
         return sum(arithmetic.cast(arithmetic.not_equal(t, 0), t.dtype), axis, keepdims)
     magnitude = abs(t)
     if math.isinf(order):
-        return max(magnitude, axis, keepdims) if order > 0 else min(magnitude, axis, keepdims)
-    return sum(magnitude**order, axis, keepdims) ** (1 / order)
+        return shared_max(magnitude, axis, keepdims) if order > 0 else shared_min(magnitude, axis, keepdims)
+    return _positive_power(sum(_positive_power(magnitude, order), axis, keepdims), 1 / order)
+
+
+def _positive_power(t: Tensor, exponent: float) -> Tensor:
+    """``t ** exponent`` of what is not negative; without a gradient at 0."""
+    if exponent >= 2:
+        return t**exponent
+    none = arithmetic.equal(t, 0)
+    power = arithmetic.where(none, 1, t) ** exponent
+    return arithmetic.where(none, 0 if exponent > 0 else math.inf, power)
 
 
 def argmax(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipuperf import ops as _k
-from ipuperf.ir import CONTEXT, FLOAT32, DType, Tensor
+from ipuperf.ir import CONTEXT, FLOAT32, DType, ReplicaGrouping, Tensor
 
 from .arithmetic import clip, greater, scaled_add_, sqrt, where
 from .elementary import scaled
@@ -40,14 +40,14 @@ class Step:
         gradient: of the weight's shape; may be changed in place.
         state: by name, changed in place.
         numbers: by name, those that :attr:`Update.numbers` lists.
-        sharded: the tensors are a replica's shard of the parameter.
+        shards: the tensors are a replica's shard of the parameter; the groups of replicas that have one each.
     """
 
     weight: Tensor
     gradient: Tensor
     state: Mapping[str, Tensor]
     numbers: Mapping[str, Number]
-    sharded: bool = False
+    shards: ReplicaGrouping | None = None
 
 
 class Update(Protocol):
@@ -169,7 +169,7 @@ class Lars:
         _mixed("weight", step.weight, velocity, b=-1.0)
 
     def _trust(self, step: Step, direction: Tensor) -> Tensor:
-        weight, gradient = _norm(step.weight, step.sharded), _norm(direction, step.sharded)
+        weight, gradient = _norm(step.weight, step.shards), _norm(direction, step.shards)
         divisor = gradient
         if self.decay:
             divisor = divisor + weight * step.numbers["weight_decay"]
@@ -238,7 +238,7 @@ class Lamb(Adam):
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
         update = self.direction(step, step.gradient, self.decay)
-        weight, norm = _norm(step.weight, step.sharded), _norm(update, step.sharded)
+        weight, norm = _norm(step.weight, step.shards), _norm(update, step.shards)
         held = weight if self.limit is None else clip(weight, 0.0, self.limit)
         rate = _ratio(weight * norm, held, norm) * step.numbers["rate"]
         _mixed("weight", step.weight, update, b=rate)
@@ -385,12 +385,12 @@ def _like(value: Number, like: Tensor) -> Any:
     return make(_k.Cast, value, name=value.name, dtype=like.dtype)
 
 
-def _norm(t: Tensor, sharded: bool) -> Tensor:
-    """The L2 norm of ``t`` in float32, of all its shards if ``sharded`` (the sums of squares are all-reduced then).
+def _norm(t: Tensor, shards: ReplicaGrouping | None) -> Tensor:
+    """The L2 norm of ``t`` in float32, of all ``shards`` if it is one (the sums of squares are all-reduced then).
     Half elements are summed as they are, without a float copy (``popart:willow/src/popx/op/lambx.cpp``)."""
     squares = lamb_square(t)
-    if sharded:
-        squares = make(_k.ReplicatedAllReduceInplace, squares, op="add", group=CONTEXT.graph.ir.grouping())
+    if shards:
+        squares = make(_k.ReplicatedAllReduceInplace, squares, op="add", group=shards)
     return sqrt(squares)
 
 

@@ -26,13 +26,19 @@ class Grouping:
     if TYPE_CHECKING:
 
         @property
-        def replicas(self) -> int: ...
+        def replicas(self) -> int:
+            """How many replicas there are."""
+            ...
 
         @property
-        def group_size(self) -> int: ...
+        def group_size(self) -> int:
+            """How many members a group has."""
+            ...
 
         @property
-        def assignment(self) -> tuple[int, ...]: ...
+        def assignment(self) -> tuple[int, ...]:
+            """The number of each replica's group."""
+            ...
 
     @property
     def regular(self) -> bool:

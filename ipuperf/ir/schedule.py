@@ -181,18 +181,12 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
     return sorted(order, key=place.__getitem__) if waiting else order
 
 
-def _any_order(graph: Graph, needs: dict[Op, set[Op]]) -> list[Op]:
-    """Some topological order: that of creation where it is one."""
-    seen: set[Op] = set()
-    for op in graph.ops:
-        if not needs[op] <= seen:
-            return schedule(graph)
-        seen.add(op)
-    return graph.ops
-
-
 def _ancestors(order: list[Op], needs: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, int]:
-    """For each op a bit set (by ``position`` in ``order``) of all ops that must come before it."""
+    """For each op a bit set (by ``position`` in ``order``) of all ops that must come before it.
+
+    Raises:
+        KeyError: an op comes in ``order`` before one that it needs.
+    """
     before: dict[Op, int] = {}
     for op in order:
         bits = 0
@@ -248,9 +242,14 @@ class Precedence:
 
     def __init__(self, graph: Graph) -> None:
         needs = dependencies(graph)
-        order = _any_order(graph, needs)
+        order = graph.ops
         self.position = {op: i for i, op in enumerate(order)}
-        self.before = _ancestors(order, needs, self.position)
+        try:
+            self.before = _ancestors(order, needs, self.position)
+        except KeyError:  # that of creation does not fulfil both
+            order = schedule(graph)
+            self.position = {op: i for i, op in enumerate(order)}
+            self.before = _ancestors(order, needs, self.position)
 
     def ordered(self, one: Op, other: Op) -> bool:
         """Whether one of the two must come before the other."""

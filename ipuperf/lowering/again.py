@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -185,7 +186,7 @@ def _tensor(tensor: Tensor) -> tuple[Any, ...]:
 
 def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     kind, attributes = type(op), op.attributes
-    if not kind.__module__.startswith("ipuperf.") or vars(op).keys() != _OP_STATE:
+    if not _ours(kind) or vars(op).keys() != _OP_STATE:
         raise Unlike
     if isinstance(op, Loop) and not exact:
         attributes = {**attributes, "trip_count": min(op.trip_count, 2)}
@@ -196,13 +197,21 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
         op.id,
         tuple([tensor.id for tensor in op.inputs]),
         tuple([tensor.id for tensor in op.outputs]),
-        tuple([(name, _value(value)) for name, value in attributes.items()]) if attributes else (),
+        tuple([(name, value if type(value) in _PLAIN else _value(value)) for name, value in attributes.items()])
+        if attributes
+        else (),
         op.ipu,
         op.tile_set,
         op.scope,
         op.location,
         op.phase,
     )
+
+
+@lru_cache(maxsize=1024)
+def _ours(kind: type[Op]) -> bool:
+    """Whether a class of ops is one of ipuperf's."""
+    return kind.__module__.startswith("ipuperf.")
 
 
 def _factor(value: float | None) -> float | str | None:

@@ -8,6 +8,7 @@ the chip's (``chip.code.*`` of its data file, with source and kind: some of publ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from .tilevector import TileVector
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
+    from ipuperf.machine.model import CodeSizes
 
 #: Vertex types whose code is large.
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
@@ -23,14 +25,15 @@ LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 
 @dataclass
 class CodeBytes:
-    """Always-live bytes by PopVision category; each a dense vector over tiles or a number for every tile."""
+    """Always-live bytes by PopVision category; each a dense vector over tiles or a number for every tile. Sums share
+    the vectors of what they are sums of; nobody changes one."""
 
     parts: dict[str, np.ndarray | int] = field(default_factory=dict)
 
     def __add__(self, other: CodeBytes) -> CodeBytes:
         parts = dict(self.parts)
         for name, value in other.parts.items():
-            parts[name] = parts.get(name, 0) + value
+            parts[name] = parts[name] + value if name in parts else value
         return CodeBytes(parts)
 
 
@@ -93,15 +96,24 @@ def _packets(chip: Chip, share: TileVector) -> np.ndarray:
 
 def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
     """A stream copy or remote transfer of ``share`` bytes per tile: begin, mid and end steps, packets with headers."""
-    sizes, packets = chip.code, _packets(chip, share)
-    instructions = np.where(packets > 0, sizes.exchange_instructions + 2 * packets, 2)
+    instructions, headers = _host_exchange(chip.code, share)
     return CodeBytes(
         {
-            "hostExchangeCode": instructions * sizes.instruction_bytes,
-            "hostExchangePacketHeader": packets * sizes.packet_header_bytes,
+            "hostExchangeCode": instructions,
+            "hostExchangePacketHeader": headers,
             "controlCode": _steps(chip, 3),
         }
     )
+
+
+@lru_cache(maxsize=256)
+def _host_exchange(sizes: CodeSizes, share: TileVector) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of instructions and of packet headers per tile (read-only): many transfers move tensors that lie alike."""
+    packets = -(-share.dense() // sizes.packet_bytes)
+    instructions = np.where(packets > 0, sizes.exchange_instructions + 2 * packets, 2) * sizes.instruction_bytes
+    headers = packets * sizes.packet_header_bytes
+    instructions.flags.writeable = headers.flags.writeable = False
+    return instructions, headers
 
 
 def global_exchange_code(chip: Chip, share: TileVector, ways: int = 1) -> CodeBytes:

@@ -90,7 +90,7 @@ def _write(item: LoweredOp, shares: CodeOf, machine: Machine) -> None:
     packet = machine.ipu_machine.remote_packet_bytes
     transfers: dict[int, list[Step]] = {}
     for ipu, share in shares.items():
-        wire = share.map(lambda values: np.where(values != 0, np.maximum(values, packet), 0)).total
+        wire = share.at_least(packet).total
         transfers[ipu] = [RemoteTransfer(nothing.op_id, nothing.name, "load", share.total, wire, 0)]
     held = {ipu: code.host_exchange_code(machine.chip, share) for ipu, share in shares.items()}
     item.steps, item.copies = OpSteps(elsewhere=held), CallCopies(before=transfers)

@@ -165,7 +165,6 @@ class LivenessWalk:
         self._places = places
         self._ipus = tuple(ipus)
         self.kinds: list[StorageKind] = []
-        self._sizes: dict[tuple[Layout, int, str], TileVector] = {}
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
         self._tracks = self._new_tracks()
 
@@ -253,16 +252,13 @@ class LivenessWalk:
         return len(self.kinds) - 1
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
-        dtype, chip = tensor.spec.dtype, self._places.machine.chip
-        key = (layout, dtype.size, self._places.tile_set_of.get(tensor, COMPUTE))
+        dtype, places = tensor.spec.dtype, self._places
+        bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # kept with the layout
         if tensor.producer is None or not tensor.producer.inputs:
-            share = turned(aligned(layout.bytes(dtype.size), chip), self._starts.give(tensor, layout))
-            bytes_each = self._places.tile_sets.whole(share, key[2])
-        else:
-            if key not in self._sizes:
-                self._sizes[key] = self._places.tile_sets.whole(aligned(layout.bytes(dtype.size), chip), key[2])
-            bytes_each = self._sizes[key]
-        home = self._places.home(tensor) if ipu is None else ipu
+            bytes_each = turned(bytes_each, self._starts.give(tensor, layout))
+        if places.tile_sets.io_tiles:
+            bytes_each = places.tile_sets.whole(bytes_each, places.tile_set_of.get(tensor, COMPUTE))
+        home = places.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, dtype.name, bytes_each), home, first, first)
 
     def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
@@ -277,9 +273,10 @@ class LivenessWalk:
         op, ipu = item.op, item.ipu
         track = self._tracks[ipu]
         first = len(track.names) - item.joined  # a joined copy happens in the step that is already there
-        if item.steps.steps or item.shared is not None:
+        steps = item.steps
+        if steps.steps or item.shared is not None:
             where = f"{op.label} at {op.location}" if op.location else op.label
-            track.add(item.steps.steps, where)
+            track.add(steps.steps, where)
             if item.shared is not None:
                 for party in item.shared.parties():
                     self._tracks[party].add((item.shared,), where)
@@ -297,8 +294,8 @@ class LivenessWalk:
                 track.entries.append(storage)
             elif (source := op.inputs[aliases[index]]) in held:
                 held[tensor] = held[source]
-        if item.steps.temp is not None and last > first:
-            temp = self._places.tile_sets.whole(aligned(item.steps.temp, self._places.machine.chip), item.tile_set)
+        if steps.temp is not None and last > first:
+            temp = self._places.tile_sets.whole(aligned(steps.temp, self._places.machine.chip), item.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
             track.entries.append(Storage(kind, ipu, first, last))
 

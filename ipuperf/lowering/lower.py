@@ -19,6 +19,7 @@ not fused.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
 
 #: Who stands while any IPU copies to or from the host (PopART's ``SyncPattern``).
 SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
+
+_COMMUNICATING = (InterIpuCopy, Collective, RemoteTransfer)
+"""Steps before which IPUs may meet that take no part in them (:meth:`Lowering.meeting`)."""
 
 
 class Lowering(Places):
@@ -296,10 +300,9 @@ class Lowering(Places):
     def register(self, op: Op, flops: int) -> int:
         """Enter ``op`` into the op table."""
         graph = op.graph.name or "main"
-        about = (op.type, graph, self.phases[op], flops, op.location, computed_type(op))
-        name = "/".join(part for part in (graph, op.scope, op.label) if part)
-        self.ops.append(OpInfo(len(self.ops), name, *about))
-        return len(self.ops) - 1
+        name, number = f"{graph}/{op.scope}/{op.label}" if op.scope else f"{graph}/{op.label}", len(self.ops)
+        self.ops.append(OpInfo(number, name, op.type, graph, self.phases[op], flops, op.location, computed_type(op)))
+        return number
 
     # -- the program -----------------------------------------------------------------------------------------------
 
@@ -339,9 +342,11 @@ class Lowering(Places):
             if item.tile_set == IO and not isinstance(item.op, IoTileCopy):
                 steps[item.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in item.steps.steps]
             else:
+                own = steps[item.ipu]
                 for step in item.steps.steps:
-                    self.meet(steps, step, item.ipu)
-                    steps[item.ipu].append(step)
+                    if isinstance(step, _COMMUNICATING):
+                        self.meet(steps, step, item.ipu)
+                    own.append(step)
             if item.shared is not None:
                 self.meet(steps, item.shared, item.ipu)
                 for party in item.shared.parties():
@@ -388,11 +393,11 @@ class Lowering(Places):
             found = {item.ipu for item in lowered.ops if not item.calls}
             for item in lowered.ops:
                 if item.tile_set != IO:
-                    found.update(*(self.meeting(step, item.ipu) for step in item.steps.steps))
+                    for step in item.steps.steps:
+                        if isinstance(step, _COMMUNICATING):
+                            found.update(self.meeting(step, item.ipu))
                 if item.shared is not None:
-                    found.update(self.meeting(item.shared, item.ipu))
-                if item.shared is not None:
-                    found.update(item.shared.parties())
+                    found.update(self.meeting(item.shared, item.ipu), item.shared.parties())
                 if item.copies.before:
                     found.update([ipu for ipu, copies in item.copies.before.items() if copies])
                 for body, _ in item.calls:
@@ -403,8 +408,11 @@ class Lowering(Places):
 
 def computed_type(op: Op) -> str:
     """The type an op computes with: that of its first floating-point operand, else result; "" for neither."""
-    types = [tensor.dtype for tensor in (*op.inputs, *op.outputs)]
-    return next((dtype.name for dtype in types if dtype.category in ("float", "float8")), "")
+    for tensor in itertools.chain(op.inputs, op.outputs):
+        dtype = tensor.spec.dtype
+        if dtype.category in ("float", "float8"):
+            return dtype.name
+    return ""
 
 
 @collector_paused()

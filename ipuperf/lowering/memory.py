@@ -166,16 +166,17 @@ class MemoryModel:
                 own, other = held[item.ipu], beside[item.ipu]
                 if item.tile_set == IO:
                     own, other = other, own
+                steps = item.steps
                 if graph in self.loaded:
-                    own.add_code(split(item.steps.code)[1])
-                else:
-                    op = Outlinable(item, lowered.layouts, self._value(item))
-                    ops.setdefault((item.ipu, item.tile_set), []).append(op)
-                if item.steps.sender is not None:
-                    other.add_code(item.steps.sender)
-                for ipu, piece in item.steps.elsewhere.items():
+                    own.add_code(split(steps.code)[1])
+                elif (value := self._value(item)) is None or steps.code.parts:  # what has no code is passed over
+                    ops.setdefault((item.ipu, item.tile_set), []).append(Outlinable(item, lowered.layouts, value))
+                if steps.sender is not None:
+                    other.add_code(steps.sender)
+                for ipu, piece in steps.elsewhere.items():
                     held[ipu].add_code(piece)
-                own.add_vertices(item.steps.vertices, self._start(item))
+                if steps.vertices:
+                    own.add_vertices(steps.vertices, self._start(item))
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
@@ -201,7 +202,7 @@ class MemoryModel:
     def _start(self, item: LoweredOp) -> int:
         """The tile on which the vertices of an op begin: that of the variable or buffer it changes or reads."""
         tensors = [item.op.inputs[index] for index in item.op.modified_inputs()] or item.op.inputs
-        return max((self.starts.of(tensor) for tensor in tensors), default=0)
+        return max([self.starts.of(tensor) for tensor in tensors], default=0)
 
     def _spread(self, operands: Iterable[tuple[Tensor, Layout]], tiles: int) -> np.ndarray:
         """How many of the operands have a part on each of the tiles (those on the other tile set left out)."""

@@ -48,11 +48,12 @@ def value_of(kind: str, works: Iterable[Work], replicas: int) -> float | None:
 
     ``replicas``: of the program; weight updates are of high value in a replicated one.
     """
-    worth = {item.outlining for item in works}
-    if Outlining.NEVER in worth:
-        return None
-    high = Outlining.HIGH in worth or kind.startswith(_NORMS)
-    return HIGH_VALUE if high or (replicas > 1 and kind.startswith(_UPDATES)) else LOW_VALUE
+    high = kind.startswith(_NORMS) or (replicas > 1 and kind.startswith(_UPDATES))
+    for item in works:
+        if item.outlining is Outlining.NEVER:
+            return None
+        high = high or item.outlining is Outlining.HIGH
+    return HIGH_VALUE if high else LOW_VALUE
 
 
 def repeated(keys: Sequence[int], values: Sequence[float | None], threshold: float) -> list[bool]:
@@ -135,14 +136,14 @@ class Outlined:
     operands: tuple[tuple[Tensor, Layout], ...]
 
 
-def outline(ops: Iterable[Outlinable], threshold: float | None) -> Outlined:
-    """What is left of the code of ``ops``, the ops of one IPU in the order of the program.
+def outline(ops: Sequence[Outlinable], threshold: float | None) -> Outlined:
+    """What is left of the code of ``ops``, the ops of one IPU that have code or end a stretch, in the order of the
+    program.
 
     ``threshold``: None switches outlining off.
     """
-    ops = [op for op in ops if op.item.steps.code.parts or op.value is None]
     if threshold is None:
-        return Outlined(tuple(op.item for op in ops), 0, ())
+        return Outlined(tuple([op.item for op in ops]), 0, ())
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(op.key, len(numbers)) for op in ops]
     shared = repeated(keys, [op.value for op in ops], threshold)
@@ -155,6 +156,8 @@ def outline(ops: Iterable[Outlinable], threshold: float | None) -> Outlined:
         if not index or not shared[index - 1]:
             calls += 1
             made = set()
-        operands += [(tensor, layouts[tensor]) for tensor in dict.fromkeys(item.op.inputs) if tensor not in made]
-        made.update(item.op.inputs, item.op.outputs)
+        inputs = item.op.inputs
+        read = inputs if len(inputs) == 1 else dict.fromkeys(inputs)
+        operands += [(tensor, layouts[tensor]) for tensor in read if tensor not in made]
+        made.update(inputs, item.op.outputs)
     return Outlined(tuple(kept), calls, tuple(operands))

@@ -17,9 +17,9 @@ from .tile_sets import COMPUTE, TileSets
 
 _PRODUCTS_OF_FLOAT8 = ("MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled")
 _MULTI_CONVS = ("MultiConv", "MultiConvDataGrad", "MultiConvWeightsGrad")
-_PRODUCT_TYPES = (
-    "MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_MULTI_CONVS, *_PRODUCTS_OF_FLOAT8,
-)  # fmt: skip
+_PRODUCT_TYPES = frozenset(
+    ["MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_MULTI_CONVS, *_PRODUCTS_OF_FLOAT8]
+)
 
 
 class Places:
@@ -69,8 +69,10 @@ class Places:
             self._place_on_tiles(op, ipu)
         copy, homes = isinstance(op, IpuCopy), self.homes
         for index, tensor in enumerate(op.inputs):
-            home, wanted = homes.get(tensor), reading_ipu(op, index) if copy else ipu
-            if home is not None and home != wanted:
+            home = homes.get(tensor)
+            if home is None or (home == ipu and not copy):
+                continue
+            if home != (wanted := reading_ipu(op, index) if copy else ipu):
                 raise IrError(
                     f"{op.where()}: it is on IPU {wanted} and its operand {tensor.id!r} lies on IPU {home}; copy it "
                     "there with an IpuCopy (ipu_copy), or place the op on that IPU"

@@ -49,7 +49,7 @@ class LinearStarts:
 
     def of(self, tensor: Tensor) -> int:
         """The first tile that was given to ``tensor`` or what it shares storage with, else 0."""
-        return self._first.get(self._owner(tensor), 0)
+        return self._first.get(self._places.storage.get(tensor, tensor), 0)
 
     def _owner(self, tensor: Tensor) -> Tensor:
         return self._places.storage.get(tensor, tensor)
@@ -65,4 +65,11 @@ def _linear(layout: Layout) -> bool:
 
 def turned(vector: TileVector, start: int) -> TileVector:
     """``vector`` with its first tile on tile ``start``, all around."""
-    return TileVector.of(np.roll(vector.dense(), start)) if start else vector
+    if not start:
+        return vector
+    stops, values, cut = vector.run_stops, vector.run_values, vector.tiles - start
+    last, first = stops.searchsorted((cut, cut + 1))  # the run with the last tile before the cut, the one after it
+    ahead = np.minimum(stops[: last + 1], cut) + start
+    return TileVector(
+        np.concatenate((stops[first:] - cut, ahead)), np.concatenate((values[first:], values[: last + 1]))
+    ).merged()

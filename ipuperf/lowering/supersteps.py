@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,7 +60,10 @@ class OpSteps:
 
     def for_op(self, op_id: int) -> OpSteps:
         """The same for the op of this number in the op table."""
-        return replace(self, steps=[step.for_op(op_id) for step in self.steps])
+        steps = [step.for_op(op_id) for step in self.steps]
+        return OpSteps(
+            steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender, self.plans
+        )
 
     def need(self, temp: TileVector) -> None:
         """Raise the temporary memory to at least ``temp`` on every tile."""
@@ -285,7 +288,7 @@ class Superstepper:
         tensor = self.op.inputs[0]
         share = self.layouts[tensor].bytes(tensor.dtype.size)
         packet = self.machine.ipu_machine.remote_packet_bytes
-        wire = share.map(lambda values: np.where(values != 0, np.maximum(values, packet), 0)).total
+        wire = share.at_least(packet).total
         name = f"{self.op.type}(buffer {item.buffer.id})"
         self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
         self.out.code += code.host_exchange_code(self.chip, share)

@@ -67,10 +67,11 @@ def _fullest(
     held = np.array(always, dtype=np.int64)
     everywhere = 0  # what all tiles hold alike moves no maximum
     parts = [_part(vector, held) for vector in vectors]
-    top, tile = np.empty(len(ends), dtype=np.int64), np.empty(len(ends), dtype=np.int64)
+    top, tile = list[int](), list[int]()
+    argmax, at = held.argmax, held.item
     rows = changes[:, 1:].tolist()
     done = 0
-    for moment, end in enumerate(ends):
+    for end in ends:
         for number, count in rows[done:end]:
             base, there, more = parts[number]
             everywhere += base * count
@@ -78,12 +79,15 @@ def _fullest(
                 continue
             if count == 1:
                 np.add(there, more, there)
+            elif count == -1:
+                np.subtract(there, more, there)
             else:
                 np.add(there, more * count, there)
         done = end
-        tile[moment] = place = held.argmax()
-        top[moment] = held[place] + everywhere
-    return top, tile
+        place = argmax()
+        tile.append(place)
+        top.append(at(place) + everywhere)
+    return np.array(top, dtype=np.int64), np.array(tile, dtype=np.int64)
 
 
 def _part(vector: TileVector, held: np.ndarray) -> tuple[int, np.ndarray | None, np.ndarray]:

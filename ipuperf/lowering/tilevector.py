@@ -141,6 +141,10 @@ class TileVector:
         """Every value above zero raised by ``amount``."""
         return self._keep(("raised", amount), lambda values: values + amount * (values > 0))
 
+    def at_least(self, amount: int) -> TileVector:
+        """Every value but zero raised to at least ``amount``."""
+        return self._keep(("at_least", amount), lambda values: np.where(values != 0, np.maximum(values, amount), 0))
+
     def rounded_up(self, step: int) -> TileVector:
         """Every value rounded up to a multiple of ``step``."""
         return self._keep(("rounded_up", step), lambda values: -(-values // step) * step)

@@ -75,6 +75,7 @@ from .elementwise import (
     Sub,
     Where,
 )
+from .euclidean import ReduceL2
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .float8 import (
     CastThenPow2Scale,
@@ -116,7 +117,6 @@ from .reduce import (
     Expand,
     LambSquare,
     ReduceL1,
-    ReduceL2,
     ReduceMean,
     ReduceProd,
     ReduceProdGrad,

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, FLOAT64, DType, GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import NUMBER, Attribute
+from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
@@ -142,12 +142,13 @@ class ReluGrad(ActivationGrad):
 
 
 class Clip(Unary):
-    """``x`` limited to ``[min, max]`` (attributes)."""
+    """``x`` limited to ``[min, max]`` (attributes); with ``inner`` there is no gradient on the limits."""
 
     type = "Clip"
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
+    inner = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; ``min`` must not exceed ``max``."""
@@ -161,9 +162,9 @@ class Clip(Unary):
         return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out)])
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` inside the limits (bounds included)."""
+        """``g`` inside the limits (bounds included unless ``inner``)."""
         inputs = [given(grads), builder.forward(self.inputs[0])]
-        return [builder.op(ClipGrad, inputs, min=self.min, max=self.max)]
+        return [builder.op(ClipGrad, inputs, min=self.min, max=self.max, inner=self.inner)]
 
     def work(self) -> list[Work]:
         """One Clamp compute set."""
@@ -172,12 +173,13 @@ class Clip(Unary):
 
 
 class ClipGrad(ActivationGrad):
-    """``g`` where the forward operand lies within ``[min, max]``, else 0."""
+    """``g`` where the forward operand lies within ``[min, max]``, with ``inner`` within ``(min, max)``, else 0."""
 
     type = "ClipGrad"
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
+    inner = Attribute(FLAG, False)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Two comparisons, clear, masked copy."""
@@ -186,8 +188,8 @@ class ClipGrad(ActivationGrad):
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence(
             [
-                partial(np.greater_equal, value, low, inside),
-                partial(np.less_equal, value, high, below),
+                partial(np.greater if self.inner else np.greater_equal, value, low, inside),
+                partial(np.less if self.inner else np.less_equal, value, high, below),
                 partial(np.logical_and, inside, below, inside),
                 partial(out.fill, 0),
                 partial(np.copyto, out, grad, where=inside),

@@ -289,6 +289,7 @@ class If(Op):
     else_branch = Attribute(instance(Graph))
 
     def called_graphs(self) -> tuple[Graph, ...]:
+        """Both branches."""
         return (self.then_branch, self.else_branch)
 
     def calls(self) -> tuple[tuple[Graph, Sequence[Tensor]], ...]:

@@ -89,7 +89,8 @@ class _Convolutional(Op):
         strides, dilation: per spatial axis of the forward convolution (default 1; one integer stands for all axes).
         padding: (before, after) per spatial axis of the forward input, in zeros (default none).
         groups: channel groups (default 1).
-        partials_dtype: type of partial sums on the device (default float32).
+        partials_dtype: type of partial sums on the device (default float32). One narrower than the result does not
+            count: the result's does (poplibs: lib/poplin/ConvValidation.cpp, which warns).
         available_memory_proportion: share of tile memory the plan may use for temporaries, in (0, 1] (default 0.6).
     """
 
@@ -163,7 +164,7 @@ class _Convolutional(Op):
             groups=self.groups,
             input_dtype=self.inputs[0].dtype,
             output_dtype=self.inputs[0].dtype,
-            partials_dtype=self.partials_dtype,
+            partials_dtype=max(self.partials_dtype, self.inputs[0].dtype, key=lambda kind: kind.size),
             pass_=self.pass_,
             available_memory_proportion=self.memory,
         )

@@ -1,21 +1,31 @@
-"""The minimum and maximum: element-wise, and over axes."""
+"""The minimum and maximum: element-wise, and over axes.
+
+Where several elements are the extreme, libraries differ in who gets the gradient. Attribute ``ties``: with ``all``
+each gets all of it, as upstream (popart: ``willow/src/op/max.cpp``, ``reducemax.cpp``), with ``shared`` an equal part,
+and with ``first`` only the first one gets it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import INT32, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import Attribute, choice
 
 from . import shape
 from .base import Environment, Kernel, Op
 from .binding import Step, given, operands, sequence
 from .elementwise import Equal, Where, elementwise_work, meta_shape_of, zero
-from .reduce import Reduce, sum_to
+from .reduce import ArgMax, ArgMin, Reduce, ReduceSum, sum_to
+from .unary import Cast
 from .work import Work
+
+TIES = choice("all", "shared", "first")
 
 
 class _Extremum(Op):
@@ -23,6 +33,8 @@ class _Extremum(Op):
 
     ufunc: ClassVar[np.ufunc]
     vertex: ClassVar[str]
+
+    ties = Attribute(TIES, "all")
 
     def infer(self) -> list[TensorSpec]:
         """Broadcast of all shapes."""
@@ -41,14 +53,19 @@ class _Extremum(Op):
         return sequence(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` where an operand equals the result, else 0; operands that tie all receive it, as upstream."""
+        """``g`` where an operand equals the result, else 0; operands that tie as ``ties`` says."""
         grad = given(grads)
         out = builder.forward(self.outputs[0])
         nothing = zero(builder, out.dtype)
+        chosen = [builder.op(Equal, [builder.forward(tensor), out]) for tensor in self.inputs]
+        if self.ties == "shared":
+            grad = grad / reduce(add, [builder.op(Cast, [c], dtype=grad.dtype) for c in chosen])
         result: list[Tensor | None] = []
-        for tensor in self.inputs:
-            chosen = builder.op(Equal, [builder.forward(tensor), out])
-            result.append(sum_to(builder, builder.op(Where, [chosen, grad, nothing]), tensor.shape))
+        for tensor, here in zip(self.inputs, chosen, strict=True):
+            mine = builder.op(Where, [here, grad, nothing])
+            result.append(sum_to(builder, mine, tensor.shape))
+            if self.ties == "first":
+                grad = builder.op(Where, [here, nothing, grad])
         return result
 
     def work(self) -> list[Work]:
@@ -84,25 +101,46 @@ class Maximum(_Extremum):
 
 
 class _ReducedExtremum(Reduce):
-    """Base of ReduceMax and ReduceMin."""
+    """Base of ReduceMax and ReduceMin; ``position`` is the op that tells where the first extreme stands, for which one
+    axis is reduced."""
+
+    position: ClassVar[type[ArgMax]]
+
+    ties = Attribute(TIES, "all")
 
     def infer(self) -> list[TensorSpec]:
         """As :class:`Reduce`; there must be something to choose from."""
         self.require(self.count > 0, "there is no extreme of no elements")
+        self.require(self.ties != "first" or len(self.axes) == 1, f"ties='first' needs one axis, not {self.axes}")
         return super().infer()
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` at elements equal to the extreme, 0 elsewhere; ties all receive it, as upstream."""
-        grad = given(grads)
-        out = self.keep(builder, builder.forward(self.outputs[0]))
-        chosen = builder.op(Equal, [builder.forward(self.inputs[0]), out])
-        return [builder.op(Where, [chosen, self.keep(builder, grad), zero(builder, grad.dtype)])]
+        """``g`` at elements equal to the extreme, 0 elsewhere; several as ``ties`` says."""
+        grad = self.keep(builder, given(grads))
+        if self.ties == "first":
+            chosen = self._first(builder)
+        else:
+            out = self.keep(builder, builder.forward(self.outputs[0]))
+            chosen = builder.op(Equal, [builder.forward(self.inputs[0]), out])
+        if self.ties == "shared":
+            counted = builder.op(Cast, [chosen], dtype=grad.dtype)
+            grad = grad / builder.op(ReduceSum, [counted], axes=self.axes, keepdims=True)
+        return [builder.op(Where, [chosen, grad, zero(builder, grad.dtype)])]
+
+    def _first(self, builder: GradientBuilder) -> Tensor:
+        """Where the first extreme of each line stands."""
+        axis, source = self.axes[0], self.inputs[0]
+        found = builder.op(self.position, [builder.forward(source)], axis=axis, keepdim=True)
+        length = source.shape[axis]
+        places = np.arange(length, dtype=np.int32).reshape(length, *[1] * (len(source.shape) - axis - 1))
+        return builder.op(Equal, [found, builder.graph.constant(places, INT32, "places")])
 
 
 class ReduceMax(_ReducedExtremum):
     """Largest element."""
 
     type = "ReduceMax"
+    position = ArgMax
     ufunc = np.maximum
     vertex = "MAX"
 
@@ -111,5 +149,6 @@ class ReduceMin(_ReducedExtremum):
     """Smallest element."""
 
     type = "ReduceMin"
+    position = ArgMin
     ufunc = np.minimum
     vertex = "MIN"

@@ -308,27 +308,6 @@ class ReduceL1(Reduce):
         return works if source.elements == out.elements else [*works, *super().work()]
 
 
-class ReduceL2(ReduceSumSquare):
-    """Euclidean norm. The gradient ``g x / norm`` is NaN where the norm is 0, as upstream."""
-
-    type = "ReduceL2"
-    needs_float = True
-
-    def finish(self, target: np.ndarray) -> list[Step]:
-        """Square root."""
-        return [partial(np.sqrt, target, target)]
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g x / norm``."""
-        ratio = given(grads) / builder.forward(self.outputs[0])
-        return [builder.forward(self.inputs[0]) * self.keep(builder, ratio)]
-
-    def work(self) -> list[Work]:
-        """Sum of squares, then roots in place."""
-        out = self.outputs[0].spec
-        return [*super().work(), vertices.unary("SQRT", out.dtype, out.elements, in_place=True)]
-
-
 class LambSquare(Op):
     """Sum of the squares of all elements, a float32 scalar whatever the operand's type; without a gradient (PopART
     ``willow/src/op/lamb.cpp``)."""

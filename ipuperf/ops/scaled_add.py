@@ -32,6 +32,7 @@ class ScaledAdd(UpdateOp):
     b_input = Attribute(optional(INTEGER), None)
 
     def own_phase(self) -> Phase | None:
+        """None: a gradient rule makes it as well as an update."""
         return None
 
     def infer(self) -> list[TensorSpec]:

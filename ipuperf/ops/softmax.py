@@ -296,12 +296,15 @@ def _loss_steps(
 def _coefficients(
     op: _Loss, grad: np.ndarray, labels: _Labels, dtype: np.dtype, env: Environment, slot: int
 ) -> tuple[np.ndarray, list[Step]]:
-    """The factor of each label's gradient, ``(R, N)``: loss gradient, over the count for a mean, 0 when ignored."""
+    """The factor of each label's gradient, ``(R, N)``: loss gradient, over the count for a mean, 0 when ignored (also
+    when all are, where the loss is NaN). A number of labels of 0 becomes 1, so the loss comes before."""
     n = labels.index.shape[1]
     factor = env.scratch((grad.shape[0], n), dtype, slot=slot)
     source = grad.reshape(grad.shape[0], -1)
     steps: list[Step] = [partial(np.copyto, factor, source, casting="same_kind")]
     if op.reduction == "mean":
+        if labels.keep is not None:
+            steps.append(partial(np.maximum, labels.number, scalar(1, dtype), out=labels.number))
         steps.append(partial(np.divide, factor, labels.number, factor))
     if labels.keep is not None:
         steps.append(partial(np.multiply, factor, labels.keep, factor))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ipuperf.functions import make
 from ipuperf.functions.arithmetic import add
-from ipuperf.ir import CONTEXT, FLOAT32, Tensor
+from ipuperf.ir import CONTEXT, FLOAT32, ReplicaGrouping, Tensor
 from ipuperf.ops import (
     AccumulatorScale,
     Cast,
@@ -39,11 +39,11 @@ from .scope import Scope
 
 @dataclass(frozen=True)
 class Reduced:
-    """A gradient of the weight update on its IPU; of a sharded one each replica has its part."""
+    """A gradient of the weight update on its IPU; each replica of a group of ``shards`` has its part of one."""
 
     tensor: Tensor
     ipu: int
-    sharded: bool
+    shards: ReplicaGrouping | None
 
 
 def check_limit(limit: float) -> None:
@@ -79,11 +79,11 @@ def meeting_place(gradients: Sequence[Reduced]) -> int:
 def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:
     """Of one IPU's gradients, whole ones and those of which the replicas have parts."""
     with scope.on(ipu):
-        return _total([_over_shards(scope, _squares(g.tensor)) if g.sharded else _squares(g.tensor) for g in gradients])
+        return _total([_over_shards(_squares(g.tensor), g.shards) for g in gradients])
 
 
-def _over_shards(scope: Scope, squares: Tensor) -> Tensor:
-    return make(ReplicatedAllReduceInplace, squares, op="add", group=scope.graph.ir.grouping())
+def _over_shards(squares: Tensor, shards: ReplicaGrouping | None) -> Tensor:
+    return make(ReplicatedAllReduceInplace, squares, op="add", group=shards) if shards else squares
 
 
 def _squares(value: Tensor) -> Tensor:

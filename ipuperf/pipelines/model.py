@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ipuperf.ir import Constant, DType, Graph, IrError, Op, Stream, Tensor, Variable
+from ipuperf.ir import Constant, DType, Graph, IrError, Op, ReplicaGrouping, Stream, Tensor, Variable
 
 if TYPE_CHECKING:
     from .clipping import Reduced
@@ -165,12 +165,13 @@ class UpdateRule(Protocol):
         gradient: Tensor,
         state: Mapping[str, Tensor],
         scalars: Mapping[str, Tensor],
+        shards: ReplicaGrouping | None,
     ) -> None:
         """Create the ops that change ``weight`` and ``state`` in place; graph, IPU and order are active.
 
         ``weight`` is ``parameter`` in the update graph. ``gradient`` is the accumulated gradient, already reduced over
         micro-batches and replicas; the rule may change it in place. With a sharded state all tensors are the replica's
-        shard.
+        shard, and ``shards`` are the groups of replicas that have a shard each (else None).
         """
         ...
 
@@ -272,6 +273,8 @@ class Offload:
         shard_optimiser_state: replicated tensor sharding of optimiser state (the update then runs on shards).
         min_elements: tensors with fewer elements stay on chip.
         min_elements_sharding: tensors with fewer elements are not sharded.
+        sharding_domain: so many neighbouring replicas hold the shards of a tensor that is equal on all replicas, the
+            next ones the same shards again (PopART's ``shardingDomain``); 0: all replicas hold a shard of their own.
     """
 
     optimiser_state: bool = False
@@ -281,3 +284,4 @@ class Offload:
     shard_optimiser_state: bool = False
     min_elements: int = 0
     min_elements_sharding: int = 0
+    sharding_domain: int = 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.functions import make
-from ipuperf.ir import CONTEXT, FLOAT32, DType, Op, RemoteBuffer, Tensor, TensorSpec, Variable
+from ipuperf.ir import CONTEXT, FLOAT32, DType, Op, RemoteBuffer, ReplicaGrouping, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Accumulate,
     AccumulatorScale,
@@ -128,7 +128,7 @@ class Weights:
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
         """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
         offload, rule = self._builder.offload, self._training.combined
-        apart = offload.accumulators or offload.optimiser_state or self._sharded(variable) or self.together
+        apart = offload.accumulators or offload.optimiser_state or bool(self._shards(variable)) or self.together
         if rule is None or apart or not self.accumulates or self._training.reduction == "running_mean":
             return None
         return rule.combined(variable)
@@ -200,7 +200,7 @@ class Weights:
                 "gradients; allowed are parameters that are equal on all replicas"
             )
         found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
-        reduced = {g.variable: Reduced(g.reduced, g.ipu, self._sharded(g.variable)) for g in found}
+        reduced = {g.variable: Reduced(g.reduced, g.ipu, self._shards(g.variable)) for g in found}
         if math.isfinite(self._training.max_grad_norm):
             clip(scope, list(reduced.values()), self._training.max_grad_norm)
         if self._training.joint is not None:
@@ -225,10 +225,12 @@ class Weights:
     def _over_replicas(self, scope: Scope, variable: Variable, ipu: int, gradient: Tensor) -> Tensor:
         """A gradient reduced over the replicas and scaled."""
         replicas = self._builder.ir.replication_factor
-        if self._sharded(variable):
-            gradient = self._shard(variable, gradient, "add")
-        elif variable.grouping.group_size > 1:
-            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=variable.grouping)
+        shards = self._shards(variable)
+        if shards:
+            gradient = _shard(gradient, "add", shards)
+        rest = _complement(_group(variable), shards)
+        if rest.group_size > 1:
+            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=rest)
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if self._training.variable_loss_scale:
             return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
@@ -241,9 +243,9 @@ class Weights:
 
     def _step(self, routine: Scope, gradient: _Gradient) -> None:
         variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
-        sharded = self._sharded(variable)
+        shards = self._shards(variable)
         weight = self._weight(routine, variable)
-        target = self._shard(variable, weight, "local") if sharded else weight
+        target = _shard(weight, "local", shards) if shards else weight
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)
         scalars = {
@@ -254,11 +256,11 @@ class Weights:
             members = variable.grouping.group_size
             self._training.combined.build_combined(variable, target, reduced, scalars, members)
         else:
-            self._training.rule.build(variable, target, reduced, state, scalars)
+            self._training.rule.build(variable, target, reduced, state, scalars, shards)
         self._store_state(variable, state)
-        if sharded:
+        if shards:
             whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
-                         group=variable.grouping)  # fmt: skip
+                         group=shards)  # fmt: skip
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
@@ -301,16 +303,13 @@ class Weights:
 
     # -- sharding ----------------------------------------------------------------------------------------------------
 
-    def _sharded(self, variable: Variable) -> bool:
-        offload, replicas = self._builder.offload, variable.grouping.group_size
-        return (
-            offload.shard_optimiser_state
-            and replicas > 1
-            and variable.spec.elements >= max(offload.min_elements_sharding, replicas)
-        )
-
-    def _shard(self, variable: Variable, tensor: Tensor, op: str) -> Tensor:
-        return make(ReplicatedReduceScatter, tensor, name=tensor.name, op=op, group=variable.grouping)
+    def _shards(self, variable: Variable) -> ReplicaGrouping | None:
+        """The groups of replicas that hold a shard of the state of ``variable`` each; None: it is whole everywhere."""
+        offload, found = self._builder.offload, _group(variable)
+        if offload.sharding_domain and found.num_groups == 1:
+            found = ReplicaGrouping(found.replicas, 1, offload.sharding_domain)
+        enough = variable.spec.elements >= max(offload.min_elements_sharding, found.group_size)
+        return found if offload.shard_optimiser_state and found.group_size > 1 and enough else None
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
@@ -336,8 +335,8 @@ class Weights:
             return self.state[key]
         builder, offload = self._builder, self._builder.offload
         grouping = variable.grouping
-        sharded = self._sharded(variable) and value.shape == variable.shape
-        over = grouping.group_size if sharded else None
+        shards = self._shards(variable)
+        over = shards.group_size if shards and value.shape == variable.shape else None
         away = offload.optimiser_state and value.size >= max(1, offload.min_elements)
         self.state[key] = builder.variable(
             f"{variable.name}___{name}", value, ipu, shard_over=over, remote=away, grouping=grouping
@@ -350,3 +349,22 @@ class Weights:
         if key not in self.scalars:
             self.scalars[key] = self._builder.variable(f"{name}___ipu{ipu}", np.asarray(value, np.float32), ipu)
         return self.scalars[key]
+
+
+def _group(variable: Variable) -> ReplicaGrouping:
+    """The replicas that have the same value; collectives run over regular groups only."""
+    assert isinstance(variable.grouping, ReplicaGrouping)
+    return variable.grouping
+
+
+def _shard(tensor: Tensor, op: str, shards: ReplicaGrouping) -> Tensor:
+    return make(ReplicatedReduceScatter, tensor, name=tensor.name, op=op, group=shards)
+
+
+def _complement(group: ReplicaGrouping, shards: ReplicaGrouping | None) -> ReplicaGrouping:
+    """The replicas of ``group`` that a reduction over the groups of ``shards`` leaves to be reduced over: all of them,
+    or those with the same shard (``popart:willow/src/transforms/streamingmemoryopinserter.cpp``,
+    RTSAllReduceToScatter)."""
+    if shards is None:
+        return group
+    return ReplicaGrouping(group.replicas, group.stride * shards.group_size, group.group_size // shards.group_size)

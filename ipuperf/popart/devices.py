@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ipuperf.ir import IrError
-from ipuperf.machine import MachineError
 from ipuperf.runtime.effects import tell
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
@@ -67,6 +66,8 @@ class DeviceManager:
             IrError (``popart_exception``): the machine has fewer IPUs, or ``numIpus`` is no number of IPUs.
         """
         device = DeviceInfo(DeviceType.Ipu, _count(numIpus, "acquireAvailableDevice"), connectionType)
+        from ipuperf.machine import MachineError  # `import popxl` needs no machine
+
         try:
             choose_machine(current_settings().machine, 1, device.numIpus)
         except MachineError as error:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.functions.arithmetic import where
+from ipuperf.functions.arithmetic import cast, greater, logical_not, logical_or, where
 from ipuperf.functions.arranging import interleaved, swapped
 from ipuperf.functions.elementary import scaled
 from ipuperf.functions.networks import softmax
-from ipuperf.ir import BOOL, Tensor
+from ipuperf.functions.reductions import max
+from ipuperf.ir import BOOL, Constant, Tensor
 
 from .aten_lowering import Lowering, Value
 from .aten_norms import dropout
@@ -31,15 +32,16 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """``dropout(softmax(scale q k^T + mask)) v``. The scale is applied to the query, which is smaller than the
-    scores."""
+    """``dropout(softmax(scale q k^T + mask)) v``, 0 for queries that see no key. The scale is applied to the query,
+    which is smaller than the scores."""
     q, k, v = low.tensors([query, key, value], low.dtype)
     if enable_gqa:
         k, v = (_repeated(t, q.shape[-3]) for t in (k, v))
     q = scaled(q, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    scores = _masked(low, product(low, q, swapped(k)), attn_mask, is_causal)
+    scores, seeing = _masked(low, product(low, q, swapped(k)), attn_mask, is_causal)
     weights = dropout(low, softmax(scores, len(scores.shape) - 1), dropout_p, True)
-    return product(low, weights, v)
+    result = product(low, weights, v)
+    return result if seeing is None else where(seeing, result, 0)
 
 
 def _repeated(tensor: Tensor, heads: int) -> Tensor:
@@ -48,17 +50,27 @@ def _repeated(tensor: Tensor, heads: int) -> Tensor:
     return tensor if own == heads else interleaved(tensor, {len(tensor.shape) - 3: heads // own})
 
 
-def _masked(low: Lowering, scores: Tensor, mask: Value, is_causal: bool) -> Tensor:
-    """Scores with -infinity where a bool mask is False, or plus a floating-point mask."""
+def _masked(low: Lowering, scores: Tensor, mask: Value, is_causal: bool) -> tuple[Tensor, Tensor | None]:
+    """Scores with -infinity where a bool mask is False, or plus a floating-point mask; and which queries see a key
+    (None: all), as the mask says. Scores of those that see none stay finite."""
     if is_causal:
         allowed = low.constant(np.tril(np.ones(scores.shape[-2:], bool)), BOOL)
         scores = where(allowed, scores, -math.inf)
     if mask is None:
-        return scores
+        return scores, None
     given = low.tensor(mask)
+    allowed = given if given.dtype == BOOL else greater(given, -math.inf)
+    seeing = None if _all_see(allowed) else greater(max(cast(allowed, scores.dtype), -1, True), 0)
     if given.dtype == BOOL:
-        return where(given, scores, -math.inf)
-    return scores + low.tensor(given, scores.dtype)
+        kept = allowed if seeing is None else logical_or(allowed, logical_not(seeing))
+        return where(kept, scores, -math.inf), seeing
+    added = low.tensor(given, scores.dtype)
+    return scores + (added if seeing is None else where(seeing, added, 0)), seeing
+
+
+def _all_see(allowed: Tensor) -> bool:
+    """Whether every query sees a key, as far as the constant says it."""
+    return isinstance(allowed, Constant) and bool(allowed.data.any(-1).all())
 
 
 #: Handlers by aten name.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipuperf.functions import losses, make, networks, reductions
-from ipuperf.functions.arranging import moved
+from ipuperf.functions.arranging import moved, reshaped
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import CtcLoss
 
@@ -54,7 +54,7 @@ def _weighted_nll(
     """With a weight for each class; the mean is that of the weights that count."""
     found, counted = losses.weighted_nll(logs, labels, weight, smoothing, int(ignore_index))
     if reduction == MEAN:
-        return reductions.sum(found) / reductions.sum(counted)
+        return losses.mean_of_counted(found, counted)
     return reduce_loss(found, reduction)
 
 
@@ -153,6 +153,14 @@ def poisson_nll_loss(
     return reduce_loss(losses.poisson_nll(x, y, log_input, full, eps), reduction)
 
 
+def multilabel_margin_loss(low: Lowering, value: Value, target: Value, reduction: int = MEAN) -> Tensor:
+    """Margins between targets and other classes (PyTorch's own decomposition counts the labels behind the first -1)."""
+    x, labels = low.tensor(value), low.tensor(target, INT32)
+    lines = (x.spec.elements // x.shape[-1], x.shape[-1])
+    found = losses.multilabel_margin(reshaped(x, lines), reshaped(labels, lines))
+    return reshaped(reduce_loss(found, reduction), low.shape)
+
+
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
@@ -172,6 +180,7 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "kl_div": kl_div,
     "l1_loss": _compared(losses.absolute_error),
     "mse_loss": _compared(losses.squared_error),
+    "multilabel_margin_loss": multilabel_margin_loss,
     "nll_loss": nll_loss,
     "nll_loss2d": nll_loss,
     "nll_loss_nd": nll_loss,

@@ -81,6 +81,12 @@ def _position(function: Reduction) -> Handler:
     return handler
 
 
+def _root(variance: Tensor) -> Tensor:
+    """The square root, without a gradient at 0."""
+    none = equal(variance, 0)
+    return where(none, 0, sqrt(where(none, 1, variance)))
+
+
 def _spread(root: bool) -> Handler:
     """var and std, in both ways to state the divisor (``unbiased`` or ``correction``)."""
 
@@ -99,7 +105,7 @@ def _spread(root: bool) -> Handler:
             correction = 1.0 if unbiased is None else float(unbiased)
         variance = partial(r.variance, correction=correction)
         result = _reduced(variance, low.tensor(value), dim, keepdim)
-        return sqrt(result) if root else result
+        return _root(result) if root else result
 
     return handler
 
@@ -256,13 +262,13 @@ HANDLERS: Mapping[str, Handler] = {
     "avg_pool3d": _avg_pool(3),
     "linalg_vector_norm": norm,
     "log_softmax": _along(networks.log_softmax),
-    "max.dim": _extreme_with_index(r.max, r.argmax),
+    "max.dim": _extreme_with_index(r.first_max, r.argmax),
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
     "max_pool2d_with_indices": _max_pool(2, indices=True),
     "max_pool3d": _max_pool(3),
     "max_pool3d_with_indices": _max_pool(3, indices=True),
-    "min.dim": _extreme_with_index(r.min, r.argmin),
+    "min.dim": _extreme_with_index(r.first_min, r.argmin),
     "norm": norm,
     "softmax": _along(networks.softmax),
     "std": _spread(root=True),

@@ -549,7 +549,17 @@ def _offload(options: Options) -> Offload:
         shard_optimiser_state=state.sharded,
         min_elements=next(iter(smallest.values()), 0),
         min_elements_sharding=state.min_elements_sharding,
+        sharding_domain=_sharding_domain(options),
     )
+
+
+def _sharding_domain(options: Options) -> int:
+    """Replicas that hold the shards of a tensor: those of an instance of ``poprun`` where there are several
+    (``poptorch:popart_compiler/source/Compiler.cpp``, initSession), 0 for all."""
+    replicas, processes = options.replication_factor, options._host_processes
+    if replicas % processes:
+        raise Error(f"{processes} instances do not divide {replicas} replicas")
+    return replicas // processes if processes > 1 else 0
 
 
 _KINDS = ("optimizer", "activation", "accumulator", "weight")

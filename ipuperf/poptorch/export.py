@@ -31,6 +31,7 @@ from .partition import Partition, partition
 from .replica_groups import Whole, one_replica
 
 _PREFIX = "module."
+_STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
 _COMPUTING = frozenset(f"aten::{name}" for name in ("add", "sub", "mul", "div", "mean", "sum", "neg"))
 """Ops after a loss that make another number of it."""
 
@@ -294,7 +295,7 @@ class _Exporter:
         """Values of the program's inputs: variables, streams and constants."""
         program = self.traced.program
         nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
-        changed = {s.target for s in program.graph_signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
+        changed = {s.target for s in program.graph_signature.output_specs if s.kind in _STATE_MUTATIONS}
         flows: dict[torch.fx.Node, Flow | torch.Tensor] = {}
         position = 0
         for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
@@ -379,7 +380,7 @@ class _Exporter:
             elif spec.kind == OutputKind.USER_INPUT_MUTATION:
                 number = list(program.graph_signature.user_inputs).index(spec.target)
                 written[number] = self._output(writer, node, constant)
-            elif spec.kind != OutputKind.BUFFER_MUTATION:
+            elif spec.kind not in _STATE_MUTATIONS:
                 raise UnsupportedError(f"result {spec.arg} of kind {spec.kind.name} is unsupported")
         return found, written
 
@@ -396,13 +397,22 @@ class _Exporter:
         return OutputSpec(part.index, part.result(value), tuple(meta.shape), narrowed(meta.dtype), overlap=mode)
 
     def _updates(self, writer: StageWriter) -> None:
-        """Buffers that take a new value after each forward."""
+        """Buffers and frozen parameters that take a new value after each forward.
+
+        Raises:
+            UnsupportedError: a parameter that is trained is changed.
+        """
         program = self.traced.program
         (result,) = [n for n in program.graph.nodes if n.op == "output"]
         for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
-            if spec.kind != OutputKind.BUFFER_MUTATION:
+            if spec.kind not in _STATE_MUTATIONS:
                 continue
             name = spec.target.removeprefix(_PREFIX)
+            if self.training and name in self.trainable:
+                raise UnsupportedError(
+                    f"forward changes parameter {name!r}, which the optimiser updates too; set requires_grad = False "
+                    "of a parameter that forward changes, or change it on the host"
+                )
             value = writer.values[node]
             if isinstance(value, torch.Tensor):
                 value = Flow(to_numpy(value, name), name=name)

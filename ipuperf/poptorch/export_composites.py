@@ -18,7 +18,7 @@ import torch
 from torch._export import utils as export_utils
 from torch.export import exported_program
 
-from .aten import RANDOM, handler_of
+from .aten import RANDOM, decomposition_of, handler_of
 
 _COLLECT = "_collect_all_valid_cia_ops"
 """The function of PyTorch that lists them; a build without it keeps all."""
@@ -30,6 +30,16 @@ def may_decompose(target: Any) -> bool:
         return False
     takes_tensors = any("Tensor" in str(a.type) for a in target._schema.arguments)
     return takes_tensors and target.name().split("::")[-1].split(".")[0] not in RANDOM
+
+
+@cache
+def stays(target: Any) -> bool:
+    """Whether a decomposition (``export_trace``) leaves a functional op of PyTorch as it is."""
+    if handler_of(target) is None and may_decompose(target) and decomposition_of(target) is not None:
+        return False
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    whole = not torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite)
+    return whole or export_utils._is_preservable_cia_op(target)
 
 
 @contextmanager

@@ -120,9 +120,14 @@ def content(program: Any, annotation: Annotation) -> bytes | None:
     return digest.digest()
 
 
+def surroundings() -> Any:
+    """What PyTorch's decompositions look at besides a program."""
+    types = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    return *types, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+
 def _parts(program: Any, annotation: Annotation) -> Iterator[Any]:
-    yield torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
-    yield torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    yield surroundings()
     yield program.graph_signature
     yield from _states(program.state_dict)
     yield from ((name, _value(value)) for name, value in sorted(program.constants.items()))

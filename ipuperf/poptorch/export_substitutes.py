@@ -49,6 +49,16 @@ def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return torch.nn.functional.one_hot(x, num_classes)
 
 
+def _dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """``dropout``, which gives the tensor itself where nothing is dropped."""
+    return torch.nn.functional.dropout(x, p, training, inplace) if training and p else x
+
+
+def _detach_(x: torch.Tensor) -> torch.Tensor:
+    """``detach_``: the tensor's own numbers, from where no gradient flows back, take its place."""
+    return x.copy_(x.detach())
+
+
 def _running(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``cumsum`` or ``cumprod``: with ``out=`` it is computed in the type of that tensor."""
 
@@ -110,6 +120,7 @@ def _gaussian_nll(
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
+    torch.Tensor.detach_: _detach_,
     torch.Tensor.random_: _random,
     torch.as_strided: _as_strided,
     torch.bincount: _bincount,
@@ -117,6 +128,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
     torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.nn.functional.dropout: _dropout,
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.one_hot: _one_hot,
 }

@@ -25,6 +25,8 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
+from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
 from torch.overrides import TorchFunctionMode
 
 import ipuperf
@@ -34,6 +36,7 @@ from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
+from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
 from .export_mixed import call
@@ -51,6 +54,7 @@ _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__f
 _STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, _DATA)
+_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
                        "is_floating_point", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse", "layout",
@@ -115,9 +119,10 @@ class _Flat(torch.nn.Module):
 class _Tagger(TorchFunctionMode):
     """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss."""
 
-    def __init__(self, recorder: BlockRecorder) -> None:
+    def __init__(self, recorder: BlockRecorder, training: bool) -> None:
         super().__init__()
         self.recorder = recorder
+        self.training = training
         self.losses = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -128,6 +133,8 @@ class _Tagger(TorchFunctionMode):
                 f"{_calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
                 "that of poptorch.Options().randomSeed"
             )
+        if self.training and getattr(func, "__name__", "") in _HOOKS:
+            raise _ignored(f"Tensor.{func.__name__}")
         gradients = torch.is_grad_enabled() and func not in _DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
@@ -142,7 +149,20 @@ class _Tagger(TorchFunctionMode):
         if func == _DATA:  # the export cannot follow it; it is a detach
             func = torch.Tensor.detach
         with torch.fx.traceback.annotate(tags):
-            return call(SUBSTITUTES.get(func, func), name, args, kwargs or {})
+            return call(SUBSTITUTES.get(func, func), name, *_traced_where_it_is(func, args, kwargs or {}))
+
+
+def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments of a call without ``device="ipu"``: within a program all tensors are on the IPU."""
+    if _is_ipu(kwargs.get("device")):
+        kwargs = {**kwargs, "device": "cpu"}
+    if func is torch.Tensor.to and len(args) > 1 and _is_ipu(args[1]):
+        args = (args[0], "cpu", *args[2:])
+    return args, kwargs
+
+
+def _is_ipu(device: Any) -> bool:
+    return isinstance(device, str | torch.device) and str(device).partition(":")[0] == "ipu"
 
 
 def _names_no_op(func: Any) -> bool:
@@ -164,24 +184,27 @@ def trace(
 
     Raises:
         ExportError: the module cannot be exported; the message names the user's line and the reason.
-        UnsupportedError: a custom ``torch.autograd.Function``.
+        UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
+    if training and any(parameter._backward_hooks for parameter in module.parameters()):
+        raise UnsupportedError("a hook of a parameter's gradient is unsupported: it would not be called on the IPU")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
                 _no_fast_path(),
-                _no_custom_functions(),
+                _no_custom_functions(training),
                 _no_stacks(),
+                no_code(),
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
                 front_ends_in_force(),
             )
-            for context in (*surroundings, _Tagger(recorder)):
+            for context in (*surroundings, _Tagger(recorder, training)):
                 stack.enter_context(context)
             try:
                 with _without_partial_graph():
@@ -192,7 +215,7 @@ def trace(
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     plain.made_constant(program)
-    with _quiet(), _no_stacks():
+    with _quiet(), _no_stacks(), no_code():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -222,12 +245,15 @@ def _quiet() -> Iterator[None]:
     """PyTorch's own messages about failures are repeated in the exception.
 
     ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
-    disabled. What is new in the meantime has the level of ``torch``.
+    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
+    handlers, whatever the level.
     """
     logger = logging.getLogger("torch")
     level = logger.level
     others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
     others = [other for other in others if not other.disabled]
+    structured = logging.getLogger("torch.__trace")
+    handlers, structured.handlers = structured.handlers, []
     logger.setLevel(logging.CRITICAL)
     for other in others:
         other.disabled = True
@@ -239,6 +265,7 @@ def _quiet() -> Iterator[None]:
         for other in others:
             other.disabled = False
         logger.setLevel(level)
+        structured.handlers = handlers
 
 
 @contextmanager
@@ -268,23 +295,37 @@ def _no_fast_path() -> Iterator[None]:
 
 
 @contextmanager
-def _no_custom_functions() -> Iterator[None]:
-    """A custom autograd function is an error: the export would drop its backward without a word."""
+def _no_custom_functions(training: bool) -> Iterator[None]:
+    """A custom autograd function is an error, and a backward hook where there is a backward pass: the export would drop
+    them without a word. What is checkpointed is called."""
     before = torch.autograd.Function.__dict__["apply"]
 
-    def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if cls.__module__.partition(".")[0] == "torch":
+    def instead(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.utils.checkpoint.CheckpointFunction:
+            function, _, *operands = args
+            return function(*operands)
+        if training and cls is BackwardHookFunction:
+            raise _ignored("a backward hook of a module")
+        if cls.__module__.partition(".")[0] == "torch" and not (training and cls is CrossMapLRN2d):
             return before.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedError(
             f"{_location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
             "(its backward would be ignored); write it with PyTorch's own ops"
         )
 
-    torch.autograd.Function.apply = classmethod(refuse)  # type: ignore[assignment,method-assign]
+    torch.autograd.Function.apply = classmethod(instead)  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:
         torch.autograd.Function.apply = before  # type: ignore[method-assign]
+
+
+def _ignored(what: str) -> UnsupportedError:
+    """The error of a hook, which Python would have to run in the middle of a program."""
+    return UnsupportedError(
+        f"{_location_of(traceback.extract_stack())}: {what} is unsupported: it would not be called on the IPU; write "
+        "what it does with PyTorch's own ops"
+    )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from .blocks import recorder
 from .effects import EFFECTS
 from .enums import MultiConvPlanType
 from .errors import Error, InputError, require
+from .log import logger
 
 _PARTIALS = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 
@@ -44,7 +45,7 @@ class MultiConv:
         return self
 
     def partialsTypes(self, value: torch.dtype | Sequence[torch.dtype]) -> MultiConv:
-        """The type of partial sums of each convolution."""
+        """The type of partial sums of each convolution; one narrower than the result is ignored, with a warning."""
         types = _several(value)
         if not types or any(kind not in _PARTIALS for kind in types):
             raise InputError(f"Invalid partials types. {value!r} given, expected torch.float or torch.half")
@@ -114,6 +115,11 @@ class MultiConv:
             op.attributes["available_memory_proportion"] = share
         for kind, op in zip(self._each("partialsTypes", self._partials, convolutions), convolutions):
             op.attributes["partials_dtype"] = _PARTIALS[kind]
+            if _PARTIALS[kind].size < op.outputs[0].dtype.size:
+                logger.warning(
+                    "%s: MultiConv.partialsTypes: ignoring %s, which is smaller than the output type %s",
+                    op.where(), kind, op.outputs[0].dtype,
+                )  # fmt: skip
         graphs: dict[Graph, list[Op]] = {}
         for op in convolutions:
             graphs.setdefault(op.graph, []).append(op)

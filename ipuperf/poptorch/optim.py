@@ -500,7 +500,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
     if hasattr(optimizer, "ipu_description"):
         described: OptimiserSpec = optimizer.ipu_description()
         return described
-    kind = _kind_of(optimizer)
+    kind = _with_decay(_kind_of(optimizer), optimizer)
     names = _KINDS[kind][1]
     if getattr(optimizer, "use_combined_accum", False) and any(g.get("nesterov") for g in optimizer.param_groups):
         raise ValueError("nesterov=True is not supported with use_combined_accum=True.")
@@ -537,6 +537,15 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
                 raise Error(f"Unsupported optimizer type {name}: its step() is its own; allowed are {_ALLOWED}")
             return kind
     raise Error(f"Unsupported optimizer type {name}; allowed are {_ALLOWED}")
+
+
+def _with_decay(kind: str, optimizer: torch.optim.Optimizer) -> str:
+    """``adam`` or ``adamw`` as the parameter groups say how their weights decay (``decoupled_weight_decay``)."""
+    if kind not in ("adam", "adamw"):
+        return kind
+    apart = {bool(group.get("decoupled_weight_decay", kind == "adamw")) for group in optimizer.param_groups}
+    require(len(apart) == 1, "All parameter groups must have the same value for the 'decoupled_weight_decay' attribute")
+    return "adamw" if apart == {True} else "adam"
 
 
 def _group(group: Mapping[str, Any], names: Iterable[str], variant: bool | None) -> OptimiserGroup:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.functions.updates import Adam, CombinedSgd, Lamb, Lars, RmsProp, Sgd, Step, Update, repeated
-from ipuperf.ir import FLOAT32, Tensor, Variable
+from ipuperf.ir import FLOAT32, ReplicaGrouping, Tensor, Variable
 
 from .errors import CompiledInError, Error
 from .optim import OptimiserSpec
@@ -94,10 +94,11 @@ class TorchRule:
         gradient: Tensor,
         state: Mapping[str, Tensor],
         scalars: Mapping[str, Tensor],
+        shards: ReplicaGrouping | None,
     ) -> None:
         """One step."""
         numbers = self._numbers_of(parameter, scalars)
-        step = Step(weight, gradient, state, numbers, sharded=weight.shape != parameter.shape)
+        step = Step(weight, gradient, state, numbers, shards)
         self._updates[self._group_of[parameter]].build(step)
 
     def _numbers_of(self, parameter: Variable, scalars: Mapping[str, Tensor]) -> dict[str, Tensor]:

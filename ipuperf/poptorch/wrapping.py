@@ -28,6 +28,10 @@ _WRAPPED = (
     "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap before "
     "wrapping again."
 )
+_SHARED = (
+    "Parameters or buffers of the model belong to another one that has been wrapped in 'poptorch.trainingModel'. Call "
+    "destroy() on that model before wrapping this one."
+)
 
 
 class Ties:
@@ -72,11 +76,13 @@ class Ties:
         """Give the module, its parameters and its buffers their classes.
 
         Raises:
-            Error: the module is tied already.
+            Error: the module is tied already, or some of its parameters or buffers are.
         """
         if self._module in _TIES or isinstance(self._module, _Module):
             raise Error(_WRAPPED)
         states = [*self._module.parameters(), *self._module.buffers()]
+        if any(isinstance(tensor, _State) for tensor in states):
+            raise Error(_SHARED)
         for tensor in states:
             if not isinstance(tensor, torch.nn.Parameter) and type(tensor) is not torch.Tensor:
                 raise Error(f"All buffers must be an instance of torch.Tensor (got {type(tensor).__name__})")

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ipuperf.runtime import beside_tensorflow, keras_names
 from ipuperf.runtime.children import announce
 
 if TYPE_CHECKING:
@@ -38,19 +39,13 @@ _STAND_INS = {
     "horovod": "ipuperf.popdist.horovod_standin",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
-_BESIDE = {
-    "tensorflow": {
-        "tensorflow.python.ipu": "ipuperf.tensorflow.python.ipu",
-        "tensorflow.python.ipu.keras": "ipuperf.tensorflow.keras",
-        "ipu_tensorflow_addons": "ipuperf.tensorflow.addons",
-    }
-}
+_BESIDE = {"tensorflow": beside_tensorflow.MODULES}
 """Front ends that add modules to an installed package of their name: what stands for each module and what is below."""
 _IN_FRONT = frozenset({"cppimport"})
 """Names whose stand-in hands on to the real package what is not the IPU's, so that both may be there."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
-    "popdist": "popdist and its modules popart and poptorch are here",
+    "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
     "horovod": "Horovod is not installed; for one process horovod.torch is here",
     "examples_utils": "it is not installed; its load_lib is here, for its parsing see docs/applications.md",
 }
@@ -98,6 +93,11 @@ class AliasFinder(MetaPathFinder):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of this machine's processors and GPUs
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
+        if "tensorflow" in self.targets and top in keras_names.TOP:
+            if (source := keras_names.below_source(fullname)) is not None:
+                return _alias_spec(fullname, {fullname: source})
+            if (spec := keras_names.optimizers_spec(fullname, path)) is not None:
+                return spec
         return _alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
@@ -153,6 +153,8 @@ class _LastFinder(MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if "popart" in installed_names() and (spec := _alias_spec(fullname, _STAND_INS)) is not None:
             return spec
+        if "tensorflow" in installed_names() and (source := keras_names.source_module(fullname)) is not None:
+            return _alias_spec(fullname, {fullname: source})
         package, dot, _ = fullname.partition(".")
         if dot and package in _IN_PART:
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)
@@ -190,6 +192,8 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
+    if "tensorflow" in new:
+        keras_names.name_earlier()
     announce(finder.targets)
 
 
@@ -206,8 +210,11 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     _take_out(_modules_of(given_up))
     for name in given_up:
         del finder.targets[name]
-    for displaced in [known for known in finder.displaced if _top(known) in given_up]:
+    names_back = {_top(entry) for entry in _modules_of(given_up)}
+    for displaced in [known for known in finder.displaced if _top(known) in names_back]:
         sys.modules[displaced] = finder.displaced.pop(displaced)
+    if "tensorflow" in given_up:
+        keras_names.name_later()
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):

@@ -18,7 +18,9 @@ class Rule(Protocol):
 
     __name__: str
 
-    def __call__(self, stages: int, micro_batches: int, /, **options: Any) -> Timetable: ...
+    def __call__(self, stages: int, micro_batches: int, /, **options: Any) -> Timetable:
+        """The timetable of ``stages`` stages and ``micro_batches`` micro-batches."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ sends of the collective that share a link taken into account; alone, a collectiv
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.lowering.steps import Collective
 
-from .algorithms import CollectivePlan, CollectiveRound, Planner, reduce_cycles
+from .algorithms import Planner, reduce_cycles
 from .instructions import MOST_CYCLES, StepPart
 from .network import Network, Send, SendBundle
 from .recorder import Flight, Label
@@ -41,62 +42,107 @@ class Members(ABC):
         """The first round begins."""
 
     @abstractmethod
-    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+    def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
         """These IPUs of the machine are through, each of which took so long from the first round on."""
 
 
-class _Prepared(NamedTuple):
-    """What is the same each time a round is repeated: bytes of a send, cycles of the reduction, the sends, how many of
-    them begin or end at each member, and whether that is the same number."""
+class _Round(NamedTuple):
+    """What is the same each time a round is gone through: bytes of a send, cycles of the reduction, the sends as pairs
+    of IPUs and bundled, how many of them begin or end at each member, whether that is the same number, and the place of
+    the last round that is like it."""
 
     chunk: int
     reduce: int
+    sends: tuple[tuple[int, int], ...]
     bundles: list[SendBundle]
     ends: dict[int, int]
     even: bool
+    last: int
+
+
+class Course(NamedTuple):
+    """The ``rounds`` of a collective among the same members, equal ones as one object, and the ``sync`` before each."""
+
+    rounds: tuple[_Round, ...]
+    sync: int
 
 
 class _Over(NamedTuple):
-    """A round that is over: when it began, when it ended for all members, or (``ends``) for each."""
+    """Rounds that are over: when the first began, when it ended for all members, or (``ends``) for each; how often it
+    came ``again``, each time ``period`` cycles later."""
 
-    item: _Prepared
+    item: _Round
     start: int
     end: int
     ends: dict[int, int]
+    again: int = 0
+    period: int = 0
 
     def of(self, member: int) -> int:
-        """When it ended for this one."""
+        """When the first ended for this one."""
         return self.ends[member] if self.ends else self.end
 
-    def later(self, cycles: int) -> _Over:
-        """The same again."""
-        ends = {member: end + cycles for member, end in self.ends.items()}
-        return self._replace(start=self.start + cycles, end=self.end + cycles, ends=ends)
+    def since(self, now: int) -> list[tuple[object, ...]]:
+        """Each of them relative to ``now``."""
+        return [_since(self.start, self.end, self.ends, now - n * self.period) for n in range(self.again + 1)]
+
+    def parts(self, member: int, following: int) -> list[StepPart]:
+        """What a member did in them until the next round, which begins when ``following`` says (-1: there is none):
+        transfer, reduction and sync."""
+        item, dur = self.item, self.of(member) - self.start
+        moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
+        done = dur + item.reduce
+        before = [StepPart("link", 0, dur, moved, moved), StepPart("compute", 0, item.reduce)]
+        between = [*before, StepPart("sync_external", 0, self.period - done)]
+        sync = following - self.start - self.again * self.period - done if following >= 0 else 0
+        parts = [*between * self.again, *before, StepPart("sync_external", 0, sync)]
+        return [part for part in parts if part.dur or part.bytes_in]
 
 
-class RoundTemplates:
-    """Sends of rounds, bundled once for all collectives that have them: with the number of a send as the end of its
-    owner, and how many of them begin or end at each IPU."""
+class Courses:
+    """The courses of collectives, each made once; sends of rounds are bundled once for all that have them, with the
+    number of a send as the end of its owner.
 
-    def __init__(self, network: Network, topology: Topology) -> None:
+    Args:
+        planner: gives the rounds.
+    """
+
+    def __init__(self, planner: Planner, network: Network, topology: Topology) -> None:
+        self._planner = planner
         self._network = network
         self._topology = topology
-        self._known: dict[tuple[tuple[int, int], ...], tuple[list[SendBundle], dict[int, int]]] = {}
+        self._known: dict[tuple[object, ...], Course] = {}
+        self._sends: dict[tuple[tuple[int, int], ...], tuple[list[SendBundle], dict[int, int]]] = {}
 
-    def of(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
-        """Those of the sends between these IPUs."""
-        if pairs not in self._known:
+    def of(self, step: Collective, ipus: tuple[int, ...]) -> Course:
+        """That of ``step`` among these IPUs of the machine."""
+        key = (step.kind, step.bytes, step.reduce_cycles, step.method, ipus)
+        if key not in self._known:
+            self._known[key] = self._course(step, ipus)
+        return self._known[key]
+
+    def _course(self, step: Collective, ipus: tuple[int, ...]) -> Course:
+        rounds: list[_Round] = []
+        for item in self._planner.plan(step, tuple(sorted(ipus))).rounds:
+            bundles, ends = self._bundled(item.sends)
+            chunk, reduce = item.chunk(step.bytes), reduce_cycles(item, step, len(ipus))
+            even, last = len(set(ends.values())) == 1, len(rounds) + item.times - 1
+            rounds += [_Round(chunk, reduce, item.sends, bundles, ends, even, last)] * item.times
+        return Course(tuple(rounds), self._planner.syncs.before(ipus))
+
+    def _bundled(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
+        """The sends between these IPUs, and how many of them begin or end at each."""
+        if pairs not in self._sends:
             sends = [Send((number,), self._topology.route(*pair), pair[0]) for number, pair in enumerate(pairs)]
-            self._known[pairs] = (self._network.bundles(sends), dict(Counter(ipu for pair in pairs for ipu in pair)))
-        return self._known[pairs]
+            self._sends[pairs] = (self._network.bundles(sends), dict(Counter(ipu for pair in pairs for ipu in pair)))
+        return self._sends[pairs]
 
 
 class CollectiveRun:
     """One execution of a collective by one group, from the moment all members are there.
 
     Args:
-        planner: gives the rounds.
-        templates: give their sends.
+        course: its rounds.
         key: identifies it among those under way: leaf, IPU of the replica, group.
         ipus: the members, IPUs of the machine.
         members: told what happens to them.
@@ -106,8 +152,7 @@ class CollectiveRun:
     def __init__(
         self,
         world: World,
-        planner: Planner,
-        templates: RoundTemplates,
+        course: Course,
         key: tuple[int, int, int],
         step: Collective,
         ipus: Sequence[int],
@@ -116,22 +161,17 @@ class CollectiveRun:
     ) -> None:
         self._events = world.events
         self._network = world.network
-        self._templates = templates
         self._key = key
-        self._step = step
         self._label = Label(step.kind, step.op_id)
         self._ipus = tuple(ipus)
         self._members = members
         self._finished = finished
-        self._sync = world.delays.collective_syncs.before(self._ipus)
-        self._plan: CollectivePlan = planner.plan(self._step, tuple(sorted(self._ipus)))
-        self._rounds = [number for number, item in enumerate(self._plan.rounds) for _ in range(item.times)]
-        self._known: dict[int, _Prepared] = {}
+        self._rounds, self._sync = course
         self._round = -1
         self._start = -1
         self._next_start = self._events.now + self._sync
         self._rounds_over: list[_Over] = []
-        self._parts: dict[tuple[tuple[int, int], ...], list[StepPart]] = {}
+        self._parts: dict[tuple[tuple[int, int], ...], tuple[StepPart, ...]] = {}
         self._open: dict[int, int] = {}
         self._busy = 0
         self._end = -1  # of the round for all members
@@ -144,15 +184,15 @@ class CollectiveRun:
 
     def state(self, now: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``; the flows themselves are the network's state."""
-        over = tuple(_since(one, now) for one in self._rounds_over)
-        present = _since(_Over(None, self._start, self._end, self._ends), now)  # type: ignore[arg-type]
+        over = tuple([since for one in self._rounds_over for since in one.since(now)])
+        present = _since(self._start, self._end, self._ends, now)
         next_start = self._next_start - now if self._next_start >= 0 else -1
         return (self._key, self._round, present, next_start, over)
 
     @property
-    def _item(self) -> _Prepared:
+    def _item(self) -> _Round:
         """The round that is under way."""
-        return self._known[self._rounds[self._round]]
+        return self._rounds[self._round]
 
     def _begin(self) -> None:
         """All meet: send the chunks of the next round."""
@@ -160,9 +200,6 @@ class CollectiveRun:
             self._members.begin(self._events.now)
         self._round += 1
         self._start, self._next_start = self._events.now, -1
-        number = self._rounds[self._round]
-        if number not in self._known:
-            self._known[number] = self._prepare(self._plan.rounds[number])
         item = self._item
         self._open = {}
         self._end, self._ends, self._moved = -1, {}, []
@@ -172,21 +209,14 @@ class CollectiveRun:
         for bundle in item.bundles:
             self._network.move(bundle, owner, item.chunk, self._label, partial(self._arrived, bundle.latency))
 
-    def _prepare(self, item: CollectiveRound) -> _Prepared:
-        """What is the same each time a round is repeated."""
-        reduce = reduce_cycles(item, self._step, len(self._ipus))
-        bundles, ends = self._templates.of(item.sends)
-        even = len(set(ends.values())) == 1
-        return _Prepared(item.chunk(self._step.bytes), reduce, bundles, ends, even)
-
     def _arrived(self, latency: int, flights: tuple[Flight, ...]) -> None:
         """These sends of the round are over, which needed this latency."""
         self._moved.append((latency, self._events.now, flights))
-        sends = self._plan.rounds[self._rounds[self._round]].sends
-        left = self._open = self._open or dict(self._item.ends)
+        sends = self._item.sends
         if len(flights) == len(sends):
             self._members_done(self._ipus)
             return
+        left = self._open = self._open or dict(self._item.ends)
         done = []
         for flight in flights:
             for ipu in sends[flight.owner[0]]:
@@ -227,10 +257,10 @@ class CollectiveRun:
     def _quiet_rounds(self) -> int:
         """How many rounds are certain to be like the last one, which nothing disturbed: the same round, before
         anything else happens; the last round of all is not one of them."""
-        number, now, over = self._rounds[self._round], self._events.now, self._rounds_over[-1]
+        now, over = self._events.now, self._rounds_over[-1]
         if self._undisturbed <= now:
             return 0
-        last = self._plan.rounds[number].times - (self._round - self._rounds.index(number)) - 1
+        last = self._item.last - self._round
         if self._round + last + 1 == len(self._rounds):
             last -= 1
         until, period = self._quiet_until(), now - over.start
@@ -238,41 +268,37 @@ class CollectiveRun:
 
     def _skip(self, rounds: int) -> None:
         """Add as many rounds like the last one, and go on after them."""
-        over, now, owner, size = self._rounds_over[-1], self._events.now, (1, *self._key), self._item.chunk
+        over, now, size = self._rounds_over.pop(), self._events.now, self._item.chunk
         period = now - over.start
-        for number in range(1, rounds + 1):
-            self._rounds_over.append(over.later(number * period))
-            for latency, end, flights in self._moved if size else ():
-                start = over.start + latency
-                self._network.record(start + number * period, end - start, owner, flights, size, self._label)
+        later = rounds * period
+        self._rounds_over.append(over._replace(again=rounds, period=period))
+        if size:
+            moved = [(over.start + latency, end, flights) for latency, end, flights in self._moved]
+            self._network.record(moved, (1, *self._key), size, self._label, rounds, period)
         self._round += rounds
-        _, self._start, self._end, self._ends = self._rounds_over[-1]
+        self._start, self._end = over.start + later, over.end + later
+        self._ends = {member: end + later for member, end in over.ends.items()}
         self._undisturbed = 0
-        self._next_start = now + rounds * period
-        self._events.after(rounds * period, self._begin)
+        self._next_start = now + later
+        self._events.after(later, self._begin)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _parts_of(self, member: int) -> list[StepPart]:
+    def _parts_of(self, member: int) -> tuple[StepPart, ...]:
         """What a member did from the first round on: transfer, reduction and sync of each. Made once for members that
         did the same at the same time."""
         rounds = [*self._rounds_over, _Over(self._item, self._start, self._end, self._ends)]
         key = tuple([(over.of(member), over.item.ends[member]) for over in rounds])
-        if key not in self._parts:
-            parts: list[StepPart] = []
-            for over, after in zip(rounds, [*rounds[1:], None], strict=True):
-                item, start, end = over.item, over.start, over.of(member)
-                moved = item.ends[member] // 2 * item.chunk  # as many sends as receives
-                sync = after.start - end - item.reduce if after is not None else 0
-                parts.append(StepPart("link", 0, end - start, moved, moved))
-                parts.append(StepPart("compute", 0, item.reduce))
-                parts.append(StepPart("sync_external", 0, sync))
-            self._parts[key] = [part for part in parts if part.dur or part.bytes_in]
-        return self._parts[key]
+        found = self._parts.get(key)
+        if found is None:
+            following = [*[over.start for over in rounds[1:]], -1]
+            every = [over.parts(member, start) for over, start in zip(rounds, following, strict=True)]
+            found = self._parts[key] = tuple(itertools.chain.from_iterable(every))
+        return found
 
     def _leave(self, ipus: Sequence[int]) -> None:
         known = self._parts_of(ipus[0])
-        same: dict[int, tuple[list[StepPart], list[int]]] = {}
+        same: dict[int, tuple[tuple[StepPart, ...], list[int]]] = {}
         for ipu in () if self._alike else ipus:
             parts = self._parts_of(ipu)
             same.setdefault(id(parts), (parts, []))[1].append(ipu)
@@ -283,7 +309,6 @@ class CollectiveRun:
             self._members.leave(own, parts)
 
 
-def _since(over: _Over, now: int) -> tuple[object, ...]:
+def _since(start: int, end: int, ends: dict[int, int], now: int) -> tuple[object, ...]:
     """A round relative to ``now``."""
-    return (over.start - now, over.end - now if over.end >= 0 else 1,
-            *((ipu, over.ends[ipu] - now) for ipu in sorted(over.ends)))  # fmt: skip
+    return (start - now, end - now if end >= 0 else 1, *((ipu, ends[ipu] - now) for ipu in sorted(ends)))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from .errors import SimulationError
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class LocalLoop(NamedTuple):
     trips: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Segment:
     """A template of the trace: ``leaves`` in order. ``parts`` is set for a shared step (one leaf, measured parts), and
     ``durations`` for local steps (one for each leaf). ``loops`` lie within each other or apart, outer ones first."""
@@ -65,7 +63,7 @@ class Segment:
         """Cycles of the whole segment."""
         if self.loops:
             return self.layout.dur
-        return sum(self.durations) + sum(part.dur for part in self.parts)
+        return sum(self.durations) + sum([part.dur for part in self.parts])
 
     @cached_property
     def layout(self) -> LoopTimes:
@@ -118,15 +116,13 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
     return LoopTimes(tuple(starts), tuple(inside), tuple(parents), tuple(periods), time)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Stretch:
-    """Segments one after the other, in columns: number, start relative to the stretch, cycles; ``dur`` is the length of
-    the whole, ``number`` its own among the stretches of a program."""
+    """Segments (their numbers) one after the other; ``dur`` is the length of the whole, ``number`` its own among the
+    stretches of a program."""
 
     number: int
-    segment: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
+    segments: tuple[int, ...]
     dur: int
 
 
@@ -182,7 +178,7 @@ def count_instances(instructions: Sequence[Instruction]) -> int:
         elif isinstance(instruction, Next):
             factors.pop()
         else:
-            count += factors[-1] * (len(instruction.segment) if isinstance(instruction, Stretch) else 1)
+            count += factors[-1] * (len(instruction.segments) if isinstance(instruction, Stretch) else 1)
     return count
 
 

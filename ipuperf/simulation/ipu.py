@@ -199,7 +199,7 @@ class IpuProcess(Party):
         assert self.tiles is not None
         tree, events = self._tree, self.events
         yield from self.catch_up()
-        for number in stretch.segment.tolist():
+        for number in stretch.segments:
             segment, start, durations = tree.segments[number], events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):

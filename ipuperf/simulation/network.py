@@ -184,14 +184,26 @@ class Network:
         return not self._flows and not self._entered
 
     def record(
-        self, start: int, dur: int, owner: tuple[int, ...], flights: tuple[Flight, ...], size: int, label: Label
+        self,
+        moved: Sequence[tuple[int, int, tuple[Flight, ...]]],
+        owner: tuple[int, ...],
+        size: int,
+        label: Label,
+        again: int,
+        period: int,
     ) -> None:
-        """These sends begin and end together without being simulated."""
-        key = (id(flights), owner, size, label)
-        if key not in self._recorded:
-            number = self._recorder.template(TransferTemplate(owner, flights, size, label))
-            self._recorded[key] = (flights, self._recorder.together((number,)))
-        self._recorder.transfers.add((self._recorded[key][1], start, dur))
+        """Sends that began and ended together (begin, end) do so ``again`` so often, each time ``period`` cycles later,
+        without being simulated."""
+        known = []
+        for start, end, flights in moved:
+            key = (id(flights), owner, size, label)
+            if key not in self._recorded:
+                number = self._recorder.template(TransferTemplate(owner, flights, size, label))
+                self._recorded[key] = (flights, self._recorder.together((number,)))
+            known.append((self._recorded[key][1], start, end - start))
+        for later in range(period, (again + 1) * period, period):
+            for batch, start, dur in known:
+                self._recorder.transfers.add((batch, start + later, dur))
 
     def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
         own = tuple(flights)

@@ -37,7 +37,7 @@ class PartsTrail:
     Attributes:
         parts: from the begin of the step.
         stretch: what a step of these parts is in the trace, None until it was one.
-        after: with one more part (the values of a `StepPart`), as far as it happened.
+        after: with one more part (the values of a `StepPart`) or several, as far as it happened.
     """
 
     __slots__ = ("after", "parts", "stretch")
@@ -45,13 +45,21 @@ class PartsTrail:
     def __init__(self, parts: tuple[StepPart, ...] = ()) -> None:
         self.parts = parts
         self.stretch: Stretch | None = None
-        self.after: dict[tuple[str, int, int, int, int], PartsTrail] = {}
+        self.after: dict[tuple[object, ...], PartsTrail] = {}
 
     def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
         """With one more part, as the values of a `StepPart`."""
-        if part not in self.after:
-            self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
-        return self.after[part]
+        found = self.after.get(part)
+        if found is None:
+            found = self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return found
+
+    def then_all(self, parts: tuple[StepPart, ...]) -> PartsTrail:
+        """With these as well."""
+        found = self.after.get(parts)
+        if found is None:
+            found = self.after[parts] = PartsTrail((*self.parts, *parts))
+        return found
 
 
 class Parts:
@@ -82,11 +90,10 @@ class Parts:
             part = (kind, program, dur, bytes_in, bytes_out)
             self.trail = self.trail.after.get(part) or self.trail.then(part)
 
-    def add(self, parts: Sequence[StepPart]) -> None:
+    def add(self, parts: tuple[StepPart, ...]) -> None:
         """These were the next parts."""
-        for part in parts:
-            self.mark += part.dur
-            self.trail = self.trail.then(part)
+        self.mark += sum([part.dur for part in parts])
+        self.trail = self.trail.then_all(parts)
 
 
 class SliceColumns:

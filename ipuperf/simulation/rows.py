@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class ExecutedRows:
         finishes = [unfolding.time(process.finish) for process in processes]
         last = max(finishes)
         self.end = max(last, unfolding.time(host_end))
-        self._inside = _StretchColumns(tree.stretches)
+        self._inside = _StretchColumns(tree.stretches, tree.lengths)
         rows, counters = recorder.stretches, recorder.counters.columns()
         parts = [self._process(p.number, own, counters, unfolding) for p, own in zip(processes, rows, strict=True)]
         for process, finish in zip(processes, finishes, strict=True):
@@ -88,7 +88,7 @@ class ExecutedRows:
             waits = [("host_run", 0, run_cycles), ("idle", finish, last - finish), ("host_run", last, self.end - last)]
             parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        lengths = np.array([segment.dur for segment in tree.segments], dtype=np.int64)
+        lengths = np.array(tree.lengths, dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
         self._columns = _sorted(columns)
         self._used, first = np.unique(self._columns["segment"], return_index=True)
@@ -225,12 +225,13 @@ class ExecutedRows:
 class _StretchColumns:
     """What is inside stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        empty = np.empty(0, dtype=np.int64)
-        self.segment = np.concatenate([empty, *[stretch.segment for stretch in stretches]])
-        self.start = np.concatenate([empty, *[stretch.start for stretch in stretches]])
-        self.length = np.concatenate([empty, *[stretch.length for stretch in stretches]])
-        self._sizes = np.array([len(stretch.segment) for stretch in stretches], dtype=np.int64)
+    def __init__(self, stretches: Sequence[Stretch], lengths: Sequence[int]) -> None:
+        segments = [stretch.segments for stretch in stretches]
+        self.segment = _numbers(chain.from_iterable(segments))
+        self.length = np.array(lengths, dtype=np.int64)[self.segment]
+        self._sizes = _numbers(map(len, segments))
+        begin = np.cumsum(self.length) - self.length
+        self.start = begin - np.repeat(begin[np.cumsum(self._sizes) - self._sizes], self._sizes)
 
     def spread(self, stretches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For everything in these stretches: which of them it is in, and its place in the columns."""

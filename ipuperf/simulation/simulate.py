@@ -123,14 +123,15 @@ def simulate(
         kinds = shared_kinds(world)
         processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
         folder = Folder(world, processes, kinds.values()) if world.folds else None
-        _run(world, processes, folder, tree, progress)
-        folds = folder.folds if folder else []
-        trace = _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
-        for kind in kinds.values():
-            kind.forget()
-        for process in processes:
-            vars(process).clear()  # as the kinds: they and their world know each other
-        return trace
+        try:
+            _run(world, processes, folder, tree, progress)
+            folds = folder.folds if folder else []
+            return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+        finally:
+            for kind in kinds.values():
+                kind.forget()
+            for own in (*processes, world.network, world.host, world.events):
+                vars(own).clear()  # as the kinds: they and their world know each other
 
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas
@@ -173,7 +174,8 @@ def _build(
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
-    streams = _streams(program, tree)
+    copied = [count_copies(own, ipu) for ipu, own in tree.lists()]
+    streams = _streams(program, copied)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
         collective_syncs=collective_syncs(machine, program.placement),
@@ -181,7 +183,7 @@ def _build(
         stream=chip.cycles(host.stream_latency_seconds),
         run=chip.cycles(host.start_seconds(options.front_end)),
     )
-    totals = _totals(tree, streams)
+    totals = _totals(copied, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
     return World(
         events=events,
@@ -210,18 +212,22 @@ def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[i
     return places
 
 
-def _streams(program: DeviceProgram, tree: ProgramTree) -> dict[tuple[str, str], int]:
+_Copied = Sequence[Mapping[tuple[str, str], int]]
+"""How many slices of each (direction, stream) each list of instructions copies."""
+
+
+def _streams(program: DeviceProgram, copied: _Copied) -> dict[tuple[str, str], int]:
     """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
-    used = dict.fromkeys(key for ipu, own in tree.lists() for key in count_copies(own, ipu))
+    used = dict.fromkeys(key for own in copied for key in own)
     listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
 
-def _totals(tree: ProgramTree, streams: dict[tuple[str, str], int]) -> dict[int, int]:
+def _totals(copied: _Copied, streams: dict[tuple[str, str], int]) -> dict[int, int]:
     """Slices of each host-to-device stream that a replica takes in the run."""
     slices: dict[int, int] = {}
-    for ipu, instructions in tree.lists():
-        for key, number in count_copies(instructions, ipu).items():
+    for own in copied:
+        for key, number in own.items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
     return slices

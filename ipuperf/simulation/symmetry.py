@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from .errors import Asymmetric
 from .gathering import Guest
 from .instructions import StepPart
-from .kinds import SharedKind, kind_of
+from .kinds import SharedKind
 
 if TYPE_CHECKING:
     from .walk import ProgramTree
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 def may_be_alike(tree: ProgramTree) -> bool:
     """Whether the program has several replicas, and only steps in which one of them may stand for others."""
-    kinds = {kind_of(leaf.step) for leaf in tree.leaves}
-    return tree.program.replicas > 1 and all(kind.symmetric for kind in kinds if issubclass(kind, SharedKind))
+    return tree.program.replicas > 1 and all(kind.symmetric for kind in tree.kinds if issubclass(kind, SharedKind))
 
 
 class Seat:
@@ -54,7 +53,7 @@ class Seat:
         self._events = guest.party.world.events
         self._left = count
         self._begun = False
-        self._ways: list[tuple[int, int, list[StepPart], list[int]]] = []  # begin, end, parts, replicas
+        self._ways: list[tuple[int, int, tuple[StepPart, ...], list[int]]] = []  # begin, end, parts, replicas
 
     def begin(self) -> None:
         """The collective of one of the groups begins."""
@@ -62,7 +61,7 @@ class Seat:
             self._begun = True
             self._guest.party.parts.close("sync_external")
 
-    def leave(self, begun: int, parts: list[StepPart], replicas: Sequence[int]) -> None:
+    def leave(self, begun: int, parts: tuple[StepPart, ...], replicas: Sequence[int]) -> None:
         """These members have left, for whom the collective began at ``begun`` and took these parts.
 
         Raises:

@@ -81,10 +81,14 @@ def check_length(tree: ProgramTree, total: int) -> None:
 
 def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[Step]:
     leaves: dict[int, None] = {}
+    seen: set[int] = set()
     for instruction in instructions:
         if isinstance(instruction, Stretch):
-            for segment in set(instruction.segment.tolist()):
-                leaves.update(dict.fromkeys(tree.segments[segment].leaves))
+            for segment in instruction.segments:
+                if segment not in seen:
+                    seen.add(segment)
+                    leaves.update(dict.fromkeys(tree.segments[segment].leaves))
         elif isinstance(instruction, Shared):
             leaves[instruction.leaf.leaf_id] = None
-    return [tree.leaves[leaf].step for leaf in leaves]
+    every = tree.leaves
+    return [every[leaf].step for leaf in leaves]

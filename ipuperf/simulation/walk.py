@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ipuperf.lowering.steps import Call, ControlStep, IoTiles, LocalStep, Repeat, Step
 from ipuperf.lowering.steps import Sequence as StepSequence
 
@@ -34,7 +32,7 @@ from .instructions import (
     Stretch,
     require_countable,
 )
-from .kinds import kind_of
+from .kinds import StepKind, kind_of
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -79,21 +77,22 @@ class ProgramTree:
         self.rows: list[ProgramRow] = []
         self.leaves: list[LeafStep] = []
         self.segments: list[Segment] = []
-        self._lengths: list[int] = []  # cycles of each segment
+        self.lengths: list[int] = []  # cycles of each segment
+        self.kinds: set[type[StepKind]] = set()  # those of the leaves
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
-        self._lane = 0
+        self.lane = 0
         self._open: list[str] = []
         self._callers = _callers(program)
         self._ipu = -1
         self.instructions: list[tuple[Instruction, ...]] = []
         self.io_instructions: list[tuple[Instruction, ...]] = []
         for ipu, sequence in enumerate(program.ipus):
-            self._ipu, self._lane = ipu, 0
+            self._ipu, self.lane = ipu, 0
             self.instructions.append(self._list(sequence, sequence.name))
-            self._lane = 1
+            self.lane = 1
             takes_part = program.io_tiles and self.on_io_tiles(sequence)
             self.io_instructions.append(self._list(sequence, f"{sequence.name} (I/O tiles)") if takes_part else ())
 
@@ -125,7 +124,7 @@ class ProgramTree:
 
     def in_lane(self, step: Step, *, inside: bool) -> bool:
         """Whether a step, which stands inside an :class:`IoTiles` or not, is one of the present lane."""
-        if self._lane == 0:
+        if self.lane == 0:
             return not isinstance(step, IoTiles)
         return inside or self.on_io_tiles(step)
 
@@ -149,10 +148,9 @@ class ProgramTree:
         """These segments one after the other (the same object for the same segments)."""
         found = self._stretches.get(segments)
         if found is None:
-            dur = require_countable(sum(self._lengths[s] for s in segments), "a stretch of local steps")
-            length = np.array([self._lengths[s] for s in segments], dtype=np.int64)
-            found = Stretch(len(self._stretches), np.array(segments), np.cumsum(length) - length, length, dur)
-            self._stretches[segments] = found
+            lengths = self.lengths
+            dur = require_countable(sum([lengths[s] for s in segments]), "a stretch of local steps")
+            found = self._stretches[segments] = Stretch(len(self._stretches), segments, dur)
         return found
 
     @property
@@ -167,12 +165,13 @@ class ProgramTree:
         durations: tuple[int, ...],
         loops: tuple[LocalLoop, ...] = (),
     ) -> int:
-        key = (leaves, parts, durations, loops)
-        if key not in self._segment_ids:
-            self._segment_ids[key] = len(self.segments)
-            self.segments.append(Segment(len(self.segments), leaves, parts, durations, loops))
-            self._lengths.append(self.segments[-1].dur)
-        return self._segment_ids[key]
+        key, number = (leaves, parts, durations, loops), len(self.segments)
+        known = self._segment_ids.setdefault(key, number)
+        if known == number:
+            segment = Segment(number, leaves, parts, durations, loops)
+            self.segments.append(segment)
+            self.lengths.append(segment.dur)
+        return known
 
     # -- control programs --------------------------------------------------------------------------------------------
 
@@ -181,12 +180,14 @@ class ProgramTree:
         return len(self.rows) - 1
 
     def _leaf(self, step: Step, parent: int) -> LeafStep:
-        rows = self.rows
+        rows, leaves, kind = self.rows, self.leaves, kind_of(step)
+        self.kinds.add(kind)
         first = len(rows)
-        for kind in kind_of(step).programs(step):
-            rows.append((parent, kind, step.name, step.op_id, self._ipu))
-        leaf = LeafStep(len(self.leaves), step, tuple(range(first, len(rows))), self._lane)
-        self.leaves.append(leaf)
+        for name in kind.programs(step):
+            rows.append((parent, name, step.name, step.op_id, self._ipu))
+        stop = len(rows)
+        leaf = LeafStep(len(leaves), step, (first,) if stop == first + 1 else tuple(range(first, stop)), self.lane)
+        leaves.append(leaf)
         return leaf
 
     # -- items -------------------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ class ProgramTree:
             durations += block.durations
         segment = self.local_segment(tuple(leaves), tuple(durations), tuple(loops))
         name = f"Repeat {step.name!r} of {step.count:,} trips"
-        require_countable(self._lengths[segment], name)
+        require_countable(self.lengths[segment], name)
         require_countable(self.segments[segment].executions, name, "executions of steps")
         return [_Block(segment)]
 
@@ -247,7 +248,7 @@ class ProgramTree:
         name = call.function
         if name in self._open:
             raise SimulationError(f"function {name!r} calls itself: {' -> '.join([*self._open, name])}")
-        key = (name, self._lane)
+        key = (name, self.lane)
         if key not in self._functions:
             if name not in self.program.functions:
                 known = ", ".join(self.program.functions) or "none"
@@ -288,7 +289,11 @@ def _unnest(
 ) -> Iterator[tuple[Step, int]]:
     """The steps of a sequence that are of the present lane, with the node they stand under; sequences inside it become
     nodes of their own."""
+    lane = tree.lane
     for step in sequence.steps:
+        if lane == 0 and not isinstance(step, ControlStep):
+            yield step, node
+            continue
         if not tree.in_lane(step, inside=inside):
             continue
         if isinstance(step, IoTiles):
@@ -302,17 +307,12 @@ def _unnest(
 def _callers(program: DeviceProgram) -> dict[str, set[int]]:
     """IPUs on which each function is called, directly or through other functions."""
     found: dict[str, set[int]] = {}
-
-    def visit(step: Step, ipu: int) -> None:
-        if isinstance(step, Call):
-            if ipu not in found.setdefault(step.function, set()):
-                found[step.function].add(ipu)
-                if step.function in program.functions:
-                    visit(program.functions[step.function], ipu)
-        elif isinstance(step, ControlStep):
-            for inner in step.inside:
-                visit(inner, ipu)
-
-    for ipu, sequence in enumerate(program.ipus):
-        visit(sequence, ipu)
+    waiting: list[tuple[int, ControlStep]] = list(enumerate(program.ipus))
+    while waiting:
+        ipu, step = waiting.pop()
+        waiting += [(ipu, inner) for inner in step.inside if isinstance(inner, ControlStep)]
+        if isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
+            found[step.function].add(ipu)
+            if step.function in program.functions:
+                waiting.append((ipu, program.functions[step.function]))
     return found

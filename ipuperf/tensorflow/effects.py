@@ -84,6 +84,10 @@ _FUNCTIONS: dict[str, Effect] = {
         NO_EFFECT, "gradients follow their operands", (False,)
     ),
     "ipu.autoshard.automatic_sharding(frozen_inference)": Effect(NO_DIFFERENCE, "constants are not placed"),
+    "ipu.scopes.ipu_jit_scope(ipu_scope)": Effect(NO_DIFFERENCE, "a program is compiled as a whole"),
+    "ipu.scopes.partials_type(override_type)": Effect(
+        NO_EFFECT, "give partialsType in `IPUConfig.matmuls.poplar_options` and `IPUConfig.convolutions.poplar_options`"
+    ),
     "ipu.scopes.frontend_attribute(attribute_value)": Effect(NO_EFFECT, "a hint to the Poplar compiler"),
     "ipu.scopes.frontend_attribute(restore_to)": Effect(NO_EFFECT, "a hint to the Poplar compiler", (None,)),
     "ipu.scopes.stochastic_rounding(override)": Effect(
@@ -95,7 +99,6 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions)": Effect(
         UNSUPPORTED, "gradients are reduced over the replicas of the program; allowed: True", (True,)
     ),
-    "ipu.horovod.allreduce(op)": Effect(NO_DIFFERENCE, "there is one process"),
     "ipu.config.configure_ipu_system(device)": _HOST_DEVICE,
     "ipu.config.configure_ipu_system(reset_configuration)": Effect(
         NO_EFFECT, "a new configuration always takes the place of the old one", (True,)
@@ -164,7 +167,7 @@ _CONFIG: dict[str, Effect] = {
     "floating_point_behaviour.set_all": _NUMBERS,
     "io_tiles.num_io_tiles": _APPLIED,
     "io_tiles.place_ops_on_io_tiles": Effect(
-        UNSUPPORTED, "host I/O of TensorFlow programs is not placed on I/O tiles; allowed: False"
+        NO_EFFECT, "host I/O of TensorFlow programs stays on the compute tiles, one after the other with computing"
     ),
     "io_tiles.available_memory_proportion": Effect(NO_EFFECT, "nothing is placed on I/O tiles"),
     "ipu_model.compile_ipu_code": _MODEL,

@@ -160,8 +160,9 @@ class PipelineRule:
         gradient: _ir.Tensor,
         state: Mapping[str, _ir.Tensor],
         scalars: Mapping[str, _ir.Tensor],
+        shards: _ir.ReplicaGrouping | None,
     ) -> None:
-        """Let the optimiser apply the gradient.
+        """Let the optimiser apply the gradient (to shards as to whole variables: it is element-wise then).
 
         Raises:
             ValueError: it does not update the variable.
@@ -196,7 +197,7 @@ class PipelineRule:
         joint, arguments = self._slicer.joint, self._traced.arguments
         by_place = {self._program.resource(variable): reduced for variable, reduced in gradients.items()}
         found = [by_place[part.variable] for part in self._slicer.slices]
-        if any(reduced.sharded for reduced in found):
+        if any(reduced.shards for reduced in found):
             raise NotImplementedError(
                 f"pipeline: optimizer {self._name!r} computes numbers from all gradients, which are divided among the "
                 "replicas by replicated_optimizer_state_sharding; choose one of both"

@@ -163,8 +163,8 @@ def _scaling(smaller: Row, larger: Row) -> Scaling:
 
 
 def step_seconds(row: Row, value: float) -> float:
-    """Seconds of a weight update when the row's quantity has this value; a rate counts the samples of the update (of
-    packed sequences the packs, which cancels in a ratio).
+    """Seconds of a weight update when the row's quantity has this value; a rate counts the samples of the update, or
+    the sequences packed in them (``sequences_in_pack`` of the case's config).
 
     Raises:
         ValueError: the quantity is neither a time nor a rate.
@@ -174,7 +174,7 @@ def step_seconds(row: Row, value: float) -> float:
     if quantity in ("time", "device time"):
         return value
     if quantity == "rate":
-        return row.case.samples / value
+        return row.case.samples * float(row.case.config.get("sequences_in_pack", 1.0)) / value
     raise ValueError(f"case {row.case.id!r}: quantity {quantity!r} says nothing about a step, allowed: time, rate")
 
 

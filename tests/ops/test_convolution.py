@@ -253,6 +253,15 @@ def test_defaults(bench):
     assert (work.strides, work.padding, work.dilation, work.groups) == ((1, 1), ((0, 0), (0, 0)), (1, 1), 1)
 
 
+@pytest.mark.parametrize(("operands", "partials", "planned"), [
+    (np.float32, FLOAT16, FLOAT32), (np.float16, FLOAT16, FLOAT16), (np.float16, FLOAT32, FLOAT32),
+])  # fmt: skip
+def test_partial_sums_are_at_least_as_wide_as_the_result(bench, operands, partials, planned):
+    x, w = np.ones((1, 1, 2, 8, 8), operands), np.ones((1, 4, 2, 3, 3), operands)
+    (work,) = bench.op(ops.Conv, x, w, partials_dtype=partials).work()
+    assert work.partials_dtype is planned
+
+
 def test_work_of_transposed_and_bias(bench):
     x, w = np.ones((1, 2, 6, 5, 5), np.float32), np.ones((1, 6, 4, 3, 3), np.float32)
     op = bench.op(ops.ConvTranspose, x, w, strides=2, output_padding=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ipuperf.ir import CONTEXT, FLOAT32, Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ir import CONTEXT, FLOAT32, Ir, ReplicaGrouping, Stream, Tensor, TensorSpec, Variable
 from ipuperf.numerics import Evaluator
 from ipuperf.ops import Add, Identity, MatMul, Mul, ReduceSum, ScaledAddLhsInplace, Sin, Sub, Tanh
 from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training
@@ -41,6 +41,7 @@ class Momentum:
         gradient: Tensor,
         state: Mapping[str, Tensor],
         scalars: Mapping[str, Tensor],
+        shards: ReplicaGrouping | None,
     ) -> None:
         graph = CONTEXT.graph
         velocity = graph.create(ScaledAddLhsInplace, [state["velocity"], gradient], ["v"], a=0.5, b=1.0).outputs[0]

@@ -109,6 +109,14 @@ def test_offload_and_replicas(name, offload):
     assert_like_plain_accumulation(make(3), copies, 2, 2, offload, [(0, 2)])
 
 
+@pytest.mark.parametrize("domain", [1, 2, 4])
+def test_shards_in_groups_of_replicas(domain):
+    """Two shards of three elements each, held by every pair of replicas; of a domain of 1 nothing is sharded."""
+    offload = Offload(shard_optimiser_state=True, sharding_domain=domain)
+    make, copies = SCHEDULES["popart"]
+    assert_like_plain_accumulation(make(2), copies, 2, 4, offload, [])
+
+
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
 @pytest.mark.parametrize("name", ["grouped", "popart"])
 def test_reductions(name, reduction):

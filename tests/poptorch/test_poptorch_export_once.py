@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import export_trace  # noqa: E402
+from ipuperf.poptorch.export_expansions import ASSERTION  # noqa: E402
 from ipuperf.poptorch.export_once import simplified_once  # noqa: E402
 from ipuperf.poptorch.export_reuse import Kept  # noqa: E402
 from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
@@ -41,7 +42,7 @@ def _program(module: torch.nn.Module, tensor: torch.Tensor) -> Any:
 
 def _nodes(program: Any) -> list[Any]:
     """All that the lowering reads of a graph; selected results have no names of their own."""
-    nodes = list(program.graph.nodes)
+    nodes = [node for node in program.graph.nodes if node.target is not ASSERTION]
     names = {n: n.name if n.target is not operator.getitem else f"item {i}" for i, n in enumerate(nodes)}
 
     def written(value: Any) -> str:
@@ -139,6 +140,31 @@ class Shapes(torch.nn.Module):
 
 def test_strides_tell_views_from_copies() -> None:
     _check(Shapes(), torch.zeros(2, 3))
+
+
+class Plain(torch.nn.Module):
+    """Ops of which it is known what becomes of them, and the same ones where it is not."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        c, d = torch.tensor([1.0, 2.0, 3.0]), torch.tensor(2.0)
+        y = F.dropout(x, 0.5, False) + F.dropout(x, 0.3, True) + F.dropout(x, 0.0, True)
+        y = y.reshape(1, 2, 3) * c + d
+        t = y.transpose(1, 2)
+        parts = (*y.chunk(2, 1), *torch.split(x, [1, 2], 1), *torch.unbind(x, 0), *torch.broadcast_tensors(x, c))
+        views = (
+            y.flatten(),
+            y.flatten(1),
+            t.flatten(1),
+            y.flatten(1, 1) + 1,
+            x.unflatten(1, (3, 1)),
+            t.unflatten(1, (3, 1)),
+        )
+        copies = t.contiguous(), x.contiguous() + 1, x.detach(), x.expand_as(y), x.to(torch.float16), x.to("cpu") * 3
+        return (*(part * 2 for part in parts), *views, *copies)
+
+
+def test_what_becomes_of_plain_ops() -> None:
+    _check(Plain(), torch.zeros(2, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

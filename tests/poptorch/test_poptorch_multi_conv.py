@@ -64,6 +64,14 @@ def test_options_reach_each_convolution_within() -> None:
     assert [op.partials_dtype for op in (a, b, c)] == [FLOAT16, FLOAT16, FLOAT32]
 
 
+def test_narrow_partial_sums_are_ignored_with_a_warning(caplog: Any) -> None:
+    """The device has no half sums of floats: the warning names the line of the program, and nothing is faster."""
+    half, plain = (compiled(scope) for scope in (poptorch.MultiConv().partialsTypes(torch.half), poptorch.MultiConv()))
+    assert half.cycleCount() == plain.cycleCount()
+    assert "ignoring torch.float16, which is smaller than the output type float32" in caplog.text
+    assert "test_poptorch_multi_conv.py:" in caplog.text
+
+
 def test_less_memory_takes_longer() -> None:
     def cycles(share: float) -> int:
         scope = poptorch.MultiConv().availableMemoryProportions(share).planType(poptorch.MultiConvPlanType.Serial)

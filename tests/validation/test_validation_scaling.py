@@ -8,7 +8,7 @@ from ipuperf.validation import Case, Figures, Growth, Measured, Row, lines, read
 from ipuperf.validation.scaling import LINES, PAIRS, step_seconds
 
 
-def row(name: str, quantity: str, measured: float, unit: str, predicted: float, **keys: int) -> Row:
+def row(name: str, quantity: str, measured: float, unit: str, predicted: float, **keys: object) -> Row:
     case = Case(
         name, "model training", "s", "pod16", "bert", "training", Measured("m", quantity, measured, unit), **keys
     )  # type: ignore[arg-type]
@@ -81,6 +81,12 @@ def test_every_pair_names_cases():
 def test_memory_says_nothing_about_a_step():
     with pytest.raises(ValueError, match="quantity 'memory: peak' says nothing about a step, allowed: time, rate"):
         step_seconds(row("m", "memory: peak", 3.0, "MB", 3.0), 3.0)
+
+
+def test_a_rate_of_packed_sequences_counts_sequences():
+    """4 rows of 2 sequences, 10 sequences a second."""
+    keys = {"micro_batch": 4, "config": {"sequences_in_pack": 2.0}}
+    assert step_seconds(row("m", "rate", 10.0, "items/s", 10.0, **keys), 10.0) == pytest.approx(0.8)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------

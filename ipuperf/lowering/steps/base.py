@@ -56,13 +56,19 @@ class HostSlice(Protocol):
     """One slice of ``stream`` (``bytes`` per replica) between host and an IPU; ``direction`` is ``h2d`` or ``d2h``."""
 
     @property
-    def direction(self) -> str: ...
+    def direction(self) -> str:
+        """``h2d`` or ``d2h``."""
+        ...
 
     @property
-    def bytes(self) -> int: ...
+    def bytes(self) -> int:
+        """How many bytes, for each replica."""
+        ...
 
     @property
-    def stream(self) -> str: ...
+    def stream(self) -> str:
+        """The stream's name."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .base import Place, Step
@@ -25,9 +25,13 @@ class ExternalSync(Step):
         """Who meets."""
         return [f"ExternalSync {self.name}: {ipus(self.participants)}"]
 
-    def faults(self, place: Place) -> Iterator[str]:
+    def faults(self, place: Place) -> Iterable[str]:
         """IPUs that are not there, and syncs of others."""
-        yield from super().faults(place)
+        every = self.participants
+        sound = place.ipu in every and min(every) >= 0 and max(every) < place.ipus
+        return () if sound else self._wrong(place)
+
+    def _wrong(self, place: Place) -> Iterator[str]:
         wrong = [ipu for ipu in self.participants if not 0 <= ipu < place.ipus]
         if wrong:
             yield f"{ipus(wrong)} cannot take part, allowed: IPUs 0 to {place.ipus - 1}"

@@ -9,7 +9,7 @@ from ipuperf.lowering.steps import Collective
 
 from ..algorithms import Planner
 from ..classes import ReplicaClasses
-from ..collectives import CollectiveRun, Members, RoundTemplates
+from ..collectives import CollectiveRun, Courses, Members
 from ..errors import Asymmetric
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep, StepPart
@@ -68,7 +68,7 @@ class Group(Members):
         for seat, _ in self._seats:
             seat.begin()
 
-    def leave(self, ipus: Sequence[int], parts: list[StepPart]) -> None:
+    def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
         """They go on."""
         gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
         for seat, replicas in self._seats:
@@ -91,8 +91,8 @@ class CollectiveKind(SharedKind[Collective]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
-        self._templates = RoundTemplates(world.network, world.topology)
+        planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
+        self._courses = Courses(planner, world.network, world.topology)
         self._seatings: dict[tuple[tuple[int, ...], ...], Seating] = {}
         self._seats: dict[tuple[int, int], Seat] = {}  # by class and IPU of the replica
         self._arriving: Gathering[CollectiveKey] = Gathering()
@@ -121,15 +121,9 @@ class CollectiveKind(SharedKind[Collective]):
         _, index, number = key
         ipus = {replica: self.world.placement[replica][index] for replica in step.groups[number]}
         members = Group([(self._seats[own, index], replicas) for own, replicas in classes.items()], ipus)
+        course = self._courses.of(step, tuple(ipus.values()))
         self._runs[key] = CollectiveRun(
-            self.world,
-            self._planner,
-            self._templates,
-            key,
-            step,
-            list(ipus.values()),
-            members,
-            lambda: self._close(key),
+            self.world, course, key, step, list(ipus.values()), members, lambda: self._close(key)
         )
 
     def _close(self, key: CollectiveKey) -> None:

@@ -40,8 +40,8 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         guests = place.meetings.take(place)
         if not guests:
             return
-        meant = {one.leaf.step.name: one.party.name for one in guests}
-        if len(meant) > 1:
+        if len({one.leaf.step.name for one in guests}) > 1:
+            meant = {one.leaf.step.name: one.party.name for one in guests}
             told = "; ".join(f"{name!r} on {where}" for name, where in meant.items())
             raise SimulationError(
                 f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
@@ -54,5 +54,8 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             one.party.go_on()
 
     def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> MeetingPlace:
-        meetings = self._meetings.setdefault((party.replica, step.participants), Meetings(len(step.participants)))
+        key = (party.replica, step.participants)
+        meetings = self._meetings.get(key)
+        if meetings is None:
+            meetings = self._meetings[key] = Meetings(len(step.participants))
         return MeetingPlace(party, leaf, meetings, step.participants.index(party.index), f"the sync of {step.name!r}")

@@ -20,9 +20,9 @@ op = FAMILY.op
 
 REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "EuclideanNorm": reductions.l2,
-    "Max": reductions.max,
+    "Max": reductions.shared_max,
     "Mean": reductions.mean,
-    "Min": reductions.min,
+    "Min": reductions.shared_min,
     "Prod": reductions.prod,
     "Sum": reductions.sum,
 }

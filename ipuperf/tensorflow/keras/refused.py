@@ -7,6 +7,8 @@ from typing import Any
 _TAPE = "compute these gradients with tf.GradientTape in a `train_step` of the model's own"
 _ACCUMULATE = "call `set_gradient_accumulation_options` of the model"
 _SCALE = "multiply the loss by a constant, and divide the learning rate by it"
+_MODEL = "use a Keras model inside IPUStrategy, with steps_per_execution (TensorFlow has no estimators any more)"
+_PIPELINE = "use a Keras model inside IPUStrategy, with pipeline stages (TensorFlow has no estimators any more)"
 _INSTEAD = {
     "EffectiveTransformer": "use attention layers of tf.keras with padded sequences",
     "CaptureUpstreamGradients": _TAPE,
@@ -14,12 +16,8 @@ _INSTEAD = {
     "GradientAccumulationOptimizer": _ACCUMULATE,
     "ALSOptimizer": _SCALE,
     "ALSOptimizerGradientAccumulationWrapper": _SCALE,
-    "AdamIpuOptimizer": "use tf.keras.optimizers.Adam",
-    "LAMBIpuOptimizer": "use tf.keras.optimizers.Adam or an optimizer class of your own",
-    "SGDIpuOptimizer": "use tf.keras.optimizers.SGD",
-    "IpuOptimizerBase": "derive from tf.keras.optimizers.Optimizer",
-    "IPUEstimator": "use a Keras model inside IPUStrategy, with steps_per_execution",
-    "IPUPipelineEstimator": "use a Keras model inside IPUStrategy, with pipeline stages",
+    **dict.fromkeys(("IPUEstimator", "IPUEstimatorSpec", "IPURunConfig", "RunConfig"), _MODEL),
+    **dict.fromkeys(("IPUPipelineEstimator", "IPUPipelineEstimatorSpec"), _PIPELINE),
 }
 
 

@@ -1,5 +1,6 @@
-"""``ipu_tensorflow_addons.keras``."""
+"""``ipu_tensorflow_addons.keras``: optimizers, and the layers of :mod:`ipuperf.tensorflow.keras.layers`."""
 
-from . import layers, optimizers
+from ...keras import layers
+from . import optimizers
 
 __all__ = ["layers", "optimizers"]

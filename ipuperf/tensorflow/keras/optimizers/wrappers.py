@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tf_keras
+from tf_keras.src.optimizers import optimizer
 
 from ..refused import refused
 
@@ -24,7 +25,7 @@ class IpuOptimizer(tf_keras.optimizers.legacy.Optimizer):
     """
 
     def __init__(self, opt: Any, name: str | None = None, **kwargs: Any) -> None:
-        if not isinstance(opt, (tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer)):
+        if not isinstance(opt, (optimizer.Optimizer, tf_keras.optimizers.legacy.Optimizer)):
             raise TypeError(f"{type(self).__name__} needs a Keras optimizer to wrap, not {opt!r}")
         super().__init__(name or type(self).__name__, **kwargs)
         self._opt = opt

@@ -4,6 +4,8 @@ Raises (when imported):
     ModuleNotFoundError: without TensorFlow. ImportError: with a version that programs cannot run on.
 """
 
+import sys as _sys
+
 from ipuperf.tensorflow.versions import check_version
 
 try:
@@ -78,6 +80,9 @@ from .optimizers import (
 # What is called inside a tf.function is not rewritten by AutoGraph, as nothing of TensorFlow is.
 _autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
 
+if "tf_keras.src.engine.training" in _sys.modules:  # TensorFlow has loaded Keras 2: ``tf.keras.ipu`` is there at once
+    ipu_strategy.attach_keras()
+
 __all__ = [
     "all_to_all_op",
     "application_compile_op",
@@ -138,6 +143,6 @@ def __getattr__(name: str) -> object:
 
     if name == "keras":
         return importlib.import_module("ipuperf.tensorflow.keras")
-    if name in ("ipu_estimator", "ipu_pipeline_estimator"):
+    if name in ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

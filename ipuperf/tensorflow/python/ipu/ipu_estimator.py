@@ -3,5 +3,6 @@
 from ...keras.refused import refused
 
 IPUEstimator = refused("IPUEstimator")
+IPUEstimatorSpec = refused("IPUEstimatorSpec")
 
-__all__ = ["IPUEstimator"]
+__all__ = ["IPUEstimator", "IPUEstimatorSpec"]

@@ -3,5 +3,6 @@
 from ...keras.refused import refused
 
 IPUPipelineEstimator = refused("IPUPipelineEstimator")
+IPUPipelineEstimatorSpec = refused("IPUPipelineEstimatorSpec")
 
-__all__ = ["IPUPipelineEstimator"]
+__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]

@@ -49,7 +49,7 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
                 stack.enter_context(ipu_scope(self._device))
                 stack.enter_context(intercepted(self.run))
             if self._keras:
-                _attach_keras()
+                attach_keras()
             yield self
 
     def run(
@@ -80,7 +80,7 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
         return True
 
 
-def _attach_keras() -> None:
+def attach_keras() -> None:
     """Let Keras models run on the IPU."""
     if importlib.util.find_spec("ipuperf.tensorflow.keras") is not None:
         importlib.import_module("ipuperf.tensorflow.keras").attach()

@@ -83,6 +83,30 @@ def stochastic_rounding(override: Any) -> Iterator[None]:
 
 
 @contextmanager
+def partials_type(override_type: Any) -> Iterator[None]:
+    """Type of the partial sums of the block's products: they are those of ``IPUConfig``.
+
+    Raises:
+        ValueError: another type than float16 and float32.
+    """
+    from ...effects import EFFECTS
+
+    if tf.as_dtype(override_type) not in (tf.float16, tf.float32):
+        raise ValueError(f"Only support float16, float32, provided {tf.as_dtype(override_type).name}")
+    EFFECTS.given("ipu.scopes.partials_type(override_type)", override_type)
+    yield
+
+
+@contextmanager
+def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
+    """Ops that are compiled together: all ops of a program are."""
+    from ...effects import EFFECTS
+
+    EFFECTS.given("ipu.scopes.ipu_jit_scope(ipu_scope)", ipu_scope)
+    yield
+
+
+@contextmanager
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     """Host computation in the middle of a program: not available."""
     raise NotImplementedError(
@@ -93,8 +117,10 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 
 __all__ = [
     "frontend_attribute",
+    "ipu_jit_scope",
     "ipu_scope",
     "ipu_shard",
     "outside_compilation_scope",
+    "partials_type",
     "stochastic_rounding",
 ]

@@ -1,0 +1,40 @@
+"""PopDist for TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from . import checkNumIpusPerReplica, getNumIpusPerReplica, replicas_of_one_process
+
+
+class _SelectsIpus(Protocol):
+    """``ipu.config.IPUConfig``, as far as it is needed here."""
+
+    auto_select_ipus: Any
+
+
+_Config = TypeVar("_Config", bound=_SelectsIpus)
+
+
+def set_ipu_config(config: _Config, ipus_per_replica: int | None = None, configure_device: bool = True) -> _Config:
+    """Give ``config`` the IPUs of all instances' replicas, which this process runs.
+
+    Args:
+        config: the program's configuration, not applied yet.
+        ipus_per_replica: IPUs of a replica; what ``poprun`` says by default.
+        configure_device: select the IPUs; otherwise the program does.
+
+    Returns:
+        ``config``.
+
+    Raises:
+        RuntimeError: the environment says another number of IPUs for each replica.
+    """
+    ipus = getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
+    checkNumIpusPerReplica(ipus)
+    if configure_device:
+        config.auto_select_ipus = ipus * replicas_of_one_process("popdist.tensorflow.set_ipu_config")
+    return config
+
+
+__all__ = ["set_ipu_config"]

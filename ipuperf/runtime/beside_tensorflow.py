@@ -1,0 +1,35 @@
+"""Where the modules are that TensorFlow's port for the IPU adds to TensorFlow and Keras, by upstream's names.
+
+Each stands for what is below it too. A class that upstream has in a file of its own is found under that file's name.
+"""
+
+from __future__ import annotations
+
+_IPU = "ipuperf.tensorflow.python.ipu"
+_KERAS = "ipuperf.tensorflow.keras"
+_ADDONS = "ipuperf.tensorflow.addons"
+_LAYERS = ("assume_equal_across_replicas", "effective_transformer", "embedding_lookup", "recomputation")
+
+
+def _files(package: str, files: tuple[str, ...], module: str) -> dict[str, str]:
+    return {f"{package}.{file}": module for file in files}
+
+
+MODULES = {
+    "tensorflow.python.ipu": _IPU,
+    "tensorflow.python.ipu.keras": _KERAS,
+    "tensorflow.keras.ipu": _KERAS,
+    "tensorflow.python.ipu.horovod.popdist_strategy": f"{_IPU}.distributed.popdist_strategy",
+    **_files(
+        "tensorflow.python.ipu.keras.optimizers",
+        ("cross_replica_optimizer", "gradient_accumulation_optimizer", "map_gradient_optimizer", "als_optimizer"),
+        f"{_KERAS}.optimizers",
+    ),
+    "ipu_tensorflow_addons": _ADDONS,
+    "ipu_tensorflow_addons.keras.layers": f"{_KERAS}.layers",
+    **_files("ipu_tensorflow_addons.keras.layers", _LAYERS, f"{_KERAS}.layers"),
+    **_files("tensorflow.python.ipu.keras.layers", _LAYERS, f"{_KERAS}.layers"),
+    "ipu_tensorflow_addons.layers": f"{_ADDONS}.v1.layers",
+    "keras": "tf_keras",
+    "keras.ipu": _KERAS,
+}

@@ -1,0 +1,99 @@
+"""Keras as TensorFlow for the IPU has it: Keras 2, whose optimizers are the ones of ``optimizers.legacy``.
+
+TensorFlow for the IPU stands at 2.6. There ``keras`` is the package behind ``tf.keras``, with its modules directly
+below it (``keras.engine.input_spec``), and ``tf.keras.optimizers.SGD`` is the class that later versions call
+``tf.keras.optimizers.legacy.SGD``: it takes ``gradient_transformers``, ``lr`` and ``decay``, and a program's own
+optimizer derives from it with ``_resource_apply_dense``. What came later (``AdamW``, ``Lion``) is left as it is.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # importlib.abc imports much that nobody here needs
+
+TOP = frozenset({"keras", "tf_keras", "tensorflow"})
+"""The packages whose modules this is about."""
+_PACKAGES = ("keras", "tf_keras")
+_OPTIMIZERS = ("tf_keras.optimizers", "tensorflow.keras.optimizers", "tf_keras.api._v2.keras.optimizers")
+"""The modules that are ``tf.keras.optimizers``, by the ways to import it."""
+_MOVED = {"optimizer_v2": "optimizers.legacy", "saving.saved_model": "saving.legacy.saved_model"}
+"""Where modules of Keras 2.6 are in Keras 2.16 and newer."""
+_later: dict[ModuleType, dict[str, Any]] = {}  # the later classes, of modules that now name the earlier ones
+
+
+def source_module(fullname: str) -> str | None:
+    """The module that ``keras.engine.input_spec`` (or ``tf_keras.engine...``) of Keras 2.6 is now, if there is one."""
+    package, dot, below = fullname.partition(".")
+    if not dot or package not in _PACKAGES or below.startswith("src"):
+        return None
+    for old, new in _MOVED.items():
+        if below == old or below.startswith(f"{old}."):
+            below = new + below[len(old) :]
+    name = f"tf_keras.src.{below}"
+    try:
+        return name if importlib.util.find_spec(name) is not None else None
+    except ModuleNotFoundError:
+        return None
+
+
+def below_source(fullname: str) -> str | None:
+    """:func:`source_module` of a module whose package is one of Keras' sources already (its folder has the module,
+    which would be loaded a second time)."""
+    parent = sys.modules.get(fullname.rpartition(".")[0])
+    named = getattr(parent, "__name__", "")
+    return source_module(fullname) if named.startswith("tf_keras.src.") and not fullname.startswith(named) else None
+
+
+def optimizers_spec(fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+    """For ``tf.keras.optimizers`` its real spec, after whose loading :func:`name_earlier` is done; else ``None``."""
+    if fullname not in _OPTIMIZERS:
+        return None
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+    if spec is not None and spec.loader is not None:
+        spec.loader = _NamingLoader(spec.loader)
+    return spec
+
+
+class _NamingLoader(Loader):
+    """Loads as ``real`` does, then names the earlier optimizers."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """As the real loader."""
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The real loader's work, and the names."""
+        self._real.exec_module(module)
+        _name(module)
+
+
+def name_earlier() -> None:
+    """Let ``tf.keras.optimizers`` that is loaded already name the classes of its ``legacy``."""
+    for name in _OPTIMIZERS:
+        if name in sys.modules:
+            _name(sys.modules[name])
+
+
+def name_later() -> None:
+    """Undo :func:`name_earlier`, and what was done while loading."""
+    while _later:
+        module, classes = _later.popitem()
+        vars(module).update(classes)
+
+
+def _name(module: ModuleType) -> None:
+    earlier = {name: value for name, value in vars(module.legacy).items() if isinstance(value, type)}
+    _later.setdefault(module, {name: vars(module)[name] for name in earlier})
+    vars(module).update(earlier)

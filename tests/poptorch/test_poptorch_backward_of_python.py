@@ -1,0 +1,85 @@
+"""What Python would do in a backward pass: checkpoints and ``detach_`` work, hooks are refused; masks that hide all."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ipuperf.poptorch import Options, inferenceModel, trainingModel  # noqa: E402
+from ipuperf.poptorch.errors import UnsupportedError  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+from atencases import noise  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+SOME, LINES = noise(3, 4), noise(2, 3, 4)
+HIDING = torch.tensor([[True, True, False], [False, False, False], [True, False, False]])
+
+
+def detached(x: Any) -> Any:
+    doubled = x * 2
+    doubled.detach_()
+    return doubled * x
+
+
+def attended(mask: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda x, m: F.scaled_dot_product_attention(x, x, x, attn_mask=mask(m))
+
+
+CASES = {
+    "checkpoint": (
+        lambda x: torch.utils.checkpoint.checkpoint(lambda t, n: t.sin() * n, x, 3, use_reentrant=True),
+        SOME,
+    ),
+    "detach_": (detached, SOME),
+    "all_hidden": (attended(lambda m: m > 0), LINES, HIDING.float()),
+    "all_hidden_constant": (attended(lambda m: HIDING), LINES, SOME),
+    "all_hidden_added": (attended(lambda m: m.masked_fill(~HIDING, -math.inf)), LINES, SOME[:, :3]),
+}
+
+
+def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
+    """Values and gradients."""
+    functions = {name: case[0] for name, case in CASES.items()}
+    check_all(functions, operands={name: list(case[1:]) for name, case in CASES.items()})
+
+
+class Hooked(nn.Module):
+    """A layer with a hook of its gradients, by the way that ``add`` puts it there."""
+
+    def __init__(self, add: Callable[[Any], Any], inside: bool) -> None:
+        super().__init__()
+        self.layer, self.add, self.inside = nn.Linear(4, 2), add, inside
+        if not inside:
+            add(self.layer)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        if self.inside:
+            self.add(y)
+        return y, y.square().mean()
+
+
+HOOKS = {
+    "Tensor.register_hook": (lambda t: t.register_hook(lambda g: 2 * g), True),
+    "backward hook of a module": (lambda m: m.register_full_backward_hook(lambda *_: None), False),
+    "hook of a parameter": (lambda m: m.weight.register_hook(lambda g: 2 * g), False),
+}
+
+
+@pytest.mark.parametrize("what", HOOKS)
+def test_hooks_of_gradients_are_refused_in_training(what: str) -> None:
+    """They would not be called; without a backward pass they do not matter."""
+    model = Hooked(*HOOKS[what])
+    training = trainingModel(model, Options(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(UnsupportedError, match=f"{what}.*would not be called"):
+        training(SOME)
+    training.destroy()
+    torch.testing.assert_close(inferenceModel(model)(SOME)[0], model.layer(SOME).detach())

@@ -1,0 +1,85 @@
+"""Gradients where formulas change: equal extremes, edges of limits, norms of nothing, losses without labels."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ipuperf.poptorch import Error, Options, optim, trainingModel  # noqa: E402
+from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+from atencases import noise  # noqa: E402
+
+F = torch.nn.functional
+TIES = torch.round(noise(2, 3, 4))
+SOME = noise(3, 4)
+BEHIND = torch.tensor([[3, 0, -1, 1], [0, -1, 2, 1], [1, 2, 3, 0]])
+NONE = torch.full((3,), -100)
+AT_EDGES = torch.tensor([-3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 0.5])
+
+
+def norms(x: Any) -> list[Any]:
+    orders = (0.5, 1, 1.5, 2, 2.5, 3, math.inf)
+    return [torch.linalg.vector_norm(x, order, dim=-1) for order in orders]
+
+
+CASES = {
+    "largest": (lambda x: (x.amax((0, 2)), x.max(), x.max(1)[0], x.amin(1, keepdim=True), x.min(-1)[0]), TIES),
+    "larger": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y[0])), TIES, TIES.flip(0)),
+    "pooled": (lambda x: F.max_pool2d(x, 3, 2, 1), torch.relu(noise(1, 2, 6, 6))),
+    "norms": (norms, TIES),
+    "norms_of_zero": (norms, torch.zeros(2, 3)),
+    "negative_norms": (lambda x: torch.linalg.vector_norm(x, -math.inf, dim=1), TIES),
+    "spread_of_equals": (lambda x: (x.std(0), x.std(correction=0)), torch.ones(3, 2)),
+    "limits": (lambda x: (F.hardtanh(x), F.relu6(x), F.hardswish(x), F.hardsigmoid(x), x.clamp(-1, 1)), AT_EDGES),
+    "limits_of_tensors": (torch.clamp, AT_EDGES[:3], torch.tensor([-3.0, -2, 1]), torch.tensor([2.0, -1, 0.5])),
+    "no_labels": (
+        lambda x: [
+            F.cross_entropy(x, NONE, weight=weight, label_smoothing=smoothing).nan_to_num(3.0)
+            for weight, smoothing in [(None, 0.0), (torch.ones(4), 0.0), (None, 0.1)]
+        ],
+        SOME,
+    ),
+    "saturated": (
+        lambda x: F.binary_cross_entropy(x.sigmoid(), torch.tensor([1.0, 0.0, 1.0, 1.0])),
+        torch.tensor([40.0, -200.0, 17.5, 0.3]),
+    ),
+    "margins": (
+        lambda x: [F.multilabel_margin_loss(x, BEHIND, reduction=how) for how in ("mean", "sum", "none")],
+        SOME,
+    ),
+}
+
+
+def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
+    """Values and gradients."""
+    functions = {name: case[0] for name, case in CASES.items()}
+    check_all(functions, operands={name: list(case[1:]) for name, case in CASES.items()})
+
+
+def test_adam_with_decoupled_decay_is_adamw() -> None:
+    """The decay is read from the parameter groups."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    assert optimiser_description(torch.optim.Adam([weight], decoupled_weight_decay=True)).kind == "adamw"
+    assert optimiser_description(torch.optim.Adam([weight], weight_decay=0.1)).kind == "adam"
+    assert optimiser_description(optim.AdamW([weight])).kind == "adamw"
+    groups = [{"params": [weight]}, {"params": [torch.nn.Parameter(torch.ones(1))], "decoupled_weight_decay": True}]
+    with pytest.raises(AssertionError, match="decoupled_weight_decay"):
+        optimiser_description(torch.optim.Adam(groups))
+
+
+def test_two_wrapped_models_cannot_share_their_parameters() -> None:
+    """A clear error, whatever the parameters are."""
+    layer = torch.nn.Linear(2, 2)
+    first = trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
+    with pytest.raises(Error, match="belong to another"):
+        trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
+    first.destroy()
+    trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))

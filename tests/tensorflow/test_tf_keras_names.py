@@ -1,0 +1,51 @@
+"""Keras by the names that it had when TensorFlow for the IPU was made, in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("tensorflow")
+pytest.importorskip("tf_keras")
+
+PROGRAM = """
+import ipuperf
+from ipuperf.runtime.install import uninstall
+ipuperf.install()
+from tensorflow.keras.optimizers import RMSprop  # before the IPU's modules, as sorted imports are
+import keras.ipu
+from keras.engine.input_spec import InputSpec
+from keras.engine.keras_tensor import KerasTensor
+from keras.optimizer_v2 import adam, optimizer_v2
+from keras.utils import tf_inspect
+import tensorflow as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu import distributed, horovod
+from tensorflow.python.ipu.horovod.popdist_strategy import PopDistStrategy
+from tensorflow.python.ipu.keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
+from ipu_tensorflow_addons.keras.layers.embedding_lookup import Embedding
+from ipu_tensorflow_addons.keras.optimizers.adam_optimizer import AdamIpuOptimizer
+from ipu_tensorflow_addons.v1.layers.rnn_ops import PopnnLSTM
+import popdist.tensorflow
+
+assert issubclass(RMSprop, optimizer_v2.OptimizerV2) and issubclass(AdamIpuOptimizer, adam.Adam)
+assert tf.keras.optimizers.Optimizer is keras.optimizers.Optimizer is optimizer_v2.OptimizerV2
+assert isinstance(tf.keras.Input((3,)), KerasTensor) and isinstance(tf.keras.layers.Dense(1), keras.layers.Dense)
+assert tf.keras.ipu.PipelineStage is keras.ipu.PipelineStage
+tf.keras.optimizers.SGD(lr=0.1, decay=0.5, gradient_transformers=[lambda pairs: pairs])
+CrossReplicaOptimizer(tf.keras.optimizers.AdamW(0.1))
+horovod.init()
+assert (horovod.size(), horovod.rank(), horovod.Average) == (1, 0, "Average")
+assert float(distributed.allreduce(tf.constant(2.0), tf.distribute.ReduceOp.MEAN)) == 2
+assert horovod.allgather([1, 2]).numpy().tolist() == distributed.broadcast([1, 2]).numpy().tolist() == [1, 2]
+config = ipu.config.IPUConfig()
+assert popdist.tensorflow.set_ipu_config(config, ipus_per_replica=2) is config and config.auto_select_ipus == 8
+uninstall()
+assert not issubclass(tf.keras.optimizers.SGD, optimizer_v2.OptimizerV2)
+"""
+
+
+def test_names_of_keras_2_6():
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "POPDIST_NUM_TOTAL_REPLICAS": "4", "POPDIST_NUM_IPUS_PER_REPLICA": "2"}
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, timeout=120)
+    assert ran.returncode == 0, ran.stderr

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.functions.updates import Sgd, Step
-from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, Stream, Tensor, TensorSpec, Variable
+from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, ReplicaGrouping, Stream, Tensor, TensorSpec, Variable
 from ipuperf.ops import (
     Add,
     Cast,
@@ -97,9 +97,10 @@ class GradientDescent:
         gradient: Tensor,
         state: Mapping[str, Tensor],
         scalars: Mapping[str, Tensor],
+        shards: ReplicaGrouping | None = None,
     ) -> None:
         """One scaled addition."""
-        Sgd().build(Step(weight, gradient, state, scalars))
+        Sgd().build(Step(weight, gradient, state, scalars, shards))
 
 
 def _values(

@@ -65,16 +65,24 @@ def test_units_of_probes() -> None:
     assert (swin.seen, swin.probe["pipeline"]) == ((0, 1, 2, 3, 4), (0, 1, 1, 1, 1))
 
 
+SMALL: dict[str, tuple[Any, ...]] = {
+    "config.preset": ("small",), "config.layers": (4,), "config.hidden": (64,), "config.heads": (2,),
+    "config.sequence": (32,), "config.vocabulary": (512,), "sharding": (0,), "micro_batch": (4,), "replicas": (1,),
+    "recompute": ("checkpoints",), "config.memory_proportions": ((0.2,),),
+}  # fmt: skip
+
+
 @pytest.mark.heavy
-def test_bounds_and_forecasts_of_gpt2() -> None:
+@pytest.mark.parametrize(
+    ("model", "factors"),
+    [
+        ("gpt2", {"pipeline": ((0, 2, 2),), "offload": (("optimiser",), ())}),
+        ("roformer", {"pipeline": ((4,), (2, 2)), "offload": ((),)}),  # its embedding stands with the first layer
+    ],
+)
+def test_bounds_and_forecasts(model: str, factors: dict[str, tuple[Any, ...]]) -> None:
     pytest.importorskip("torch")
-    factors: dict[str, tuple[Any, ...]] = {
-        "config.preset": ("small",), "config.layers": (4,), "config.hidden": (64,), "config.heads": (2,),
-        "config.sequence": (32,), "config.vocabulary": (512,), "config.embedding_parts": (1,), "sharding": (0,),
-        "pipeline": ((0, 2, 2),), "micro_batch": (4,), "replicas": (1,), "offload": (("optimiser",), ()),
-        "recompute": ("checkpoints",), "config.memory_proportions": ((0.2,),),
-    }  # fmt: skip
-    space = model_space("gpt2", "bow-pod4", 256, factors)
+    space = model_space(model, "bow-pod4", 256, {**SMALL, **factors})
     bounds = Bounds(space.sweep, machine_of(space.sweep))
     assert list(bounds.learn(space.configurations, Workers()))[-1] == 0
     assert bounds.built == 2  # with the optimiser's state in Streaming Memory, and on chip

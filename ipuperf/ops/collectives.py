@@ -20,6 +20,7 @@ from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, Tensor
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
 from .base import Environment, Kernel, Op
+from .binding import sequence
 from .shape import Reshape
 from .work import Copy, GroupCollective, Work
 
@@ -244,12 +245,7 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(_copier(goal, result))
             if pad.size:
                 parts.append(_filler(pad))
-
-        def run() -> None:
-            for part in parts:
-                part()
-
-        return run
+        return sequence(parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
@@ -318,12 +314,7 @@ class ReplicatedAllGather(_Collective):
             start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
             if stop > start:
                 parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
-
-        def run() -> None:
-            for part in parts:
-                part()
-
-        return run
+        return sequence(parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The replica's shard of its gradient, in the operand's shape."""
@@ -381,12 +372,7 @@ class ReplicatedAllToAll(_Collective):
                 for sender_number, sender in enumerate(group):
                     part = _piece(value[sender], self.split, number, size)
                     parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
-
-        def run() -> None:
-            for part in parts:
-                part()
-
-        return run
+        return sequence(parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The parts sent back."""

@@ -22,7 +22,7 @@ ASSERTION = torch.ops.aten._assert_tensor_metadata.default
 
 
 @dataclass(frozen=True)
-class Kind:
+class OpKind:
     """An op that stands for all with its arguments and operands like its own."""
 
     node: torch.fx.Node
@@ -65,7 +65,7 @@ def flat(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def expanded(kinds: Sequence[Kind], simplify: Callable[[Any], Any], around: Callable[[], Any]) -> Sequence[Expansion]:
+def expanded(kinds: Sequence[OpKind], simplify: Callable[[Any], Any], around: Callable[[], Any]) -> Sequence[Expansion]:
     """What PyTorch makes of some kinds of ops.
 
     Args:
@@ -87,7 +87,7 @@ def expanded(kinds: Sequence[Kind], simplify: Callable[[Any], Any], around: Call
 class _OneOfEach(torch.nn.Module):
     """The ops of all kinds; arguments are the operands of all of them in turn."""
 
-    def __init__(self, kinds: Sequence[Kind]) -> None:
+    def __init__(self, kinds: Sequence[OpKind]) -> None:
         super().__init__()
         self.kinds = kinds
 
@@ -112,7 +112,7 @@ def _like(value: Any) -> torch.Tensor:
         return made.requires_grad_(value.requires_grad)
 
 
-def _taken_apart(kinds: Sequence[Kind], program: Any) -> list[Expansion]:
+def _taken_apart(kinds: Sequence[OpKind], program: Any) -> list[Expansion]:
     """A program of one op of each kind as what became of each."""
     if len(program.graph_signature.input_specs) != sum(len(kind.operands) for kind in kinds):
         raise Unknown

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from .export_expansions import ASSERTION, Expansion, Kind, expanded
+from .export_expansions import ASSERTION, Expansion, OpKind, expanded
 from .export_plain import plain
 from .export_reuse import NAMESPACES, Newest, Simplified, Unknown, argument_of, seen_of, surroundings
 
@@ -54,13 +54,13 @@ def simplified_once(program: Any, simplify: Callable[[Any], Any], around: Callab
     return simplified
 
 
-def _kinds(program: Any) -> tuple[dict[torch.fx.Node, bytes], dict[bytes, Kind]]:
+def _kinds(program: Any) -> tuple[dict[torch.fx.Node, bytes], dict[bytes, OpKind]]:
     """Which kind each op is of, and the kinds."""
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
         raise Unknown
     around = surroundings()
     keys: dict[torch.fx.Node, bytes] = {}
-    kinds: dict[bytes, Kind] = {}
+    kinds: dict[bytes, OpKind] = {}
     for node in program.graph.nodes:
         if node.op in ("placeholder", "output") or node.target in _NO_OPS:
             continue
@@ -70,7 +70,7 @@ def _kinds(program: Any) -> tuple[dict[torch.fx.Node, bytes], dict[bytes, Kind]]
         values = [_leaf(operand.meta.get("val")) for operand in operands]
         arguments = _placed(node.args, places), _placed(node.kwargs, places)
         keys[node] = repr((around, str(node.target), arguments, values)).encode()
-        kinds.setdefault(keys[node], Kind(node, operands))
+        kinds.setdefault(keys[node], OpKind(node, operands))
     return keys, kinds
 
 

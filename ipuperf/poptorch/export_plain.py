@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from .export_composites import stays
-from .export_expansions import Expansion, Kind, placeholders
+from .export_expansions import Expansion, OpKind, placeholders
 
 aten = torch.ops.aten
-Rule = Callable[[Kind], "Expansion | None"]
+Rule = Callable[[OpKind], "Expansion | None"]
 
 
-def plain(kind: Kind) -> Expansion | None:
+def plain(kind: OpKind) -> Expansion | None:
     """What becomes of an op, where that is known; None where only PyTorch knows."""
     target = kind.node.target
     if target in _RULES:
@@ -29,7 +29,7 @@ def plain(kind: Kind) -> Expansion | None:
 
 
 def _written(
-    kind: Kind, target: Any, args: Any, kwargs: Mapping[str, Any] | None = None, value: Any = None
+    kind: OpKind, target: Any, args: Any, kwargs: Mapping[str, Any] | None = None, value: Any = None
 ) -> Expansion:
     """One op in the place of an op; where it has several results, those of the op are its first items. ``value``: what
     a trace knows of its results, where that is not what it knows of the op's."""
@@ -48,7 +48,7 @@ def _written(
     return Expansion(graph)
 
 
-def _nothing(kind: Kind) -> Expansion:
+def _nothing(kind: OpKind) -> Expansion:
     return Expansion.of(kind.operands, [], kind.operands[:1])
 
 
@@ -57,7 +57,7 @@ def _renamed(target: Any) -> Rule:
     return lambda kind: _written(kind, target, kind.node.args, kind.node.kwargs)
 
 
-def _cast(kind: Kind) -> Expansion | None:
+def _cast(kind: OpKind) -> Expansion | None:
     """``to(dtype)``: a copy, or nothing where the type is that of the operand."""
     if len(kind.node.args) != 2 or kind.node.kwargs:
         return None
@@ -67,14 +67,14 @@ def _cast(kind: Kind) -> Expansion | None:
     return _written(kind, aten._to_copy.default, (operand,), {"dtype": dtype})
 
 
-def _reshaped(kind: Kind) -> Expansion | None:
+def _reshaped(kind: OpKind) -> Expansion | None:
     """``reshape`` of elements that stand in order: a view."""
     if not kind.operands[0].meta["val"].is_contiguous() or kind.node.kwargs:
         return None
     return _written(kind, aten.view.default, kind.node.args)
 
 
-def _regrouped(kind: Kind) -> Expansion | None:
+def _regrouped(kind: OpKind) -> Expansion | None:
     """``flatten``, ``unflatten`` of elements that stand in order: a view, or nothing where the axes are the same."""
     (operand,), (result,) = kind.operands, kind.results
     if not operand.meta["val"].is_contiguous():
@@ -84,7 +84,7 @@ def _regrouped(kind: Kind) -> Expansion | None:
     return _written(kind, aten.view.default, (operand, list(result.shape)))
 
 
-def _dropout(kind: Kind) -> Expansion | None:
+def _dropout(kind: OpKind) -> Expansion | None:
     """A copy where nothing is dropped."""
     if len(kind.node.args) != 3 or kind.node.kwargs:
         return None

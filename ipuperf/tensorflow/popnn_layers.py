@@ -196,17 +196,9 @@ class _Gru(_Popnn):
         **proportions: float | None,
     ) -> None:
         super().__init__(
-            num_units,
-            dtype,
-            partials_dtype,
-            seed,
-            weights_initializer,
-            bias_initializer,
-            activation,
-            recurrent_activation,
-            name,
-            **proportions,
-        )
+            num_units, dtype, partials_dtype, seed, weights_initializer, bias_initializer, activation,
+            recurrent_activation, name, **proportions,
+        )  # fmt: skip
         self._reset_after = reset_after
 
     @property

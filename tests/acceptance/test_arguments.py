@@ -10,17 +10,13 @@ import ast
 import fnmatch
 import importlib
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import arguments
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import arguments
 
 from ipuperf import popxl
 from ipuperf.popxl import ops

@@ -241,6 +241,15 @@ class TestDigits:
         again, _ = load_digits_28x28(True)
         np.testing.assert_array_equal(again, train_images)
 
+    def test_they_are_those_of_scikit_learn(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        theirs = pytest.importorskip("sklearn.datasets").load_digits()
+        monkeypatch.setattr("ipuperf.datasets.digits.resample_bilinear", lambda images, side: images * 16 / 255)
+        for train in (True, False):
+            images, labels = load_digits_28x28(train)
+            chosen = [theirs.images[theirs.target == label] for label in range(10)]
+            kept = np.concatenate([of[[(i % 5 == 4) != train for i in range(len(of))]] for of in chosen])
+            np.testing.assert_array_equal(images[np.argsort(labels, kind="stable")], kept)
+
     def test_resampling_equals_torch(self) -> None:
         torch = pytest.importorskip("torch")
         small = np.random.default_rng(3).random((2, 8, 8))

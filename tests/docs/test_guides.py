@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 from ipuperf.cli import cli
 from ipuperf.machine import load_machine
@@ -19,9 +19,6 @@ from ipuperf.report import folder, write_report
 from ipuperf.runtime.executable import Executable
 from ipuperf.scenarios import pipeline_schedules
 from ipuperf.schedules import SCHEDULES, timetable_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
-from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(path.stem for path in (ROOT / "docs").glob("adding-*.md"))

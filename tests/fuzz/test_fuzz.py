@@ -6,21 +6,18 @@ The long run is ``python tests/fuzz/run.py``, see ``docs/testing.md``.
 from __future__ import annotations
 
 import random
-import sys
 import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from fuzzing import popxl_programs
 from fuzzing.families import family
 from fuzzing.kinds import KINDS
 from fuzzing.outcome import guarded, load, shrunk
 from fuzzing.storage import Memory, differences
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from ipuperf.popxl import ops
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
+from levercases import ACCUMULATED, INFERENCE, LOOPED, PIPELINE, RTS, Case, cycles_of, levers_in
 
 from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
 from ipuperf.levers.io_tiles import OverlappedIo
 from ipuperf.levers.loops import CALLS, CallLength, MoreMicroBatches
-
-sys.path.insert(0, str(Path(__file__).parent))
-from levercases import ACCUMULATED, INFERENCE, LOOPED, PIPELINE, RTS, Case, cycles_of, levers_in
 
 
 def test_a_host_bound_inference_names_the_host_and_levers_on_it(case: Case) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
+from levercases import RTS, Case, cycles_of, levers_in
 
 from ipuperf import ir as _ir
 from ipuperf.levers.remote import OnChip, Sharding
 from ipuperf.levers.sharding import Differences, shard, shardable
 from ipuperf.numerics import Evaluator
 from ipuperf.runtime.install import install, uninstall
-
-sys.path.insert(0, str(Path(__file__).parent))
-from levercases import RTS, Case, cycles_of, levers_in
 
 TABLE = 0.05
 """How far the gain of sharding may be from what the tutorial's program gains."""

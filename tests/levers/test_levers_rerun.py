@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from levercases import INFERENCE, LOOPED, Case, cycles_of
 
 from ipuperf.levers import RerunError, rerun_of
 from ipuperf.trace import Trace
-
-sys.path.insert(0, str(Path(__file__).parent))
-from levercases import INFERENCE, LOOPED, Case, cycles_of
 
 
 def test_a_report_says_how_its_program_was_started(case: Case) -> None:

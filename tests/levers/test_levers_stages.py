@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from levercases import PIPELINE, RTS, Case, cycles_of
 
 from ipuperf.levers import levers_text
 from ipuperf.levers.layers import divided, layers_of
 from ipuperf.levers.stages import StageDivision, _evenest
 from ipuperf.numerics import Evaluator
-
-sys.path.insert(0, str(Path(__file__).parent))
-from levercases import PIPELINE, RTS, Case, cycles_of
 
 pytest.importorskip("torch")
 

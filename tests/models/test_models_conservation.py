@@ -6,15 +6,11 @@ The laws are in ``conservation.py``; ``ipuperf.trace.check`` is asked too.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from conservation import conserves
 
 from ipuperf.runtime.executable import Executable

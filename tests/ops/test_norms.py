@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import normcases as norms
 import numpy as np
 import pytest
 
@@ -12,9 +10,6 @@ from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ReplicaGrouping, ShapeError, TensorSpec
 from ipuperf.ops import normalisation
 from ipuperf.ops.work import GroupCollective, Reduction, Vertices
-
-sys.path.insert(0, str(Path(__file__).parent))
-import normcases as norms
 
 
 def parameters(rng, channels, replicas=2):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import pytest
+from pipelinecases import network
 
 from ipuperf.pipelines import Activation, Data, PipelineError, build_pipeline
 from ipuperf.schedules import grouped, popart_pipeline
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import network
 
 
 def built(net, timetable, **options):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pipelinecases import ROWS, WIDTH, network
 
 from ipuperf.numerics import Evaluator
 from ipuperf.pipelines import PipelineError, build_pipeline
 from ipuperf.schedules import Timetable, grouped, popart_pipeline, sharded
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, network
 
 SCHEDULES = {
     "pipeline": lambda: (popart_pipeline(3, 12), "every step"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from pipelinecases import ROWS, WIDTH, Momentum, network, plain, run_once
 
 from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec, Variable, schedule
 from ipuperf.lowering import lower
@@ -17,9 +15,6 @@ from ipuperf.pipelines.inlining import stretches
 from ipuperf.report import pipeline_split
 from ipuperf.schedules import popart_pipeline, sharded
 from ipuperf.simulation import simulate
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, Momentum, network, plain, run_once
 
 
 def marked(stages, **options):

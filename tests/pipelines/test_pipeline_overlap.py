@@ -3,13 +3,11 @@ counted, and each micro-batch is loaded while another one is computed."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
@@ -17,9 +15,6 @@ from ipuperf.pipelines import HostIo, PipelineError, build_pipeline
 from ipuperf.schedules import popart_pipeline, sharded
 from ipuperf.simulation import simulate
 from ipuperf.trace import check
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, network, plain, run_once
 
 
 def overlapped(net, across, stages):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from pipelinecases import ROWS, WIDTH, Network, network
 
 from ipuperf.ir import FLOAT32, Graph, Ir, Op, Tensor, TensorSpec
 from ipuperf.numerics import Evaluator
@@ -15,9 +14,6 @@ from ipuperf.ops import Add, BatchNormalization, GroupNormalization, MatMul, Rel
 from ipuperf.pipelines import PipelineError, StageGraph, build_pipeline, recomputing
 from ipuperf.pipelines.recomputation import decreasing_intervals
 from ipuperf.schedules import popart_pipeline, sharded
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, Network, network
 
 
 def names(ops: object) -> set[str]:

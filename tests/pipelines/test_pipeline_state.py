@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from pipelinecases import ROWS, WIDTH, network, run_once
 
 from ipuperf.ir import Variable
 from ipuperf.ops import Add
 from ipuperf.pipelines import Data, build_pipeline
 from ipuperf.schedules import RecomputationMode, grouped, popart_pipeline, sequential
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import ROWS, WIDTH, network, run_once
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelinecases import FUNCTIONS, ROWS, WIDTH, network, plain, run_once
 
 from ipuperf.numerics import Evaluator
 from ipuperf.pipelines import Offload, build_pipeline
@@ -24,9 +22,6 @@ from ipuperf.schedules import (
     sequential,
     sharded,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from pipelinecases import FUNCTIONS, ROWS, WIDTH, network, plain, run_once
 
 AUTO = RecomputationMode.Auto
 SCHEDULES = {

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parent))
 from atencases import labels, noise, positive  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402

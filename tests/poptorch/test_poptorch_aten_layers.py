@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from atencases import noise, positive  # noqa: E402
+
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.ir import ReplicaGrouping  # noqa: E402
 from ipuperf.poptorch.aten_lowering import Norms  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from atencases import noise, positive  # noqa: E402
 
 F = torch.nn.functional
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from atencases import labels, noise, positive  # noqa: E402
+
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from atencases import labels, noise, positive  # noqa: E402
 
 F = torch.nn.functional
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from executorcases import BLOCKS, IN, OUT, Network, adamw, batch, inference, options, twins  # noqa: E402
 from torch import nn  # noqa: E402
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from executorcases import BLOCKS, IN, OUT, Network, adamw, batch, inference, options, twins  # noqa: E402
 
 
 def trained(module: Any, opts: Any, *data: Any) -> Any:

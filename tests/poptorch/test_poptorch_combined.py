@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import ipuperf.poptorch as poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import BLOCKS, PARAMETERS, compare  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
 
 NUMBERS = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
-import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.runtime.effects import WithoutEffectWarning  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import (  # noqa: E402
     BLOCKS,
     IN,
@@ -31,6 +23,10 @@ from executorcases import (  # noqa: E402
     options,
     twins,
 )
+from torch import nn  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
+from ipuperf.runtime.effects import WithoutEffectWarning  # noqa: E402
 
 Mode = poptorch.OutputMode
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from exportcases import check_against_torch, noise  # noqa: E402
+
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.pipelines import Activation, Data, HostInput, Seed  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from exportcases import check_against_torch, noise  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from exportcases import check_against_torch, noise  # noqa: E402
+
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-from exportcases import check_against_torch, noise  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

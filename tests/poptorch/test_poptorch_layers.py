@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
-import ipuperf.poptorch as poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import (  # noqa: E402
     BLOCKS,
     IN,
@@ -29,6 +22,9 @@ from executorcases import (  # noqa: E402
     options,
     twins,
 )
+from torch import nn  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
 
 
 class Normal(nn.Module):

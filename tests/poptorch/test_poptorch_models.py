@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf import poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import modelcases  # noqa: E402
+
+from ipuperf import poptorch  # noqa: E402
 
 STEPS = 5
 

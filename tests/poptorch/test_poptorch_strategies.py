@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import ipuperf.poptorch as poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import BLOCKS, compare  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
 
 optim = poptorch.optim
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parent))
 from supportedcases import CASES, SCATTER, Supported, checked  # noqa: E402
 
 FIXED = {name: case for name, case in CASES.items() if not case.random}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import ipuperf.poptorch as poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import Network, adamw, batch, inference, options, twins  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
 
 Mode = poptorch.OutputMode
 

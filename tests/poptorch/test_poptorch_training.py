@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import ipuperf.poptorch as poptorch  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
 from executorcases import (  # noqa: E402
     Network,
     accumulate,
@@ -24,6 +19,8 @@ from executorcases import (  # noqa: E402
     options,
     twins,
 )
+
+import ipuperf.poptorch as poptorch  # noqa: E402
 
 optim = poptorch.optim
 

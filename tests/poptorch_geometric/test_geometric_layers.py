@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+import geometriccases  # noqa: E402
 from torch_geometric import nn as g  # noqa: E402
 from torch_geometric.nn.conv import MessagePassing  # noqa: E402
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
 from ipuperf.poptorch_geometric.neighbors import knn  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import geometriccases  # noqa: E402
 
 
 class Fitted(torch.nn.Module):

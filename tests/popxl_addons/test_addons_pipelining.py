@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
+import pipelineprograms as programs
 import pytest
 
 from ipuperf import popxl
@@ -18,9 +17,6 @@ from ipuperf.popxl import ops
 from ipuperf.report import pipeline_split
 from ipuperf.simulation import simulate
 from ipuperf.trace import Trace
-
-sys.path.insert(0, str(Path(__file__).parent))
-import pipelineprograms as programs
 
 
 def batches(net: programs.Network, steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import pytest
+import simprograms as s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,16 +18,6 @@ from ipuperf.simulation import SimulationError, simulate
 from ipuperf.simulation.algorithms import CollectiveSyncs, Planner, dimensions
 from ipuperf.trace import check
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 CLOCK = 1_325_000_000
 RUNG, RAIL, GATEWAY = 81_600_000_000, 27_200_000_000, 25_000_000_000
 POD64 = load_machine("pod64").topology

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+import simprograms as s
 
 from ipuperf.lowering import ExternalSync
 from ipuperf.machine import load_machine
@@ -14,16 +11,6 @@ from ipuperf.simulation import SimulationError, simulate
 from ipuperf.simulation.algorithms import collective_syncs
 from ipuperf.trace import check
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 MACHINE = s.machine("pod4", sync=100)
 
 

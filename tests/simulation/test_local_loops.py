@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+import simprograms as s
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,16 +27,6 @@ from ipuperf.report import (
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.trace import Trace, TraceError, check, fitting_window, slice_count, slices
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 ONE = s.machine()
 TIMED = s.machine(run=3e-8, callback=2e-8, stream=3e-9, remote=1e-8, sync=7)
 HUGE = 10**12

@@ -6,25 +6,12 @@ Pinned rates (see ``simprograms``), in bytes per 1,325 cycles, called u below: a
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+import simprograms as s
 
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.trace import check
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 U = 1325
 CLOCK = 1_325_000_000
 

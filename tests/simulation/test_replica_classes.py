@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import pickle
 import sys
-from pathlib import Path
 
 import pytest
+import simprograms as sp
 
 from ipuperf import schedules
 from ipuperf.lowering import lower
@@ -19,17 +18,6 @@ from ipuperf.simulation import simulate
 from ipuperf.simulation.classes import ReplicaClasses, by_servers
 from ipuperf.simulation.collectives import CollectiveRun
 from ipuperf.trace import Trace
-
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-sp = _helper("simprograms")
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+import simprograms as s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +18,6 @@ from ipuperf.schedules import (
     sharded,
 )
 from ipuperf.simulation import simulate
-
-_spec = importlib.util.spec_from_file_location("simprograms", Path(__file__).with_name("simprograms.py"))
-s = sys.modules.get("simprograms") or importlib.util.module_from_spec(_spec)
-if "simprograms" not in sys.modules:
-    sys.modules["simprograms"] = s
-    _spec.loader.exec_module(s)
 
 AUTO = RecomputationMode.Auto
 

@@ -6,12 +6,11 @@ tiles are a SimPy process each, which meet at a barrier.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import simprograms as s
 import simpy
 from simpy.events import NORMAL
 
@@ -19,16 +18,6 @@ from ipuperf.simulation import simulate
 from ipuperf.simulation.event_loop import EventLoop
 from ipuperf.trace.schema import TABLES
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 POD = s.machine(latency=3, run=3e-8, callback=2e-8, stream=3e-9, remote=1e-8, sync=7)
 SIMULATE = sys.modules["ipuperf.simulation.simulate"]
 

@@ -6,28 +6,16 @@ GB/s on a rung and 27.2 GB/s on a rail.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 
 import pytest
+import simprograms as s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf.simulation import SimulationError, fair_rates, simulate
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 CLOCK = 1_325_000_000
 
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
+import simprograms as s
 
 from ipuperf.lowering.steps import Call, IoTiles
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.simulation import SimulationError, simulate
-
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 
 
 def refused(program, *words, error=SimulationError, machine=None, **options):

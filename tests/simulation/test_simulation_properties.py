@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+import simprograms as s
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,16 +12,6 @@ from ipuperf.lowering.steps import Call, HostExchange
 from ipuperf.simulation import simulate
 from ipuperf.trace import check, slice_count, slices
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 POD = s.machine(latency=3, run=3e-8, callback=2e-8, stream=3e-9, remote=1e-8, sync=7)
 GROUPS = (((0, 1),), ((0,), (1,)))
 

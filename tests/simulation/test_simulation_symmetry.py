@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+import simprograms as sp
 
 from ipuperf import schedules
 from ipuperf.lowering import lower
@@ -21,16 +19,6 @@ from ipuperf.simulation.errors import Asymmetric
 from ipuperf.simulation.steps.remote_transfer import RemoteTransferKind
 from ipuperf.trace.schema import TABLES
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-sp = _helper("simprograms")
 COSTS = {
     "run": 1e-6,
     "call": 1e-6,

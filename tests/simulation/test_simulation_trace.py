@@ -7,10 +7,10 @@ import importlib
 import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+import simprograms as s
 
 from ipuperf.lowering.program import MemoryReport, OpInfo, VariableInfo
 from ipuperf.lowering.steps import Call
@@ -19,17 +19,6 @@ from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
 from ipuperf.simulation.event_loop import EventLoop
 from ipuperf.trace import check
-
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 
 
 @pytest.mark.parametrize("module", ["event_loop", "instructions", "network", "folding"])

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import simprograms as s
 
 from ipuperf.lowering.steps import Call, IoTiles, TileSetCopy
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.trace import check
 
-
-def _helper(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-s = _helper("simprograms")
 IO, SYNC, EXCHANGE = 1325, 10, 20  # 5500 bytes at 5.5 GB/s and 1.325 GHz
 COPY = SYNC + EXCHANGE
 IN, OUT = (TileSetCopy(0, f"copy to {to}", to, 5500, SYNC, EXCHANGE) for to in ("compute", "io"))

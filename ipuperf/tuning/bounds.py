@@ -10,8 +10,8 @@ once for all configurations that differ in nothing that they see. Then no weight
     + cycles of the products that the first micro-batch passes before it and the last one after it,
 
 and no tile of an IPU holds less than a share of the variables and gradient accumulators of its units, of as many
-stashes as the schedule has micro-batches wait there, of the largest temporary of their products, and of the code of
-the one that has most. Recomputed
+stashes as the schedule has micro-batches wait there, of the largest temporary of their products, and of the vertex
+code of the one that has most. Recomputed
 products count where the probe recomputes them too; on the IPU of the last unit only if that is recomputed alone as
 well, and never on a single IPU (front ends recompute something else there).
 """
@@ -227,7 +227,7 @@ class Bounds:
             "gradient accumulators": sum(unit.accumulators for unit in units),
             "stashed activations": stage.depth * sum(stashed),
             "temporaries of a product": max(unit.temporary for unit in units),
-            "code": max(unit.code for unit in units),
+            "vertex code": max(unit.code for unit in units),
         }
         return {name: size // tiles for name, size in found.items()}
 

@@ -61,7 +61,7 @@ class LeastCost:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCost:
     """What one IPU of a replica has.
 
     Attributes:
@@ -158,7 +158,7 @@ class Bounds:
         fullest = sizes.index(max(sizes))
         return LeastCost(self.machine.chip.seconds(cycles), sizes[fullest], fullest, held[fullest])
 
-    def stages(self, configuration: Mapping[str, Any]) -> tuple[Stage, ...]:
+    def stages(self, configuration: Mapping[str, Any]) -> tuple[StageCost, ...]:
         """What each IPU of a replica has; nothing where that is not known.
 
         Raises:
@@ -180,13 +180,13 @@ class Bounds:
             has = tuple(cost[units.seen[unit]] for unit in part)
             again = last > 0 and (ipu < last or cost[-1].again > 0)
             flows = self._flows(configuration, ipu, last + 1, has)
-            stages.append(Stage(has, sum(state[unit] for unit in part), depths[ipu], again, flows))
+            stages.append(StageCost(has, sum(state[unit] for unit in part), depths[ipu], again, flows))
         return tuple(stages)
 
     def _flows(
         self, configuration: Mapping[str, Any], ipu: int, ipus: int, units: Sequence[UnitCost]
     ) -> tuple[float, float, float, float]:
-        """:attr:`Stage.flows`: all bytes of a direction go over the narrowest link of a route."""
+        """:attr:`StageCost.flows`: all bytes of a direction go over the narrowest link of a route."""
         if ipus == 1:
             return 0.0, 0.0, 0.0, 0.0
         rates = self._link_rates(int(configuration.get(REPLICAS, 1)), ipus)
@@ -214,7 +214,7 @@ class Bounds:
         copies = int(configuration.get(REPLICAS, 1)) if configuration.get("sharding") else 1
         return [known[seen] // copies for seen in units.seen]
 
-    def _held(self, configuration: Mapping[str, Any], stage: Stage) -> dict[str, int]:
+    def _held(self, configuration: Mapping[str, Any], stage: StageCost) -> dict[str, int]:
         """Bytes that the fullest tile of an IPU has at least, by what they are."""
         units, tiles = stage.units, self.machine.chip.tiles
         stashed = [unit.stash for unit in units]
@@ -279,7 +279,7 @@ def _shares(configuration: Mapping[str, Any], ipus: int = 0) -> list[float | Non
     return [given[min(ipu, len(given) - 1)] for ipu in range(ipus or len(given))]
 
 
-def _least_cycles(stages: Sequence[Stage], count: int) -> int:
+def _least_cycles(stages: Sequence[StageCost], count: int) -> int:
     """Cycles of a weight update at least, with ``count`` micro-batches."""
     found, passed = 0, 0
     for number, stage in enumerate(stages):

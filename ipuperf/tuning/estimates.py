@@ -18,7 +18,7 @@ import numpy as np
 
 from ipuperf.schedules import timetable_of
 
-from .bounds import Bounds, Stage
+from .bounds import Bounds, StageCost
 from .probes import schedule_of
 from .space import ACCUMULATION, TuningSpace
 
@@ -52,7 +52,7 @@ def forecast(bounds: Bounds, configuration: Mapping[str, Any]) -> Forecast:
     return Forecast(chip.seconds(seconds), max(_bytes(stage, configuration, chip.tiles) for stage in stages))
 
 
-def _cycles(stage: Stage, configuration: Mapping[str, Any]) -> float:
+def _cycles(stage: StageCost, configuration: Mapping[str, Any]) -> float:
     """Of a micro-batch. Forwards of all stages are copied at once, and so are backwards."""
     again = stage.again or (configuration.get("recompute", "none") != "none" and not any(stage.flows))
     own = sum(unit.local + again * unit.local_again for unit in stage.units)
@@ -60,7 +60,7 @@ def _cycles(stage: Stage, configuration: Mapping[str, Any]) -> float:
     return own + max(comes, goes) + max(back, brought)
 
 
-def _bytes(stage: Stage, configuration: Mapping[str, Any], tiles: int) -> float:
+def _bytes(stage: StageCost, configuration: Mapping[str, Any], tiles: int) -> float:
     """Of the fullest tile. Where no micro-batch waits, its activations are there all the same, but for one unit whose
     they are in ``rest``."""
     units = stage.units

@@ -98,4 +98,4 @@ def _run(search: TuningSearch, hidden: bool) -> None:
 
 def _reason(error: UnknownOption) -> str:
     """What an error says behind file and case, which a tuning does not have."""
-    return "config." + str(error).partition("config.")[2]
+    return str(error).partition(": case ")[2].partition(": ")[2]

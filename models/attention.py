@@ -17,6 +17,7 @@ class SelfAttention(nn.Module):
         dropout: probability to drop an attention weight.
         causal: no position sees later ones.
         split_qkv: queries, keys and values by three products instead of one wide product.
+        joined_qkv: by one product, with parameters for each of the three that are joined for it.
         bias: the products have biases.
         scale_scores: the scores are scaled, as in Graphcore's BERT and Hugging Face's BERT and ViT; else the queries,
             which are smaller.
@@ -30,6 +31,7 @@ class SelfAttention(nn.Module):
         *,
         causal: bool = False,
         split_qkv: bool = False,
+        joined_qkv: bool = False,
         bias: bool = True,
         scale_scores: bool = False,
     ) -> None:
@@ -39,14 +41,15 @@ class SelfAttention(nn.Module):
         if hidden % heads:
             raise ValueError(f"hidden size {hidden} is not a multiple of the {heads} heads")
         self.heads, self.dropout, self.causal, self.scale_scores = heads, dropout, causal, scale_scores
-        widths = [hidden] * 3 if split_qkv else [3 * hidden]
+        self.joined_qkv = joined_qkv
+        widths = [hidden] * 3 if split_qkv or joined_qkv else [3 * hidden]
         self.inputs = nn.ModuleList([nn.Linear(hidden, width, bias) for width in widths])
         self.output = nn.Linear(hidden, hidden, bias)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """``mask`` is added to the scores: ``(batch, 1, 1 or sequence, sequence)``."""
         batch, sequence, hidden = x.shape
-        joint = [linear(x) for linear in self.inputs]
+        joint = [self.joined(x)] if self.joined_qkv else [linear(x) for linear in self.inputs]
         parts = joint if len(joint) == 3 else joint[0].chunk(3, dim=2)
         q, k, v = (part.reshape(batch, sequence, self.heads, hidden // self.heads).transpose(1, 2) for part in parts)
         dropout = self.dropout if self.training else 0.0
@@ -58,20 +61,27 @@ class SelfAttention(nn.Module):
             context = F.scaled_dot_product_attention(q, k, v, mask, dropout, self.causal)
         return self.output(context.transpose(1, 2).reshape(batch, sequence, hidden))
 
+    def joined(self, x: torch.Tensor) -> torch.Tensor:
+        """Queries, keys and values by one product of the joined parameters."""
+        weight = torch.cat([linear.weight for linear in self.inputs])
+        biases = [linear.bias for linear in self.inputs if linear.bias is not None]
+        return F.linear(x, weight, torch.cat(biases) if biases else None)
+
 
 class FeedForward(nn.Module):
     """Two linear layers with an activation between them: GELU (in the tanh form that PopTorch makes of every GELU), or
-    another one."""
+    another one; ``dropout``: probability to drop what it gives."""
 
-    def __init__(self, hidden: int, inner: int, activation: nn.Module | None = None) -> None:
+    def __init__(self, hidden: int, inner: int, activation: nn.Module | None = None, dropout: float = 0.0) -> None:
         super().__init__()
         self.up = nn.Linear(hidden, inner)
         self.gelu: nn.Module = nn.GELU("tanh") if activation is None else activation
+        self.dropout: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
         self.down = nn.Linear(inner, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The last axis is mapped."""
-        return self.down(self.gelu(self.up(x)))
+        return self.down(self.dropout(self.gelu(self.up(x))))
 
 
 class PreNormLayer(nn.Module):
@@ -89,12 +99,16 @@ class PreNormLayer(nn.Module):
         causal: bool = False,
         activation: nn.Module | None = None,
         scale_scores: bool = False,
+        split_qkv: bool = False,
+        inner_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
-        self.attention = SelfAttention(hidden, heads, attention_dropout, causal=causal, scale_scores=scale_scores)
+        self.attention = SelfAttention(
+            hidden, heads, attention_dropout, causal=causal, scale_scores=scale_scores, split_qkv=split_qkv
+        )
         self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
-        self.feed_forward = FeedForward(hidden, inner, activation)
+        self.feed_forward = FeedForward(hidden, inner, activation, inner_dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -116,11 +130,18 @@ class PostNormLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         split_qkv: bool = False,
+        joined_qkv: bool = False,
         attention_bias: bool = True,
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(
-            hidden, heads, attention_dropout, split_qkv=split_qkv, bias=attention_bias, scale_scores=True
+            hidden,
+            heads,
+            attention_dropout,
+            split_qkv=split_qkv,
+            joined_qkv=joined_qkv,
+            bias=attention_bias,
+            scale_scores=True,
         )
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.feed_forward = FeedForward(hidden, inner)

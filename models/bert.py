@@ -67,6 +67,7 @@ class BertOptions(RunOptions):
             row (``throughput`` counts sequences).
         embedding_parts: the decoder's product is computed in so many parts, to need less memory.
         split_qkv: three products instead of one for queries, keys and values.
+        joined_qkv: one product with parameters for each of the three, joined for it.
         attention_bias: the products of the attention have biases.
         heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
         wide: GELU and norms of the layers and the embeddings in float32, with casts around them (PopRT's converter with
@@ -90,6 +91,7 @@ class BertOptions(RunOptions):
     sequences_in_pack: float = 1.0
     embedding_parts: int = 1
     split_qkv: bool = False
+    joined_qkv: bool = False
     attention_bias: bool = True
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -218,6 +220,7 @@ class Bert(nn.Module):
                 dropout=options.dropout,
                 attention_dropout=options.attention_dropout,
                 split_qkv=options.split_qkv,
+                joined_qkv=options.joined_qkv,
                 attention_bias=options.attention_bias,
             )
             for _ in range(options.layers)

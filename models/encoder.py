@@ -97,7 +97,7 @@ class GradientDescent:
         gradient: Tensor,
         state: Mapping[str, Tensor],
         scalars: Mapping[str, Tensor],
-        shards: ReplicaGrouping | None = None,
+        shards: ReplicaGrouping | None,
     ) -> None:
         """One scaled addition."""
         Sgd().build(Step(weight, gradient, state, scalars, shards))

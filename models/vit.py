@@ -51,6 +51,8 @@ class VitOptions(RunOptions):
 
     Attributes:
         image, patch: sides of images and patches in pixels.
+        inner_dropout: probability to drop what the activation of a feed-forward part gives.
+        split_qkv: three products instead of one for queries, keys and values.
     """
 
     layers: int = 12
@@ -62,6 +64,8 @@ class VitOptions(RunOptions):
     classes: int = 1000
     dropout: float = 0.1
     attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    split_qkv: bool = False
     epsilon: float = 1e-6
     layers_per_ipu: tuple[int, ...] = (3, 3, 3, 3)
     optimiser: str = "sgd"
@@ -101,6 +105,8 @@ class Vit(nn.Module):
                 dropout=options.dropout,
                 attention_dropout=options.attention_dropout,
                 scale_scores=True,
+                split_qkv=options.split_qkv,
+                inner_dropout=options.inner_dropout,
             )
             for _ in range(options.layers)
         )

@@ -487,23 +487,23 @@ def minimum(*ts: Operand) -> Tensor:
 
 @named(aten="max.other; maximum")
 def shared_maximum(*ts: Operand) -> Tensor:
-    """As :func:`maximum`; equal operands get equal parts of the gradient."""
+    """Element-wise maximum; equal operands get equal parts of the gradient."""
     return make(_k.Maximum, *ts, name="max_out", ties="shared")
 
 
 @named(aten="min.other; minimum")
 def shared_minimum(*ts: Operand) -> Tensor:
-    """As :func:`minimum`; equal operands get equal parts of the gradient."""
+    """Element-wise minimum; equal operands get equal parts of the gradient."""
     return make(_k.Minimum, *ts, name="min_out", ties="shared")
 
 
 def first_maximum(*ts: Operand) -> Tensor:
-    """As :func:`maximum`; of equal operands the first gets the gradient."""
+    """Element-wise maximum; of equal operands the first gets the gradient."""
     return make(_k.Maximum, *ts, name="max_out", ties="first")
 
 
 def first_minimum(*ts: Operand) -> Tensor:
-    """As :func:`minimum`; of equal operands the first gets the gradient."""
+    """Element-wise minimum; of equal operands the first gets the gradient."""
     return make(_k.Minimum, *ts, name="min_out", ties="first")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ipuperf import ops as _k
 from ipuperf.ir import BOOL, INT32, DType, Tensor
 
-from .arithmetic import cast, equal, where
+from .arithmetic import cast, equal, greater, less, where
 from .making import constant, make
 from .naming import named
 from .selection import gather
@@ -237,3 +237,22 @@ def running_product(t: Tensor, axis: int) -> Tensor:
         earlier = padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)}, 1.0)
         t, distance = t * earlier, 2 * distance
     return t
+
+
+def running_extreme(t: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The largest or smallest element so far and its position (int32, the last of equals), by the steps of
+    :func:`running_product`."""
+    distance, length = 1, t.shape[axis]
+    line = np.arange(length).reshape(length, *[1] * (len(t.shape) - axis - 1))
+    position = constant(np.broadcast_to(line, t.shape), INT32)
+    while distance < length:
+        before, place = (_shifted(values, axis, distance) for values in (t, position))
+        better = greater(before, t) if largest else less(before, t)
+        t, position = where(better, before, t), where(better, place, position)
+        distance *= 2
+    return t, position
+
+
+def _shifted(t: Tensor, axis: int, distance: int) -> Tensor:
+    """Each element the one ``distance`` before it, the first ones themselves."""
+    return joined([cut(t, axis, 0, distance), cut(t, axis, 0, t.shape[axis] - distance)], axis)

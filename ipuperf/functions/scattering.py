@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -79,12 +80,13 @@ def _grouped(changes: Sequence[Change], reduction: str) -> list[Tensor]:
     operands = [[c.values for c in changes], [c.indices for c in changes]]
     if first.table is not None:
         operands.append([c.table for c in changes if c.table is not None])
+    how: dict[str, Any] = {"reduction": reduction, "share_ties": reduction in ("max", "min")}
     if count == 1:
         single = [each[0] for each in operands]
-        return [make(_k.ScatterReduce, *single, axis=first.axis, axis_size=first.size, reduction=reduction)]
+        return [make(_k.ScatterReduce, *single, axis=first.axis, axis_size=first.size, **how)]
     stacked = [joined([reshaped(t, (1, *t.shape)) for t in each], 0) for each in operands]
     axis, size = first.axis + 1, first.size
-    together = make(_k.ScatterReduce, *stacked, axis=axis, axis_size=size, reduction=reduction, group_size=count)
+    together = make(_k.ScatterReduce, *stacked, axis=axis, axis_size=size, group_size=count, **how)
     return [row(together, 0, i) for i in range(count)]
 
 

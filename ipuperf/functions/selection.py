@@ -119,6 +119,12 @@ def scatter_reduce(
     )
 
 
+def scatter_extreme(data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor) -> Tensor:
+    """As :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
+    operands, size = (data, indices, initial_values), initial_values.shape[0]
+    return make(_k.ScatterReduce, *operands, axis=0, axis_size=size, reduction=reduction, share_ties=True)
+
+
 def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tensor:
     """``values[1]`` where the position on the new axis ``axis`` of length ``num_classes`` is the index, ``values[0]``
     elsewhere."""

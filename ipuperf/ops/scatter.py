@@ -19,8 +19,9 @@ from . import shape, vertices
 from .axes import axis_of
 from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
-from .elementwise import Equal, Where, zero
+from .elementwise import Equal, Where, number, zero
 from .gather import Indexed, bind_indices, check_indices, group_count, raw_contiguous
+from .unary import Cast
 from .work import Copy, Lookup, TableUpdate, Work
 
 #: By reduction: how updates are combined, what stands in the table before the first one, and popops' name of it
@@ -42,7 +43,8 @@ class ScatterReduce(Indexed):
     ``sum``, ``max``, ``min``, ``mul``, or ``none`` (written; of several the last counts); ``index_broadcast``: when
     false, indices may be smaller than the data, of which only that part is used (as ``torch.scatter_reduce``);
     ``group_size``: with more than one group, the first axis of all operands goes over them, and each has indices of its
-    own. Without initial values, elements that no index names are 0 (1 for ``mul``).
+    own; ``share_ties``: equal extremes get equal parts of the gradient. Without initial values, elements that no index
+    names are 0 (1 for ``mul``).
     """
 
     type = "ScatterReduce"
@@ -52,6 +54,7 @@ class ScatterReduce(Indexed):
     reduction = Attribute(choice(*REDUCTIONS), "sum")
     index_broadcast = Attribute(FLAG, True)
     group_size = Attribute(INTEGER, 1, settle=group_count)
+    share_ties = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The used part of the data, with ``axis_size`` on the axis."""
@@ -111,7 +114,7 @@ class ScatterReduce(Indexed):
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient at the indices, and for the initial values where they count. Of ``max`` and ``min`` all elements
-        that equal the result have it, as upstream."""
+        that equal the result have it, as upstream, or with ``share_ties`` an equal part of it."""
         if self.used_shape() != self.inputs[0].shape:
             raise IrError(f"{self.where()}: a gradient needs indices of the data's shape, {self.inputs[0].shape}")
         rule = {"sum": self._of_sum, "none": self._of_none, "mul": self._of_product}
@@ -133,18 +136,35 @@ class ScatterReduce(Indexed):
         return self._found(builder, grad), builder.op(ScatterReduceInitialGrad, inputs, **self.attributes)
 
     def _of_product(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor | None]:
-        whole = grad * builder.forward(self.outputs[0])
-        start = whole / builder.forward(self.inputs[2]) if len(self.inputs) == 3 else None
-        return self._found(builder, whole) / builder.forward(self.inputs[0]), start
+        """The product of the other factors: of those that are not 0, where no other one is."""
+        none, one = zero(builder, grad.dtype), number(builder, 1, grad.dtype)
+        factors, index = (
+            [builder.forward(t) for t in (self.inputs[0], *self.inputs[2:])],
+            builder.forward(self.inputs[1]),
+        )
+        empty = [builder.op(Equal, [t, none]) for t in factors]
+        solid = [builder.op(Where, [e, one, t]) for e, t in zip(empty, factors, strict=True)]
+        zeros = [builder.op(Cast, [e], dtype=grad.dtype) for e in empty]
+        product = builder.op(ScatterReduce, [solid[0], index, *solid[1:]], **self.attributes)
+        count = builder.op(ScatterReduce, [zeros[0], index, *zeros[1:]], **{**self.attributes, "reduction": "sum"})
+        whole = grad * product
+        seen = [(self._found(builder, whole), self._found(builder, count)), (whole, count)]
+        found = [
+            builder.op(Where, [builder.op(Equal, [c - z, none]), w / s, none])
+            for (w, c), s, z in zip(seen, solid, zeros, strict=False)
+        ]
+        return found[0], found[1] if len(found) == 2 else None
 
     def _of_extremum(self, builder: GradientBuilder, grad: Tensor) -> tuple[Tensor, Tensor | None]:
         out, none = builder.forward(self.outputs[0]), zero(builder, grad.dtype)
         chosen = builder.op(Equal, [builder.forward(self.inputs[0]), self._found(builder, out)])
+        kept = [builder.op(Equal, [builder.forward(t), out]) for t in self.inputs[2:]]
+        if self.share_ties:
+            ones, *start = (builder.op(Cast, [t], dtype=grad.dtype) for t in (chosen, *kept))
+            how = {**self.attributes, "reduction": "sum", "share_ties": False}
+            grad = grad / builder.op(ScatterReduce, [ones, builder.forward(self.inputs[1]), *start], **how)
         data = builder.op(Where, [chosen, self._found(builder, grad), none])
-        if len(self.inputs) == 2:
-            return data, None
-        kept = builder.op(Equal, [builder.forward(self.inputs[2]), out])
-        return data, builder.op(Where, [kept, grad, none])
+        return data, builder.op(Where, [kept[0], grad, none]) if kept else None
 
     def work(self) -> list[Work]:
         """Start values, then planned updates: of whole slices for indices along the axis only, else of single elements

@@ -54,8 +54,8 @@ def _masked(low: Lowering, scores: Tensor, mask: Value, is_causal: bool) -> tupl
     """Scores with -infinity where a bool mask is False, or plus a floating-point mask; and which queries see a key
     (None: all), as the mask says. Scores of those that see none stay finite."""
     if is_causal:
-        allowed = low.constant(np.tril(np.ones(scores.shape[-2:], bool)), BOOL)
-        scores = where(allowed, scores, -math.inf)
+        before = low.constant(np.tril(np.ones(scores.shape[-2:], bool)), BOOL)
+        scores = where(before, scores, -math.inf)
     if mask is None:
         return scores, None
     given = low.tensor(mask)

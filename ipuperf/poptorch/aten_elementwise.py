@@ -191,6 +191,31 @@ def signbit(low: Lowering, value: Value) -> Tensor:
     return broadcast(low.constant(False, BOOL), x.shape) if x.dtype in (BOOL, UINT8) else f.less(x, 0)
 
 
+def copysign(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+    """The magnitude of ``lhs`` with the sign of ``rhs`` (that of -0.0 counts as positive)."""
+    x = f.abs(low.tensor(lhs, low.dtype))
+    return f.where(f.less(low.tensor(rhs, low.dtype), 0), -x, x)
+
+
+def hypotenuse(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+    """``sqrt(lhs^2 + rhs^2)``."""
+    x, y = low.tensors([lhs, rhs], low.dtype)
+    return f.sqrt(f.square(x) + f.square(y))
+
+
+def xlogy(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+    """``lhs log(rhs)``, 0 where ``lhs`` is."""
+    x, y = low.tensors([lhs, rhs], low.dtype)
+    nothing = f.logical_and(f.equal(x, 0), f.logical_not(f.greater(y, 0)))
+    return x * f.log(f.where(nothing, 1, y))
+
+
+def round_to_decimals(low: Lowering, value: Value, *, decimals: int) -> Tensor:
+    """Rounded to so many decimal places; a negative number counts those before the point."""
+    x, factor = low.tensor(value, low.dtype), 10.0 ** abs(decimals)
+    return f.round(x * factor) / factor if decimals >= 0 else f.round(x / factor) * factor
+
+
 def where(low: Lowering, condition: Value, lhs: Value, rhs: Value) -> Tensor:
     """``lhs`` where the condition holds, else ``rhs``."""
     return f.where(truth(low, condition), *low.tensors([lhs, rhs], low.dtype))
@@ -230,6 +255,7 @@ HANDLERS: Mapping[str, Handler] = {
     "clamp_max": clamp_max,
     "clamp_min": clamp,
     "clip": clamp,
+    "copysign": copysign,
     "div": div,
     "divide": div,
     "eq": _compare(f.equal),
@@ -238,6 +264,7 @@ HANDLERS: Mapping[str, Handler] = {
     "gelu": gelu,
     "gt": _compare(f.greater),
     "hardtanh": hardtanh,
+    "hypot": hypotenuse,
     "isfinite": _predicate(f.isfinite, True),
     "isinf": _predicate(f.isinf, False),
     "isnan": _predicate(f.isnan, False),
@@ -253,8 +280,10 @@ HANDLERS: Mapping[str, Handler] = {
     "ne": _compare(f.not_equal),
     "pow": power,
     "round": _whole(f.round),
+    "round.decimals": round_to_decimals,
     "rsub": rsub,
     "signbit": signbit,
+    "xlogy": xlogy,
     "sub": sub,
     "subtract": sub,
     "where": where,

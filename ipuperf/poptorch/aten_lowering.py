@@ -136,6 +136,7 @@ class Lowering(Builder):
         dtypes: types of the current node's outputs.
         shapes: shapes of the current node's outputs.
         layout: strides and offset that PyTorch has in memory for the current node's first operand.
+        parameters: tensors of the graph that are trained parameters.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Lowering(Builder):
         self.shapes: list[tuple[int, ...]] = []
         self.layout: tuple[tuple[int, ...], int] = ((), 0)
         self.target = ""
+        self.parameters: set[Tensor] = set()
         self._constants: dict[tuple[Any, ...], Constant] = {}
 
     # -- rules of the front end ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipuperf.functions import arithmetic as f
 from ipuperf.functions import reductions, selection
-from ipuperf.functions.arranging import axis_of, broadcast, cut, flipped, moved, picked, reshaped
+from ipuperf.functions.arranging import axis_of, broadcast, cut, flipped, moved, picked, reshaped, running_extreme
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 
 from .aten_lowering import Handler, Lowering, Value
@@ -80,6 +80,18 @@ def mode(low: Lowering, value: Value, dim: int = -1, keepdim: bool = False) -> l
     return [reshaped(found, low.shape), reshaped(position, low.shape)]
 
 
+def _running_extreme(largest: bool) -> Handler:
+    """cummax and cummin."""
+
+    def handler(low: Lowering, value: Value, dim: int) -> list[Tensor]:
+        x = low.tensor(value)
+        if not x.shape or not x.spec.elements:
+            return [x, low.constant(np.zeros(x.shape), INT32)]
+        return list(running_extreme(x, axis_of(dim, len(x.shape)), largest))
+
+    return handler
+
+
 # -- buckets -----------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +150,8 @@ def histc(low: Lowering, value: Value, bins: int = 100, min: float = 0, max: flo
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
     "bucketize": bucketize,
+    "cummax": _running_extreme(largest=True),
+    "cummin": _running_extreme(largest=False),
     "histc": histc,
     "kthvalue": kthvalue,
     "median": median,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from ipuperf.functions import make, networks
 from ipuperf.functions import reductions as r
 from ipuperf.functions.arithmetic import equal, not_equal, sqrt, square, where
-from ipuperf.functions.arranging import axis_of, reshaped
+from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
 from ipuperf.functions.elementary import number_power
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
@@ -227,12 +227,22 @@ def _adaptive_avg_pool(axes: int) -> Handler:
     return handler
 
 
+def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
+    """Maxima of windows that differ in size, axis by axis (PyTorch's limits: ``floor(i n / o)`` to
+    ``ceil((i + 1) n / o)``)."""
+    for axis, count in enumerate(wanted, start=2):
+        length = x.shape[axis]
+        limits = [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+        x = joined([r.first_max(cut(x, axis, *limit), axis, True) for limit in limits], axis)
+    return x
+
+
 def _adaptive_max_pool(axes: int) -> Handler:
     def handler(low: Lowering, value: Value, output_size: Any) -> list[Tensor | None]:
         x = with_batch(low.tensor(value), axes)
         wanted = per_axis(output_size, axes)
         if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
-            raise low.unsupported(f"pooling {x.shape[2:]} to {wanted} is unsupported; allowed: sizes that divide")
+            return [reshaped(_uneven_max(x, wanted), low.shape), None]
         kernel = tuple(n // o for n, o in zip(x.shape[2:], wanted, strict=True))
         y = make(MaxPool, x, kernel_size=kernel, strides=kernel)
         return [reshaped(y, low.shape), None]

@@ -12,6 +12,7 @@ import torch
 from ipuperf.functions import arranging as to
 from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped
 from ipuperf.functions.selection import gather as gathered
+from ipuperf.functions.shapes import concat_
 from ipuperf.functions.shapes import split as cut_into
 from ipuperf.ir import FLOAT32, INT32, Tensor
 
@@ -163,9 +164,12 @@ def fill(low: Lowering, value: Value, number: Value) -> Value:
 
 
 def cat(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
-    """Joined along an axis; empty vectors are left out, as in PyTorch."""
+    """Joined along an axis; empty vectors are left out, as in PyTorch. Parameters are joined in place, as PopART does:
+    each lies where the reader of the whole wants its part (``popart:willow/src/popx/op/concatx.cpp``, unwinding)."""
     found = low.tensors(values, low.dtype)
     found = [t for t in found if t.shape != (0,) or len(low.shape) == 1]
+    if len(found) > 1 and low.parameters.issuperset(found):
+        return concat_(found, axis_of(dim, len(low.shape)))
     return joined(found, axis_of(dim, len(low.shape)))
 
 
@@ -185,12 +189,16 @@ def tile(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
 def repeat_interleave(
     low: Lowering, value: Value, repeats: Value, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element of an axis several times."""
-    if not isinstance(repeats, int):
-        raise low.unsupported("a tensor of repeats is unsupported (its sum gives the shape); allowed: an int")
+    """Each element of an axis several times, or as often as a constant says."""
     x = low.tensor(value)
     if dim is None:
         x, dim = reshaped(x, (-1,)), 0
+    if isinstance(repeats, torch.Tensor):
+        axis = axis_of(dim, len(x.shape))
+        positions = np.repeat(np.arange(x.shape[axis]), np.broadcast_to(repeats.numpy(), x.shape[axis]))
+        return gathered(x, low.constant(positions, INT32), axis)
+    if not isinstance(repeats, int):
+        raise low.unsupported("repeats that depend on data are unsupported; allowed: an int, or a constant tensor")
     return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
 
 

@@ -15,16 +15,20 @@ from ipuperf.functions import make_all
 from ipuperf.ir import Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, NUMBER, Attribute, choice, optional
 from ipuperf.ops import vertices
+from ipuperf.ops.autograd_proxy import AutogradProxy
+from ipuperf.ops.base import Op
 from ipuperf.ops.custom import CustomOp
 from ipuperf.ops.group_quantize import BlockQuantizeDecompress
 from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 
 from .aten_lowering import Lowering, Value
 from .blocks import recorder
+from .collective_ops import COLLECTIVES
 from .errors import Error, UnsupportedError, require
 
 _CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
     ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,
+    ("AutogradProxy", "ai.graphcore", 1): AutogradProxy,
 }
 
 
@@ -49,7 +53,7 @@ def custom_op(
 ) -> list[torch.Tensor]:
     """An op of a program's own, by the name it was given with :func:`register`; or ``FastGatherLastDim`` of domain
     ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress``
-    of Optimum Graphcore's domain ``optimum.custom_ops``.
+    of Optimum Graphcore's domain ``optimum.custom_ops``; or an op between replicas (:mod:`.collective_ops`).
 
     Args:
         inputs: the operands.
@@ -62,7 +66,7 @@ def custom_op(
     """
     if (name, domain, domain_version) == ("FastGatherLastDim", "poptorch.custom_ops", 1):
         return [_fast_gather(inputs, example_outputs, attributes or {})]
-    if (name, domain, domain_version) not in _CLASSES:
+    if (name, domain, domain_version) not in {**_CLASSES, **COLLECTIVES}:
         raise UnsupportedError(
             f"poptorch.custom_op ({name}) is not supported: there is no op {name!r} of domain {domain!r}, version "
             f"{domain_version}, here, and C++ is not compiled; describe it in Python and register it with "
@@ -107,11 +111,17 @@ def lower_custom_op(
 ) -> list[Tensor]:
     """The op in a program (see :mod:`~ipuperf.poptorch.aten_poptorch`)."""
     name, domain, version, attributes = json.loads(given)
-    op_class = _CLASSES.get((name, domain, version))
-    if op_class is None:
-        raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
     names = [f"{low.naming}_{number}" for number in range(len(examples))]
-    made = make_all(op_class, [low.tensor(value) for value in inputs], names, **attributes)
+    operands = [low.tensor(value) for value in inputs]
+    op_class: type[Op]
+    if (name, domain, version) in COLLECTIVES:
+        op_class, attributes_for = COLLECTIVES[name, domain, version]
+        attributes = attributes_for(operands[0], attributes)
+    elif (name, domain, version) in _CLASSES:
+        op_class = _CLASSES[name, domain, version]
+    else:
+        raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
+    made = make_all(op_class, operands, names, **attributes)
     wanted = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
     if [tensor.spec for tensor in made] != wanted:
         found = ", ".join(str(tensor.spec) for tensor in made)

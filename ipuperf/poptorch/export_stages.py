@@ -110,7 +110,10 @@ class Part:
         if isinstance(origin, np.ndarray):
             return self.lowering.constant(origin, ir_dtype(torch.from_numpy(origin).dtype, flow.name))
         if isinstance(origin, Variable):
-            return self._input(origin, origin.spec, origin.name.replace(".", "_"), Data(origin))
+            tensor = self._input(origin, origin.spec, origin.name.replace(".", "_"), Data(origin))
+            if flow.needs_grad:
+                self.lowering.parameters.add(tensor)
+            return tensor
         if isinstance(origin, Stream):
             home = flow.home
             assert home is not None

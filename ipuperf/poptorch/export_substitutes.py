@@ -117,6 +117,28 @@ def _gaussian_nll(
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
+def _instance_norm(
+    x: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """``instance_norm``, whose running statistics are changed, or used, by ops of their own."""
+    functional = torch.nn.functional
+    if running_mean is not None and running_var is not None:
+        if not use_input_stats:
+            return functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+        with torch.no_grad():
+            var, mean = torch.var_mean(x, list(range(2, x.dim())))
+            for running, now in ((running_mean, mean), (running_var, var)):
+                running.mul_(1 - momentum).add_(now.mean(0), alpha=momentum)
+    return functional.instance_norm(x, None, None, weight, bias, True, momentum, eps)
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
@@ -130,6 +152,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.nn.functional.dropout: _dropout,
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
+    torch.nn.functional.instance_norm: _instance_norm,
     torch.nn.functional.one_hot: _one_hot,
 }
 """What stands for a function while a module is exported."""

@@ -17,7 +17,8 @@ from torch_geometric.utils import degree
 from ipuperf.poptorch.errors import UnsupportedError
 from ipuperf.poptorch.export_substitutes import replace_during_exports, surround_exports
 
-from .neighbors import knn, knn_graph
+from .ops.knn import knn
+from .ops.knn_graph import knn_graph
 
 
 def offer() -> None:

@@ -37,6 +37,7 @@ _STAND_INS = {
     "test_util": "ipuperf.popart.test_util",
     "examples_utils": "ipuperf.cppimport.examples_utils",
     "horovod": "ipuperf.popdist.horovod_standin",
+    "poptorch_experimental_addons": "ipuperf.poptorch.experimental_addons",
 }
 """Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
 _BESIDE = {"tensorflow": beside_tensorflow.MODULES}
@@ -47,6 +48,7 @@ _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
     "horovod": "Horovod is not installed; for one process horovod.torch is here",
+    "poptorch_experimental_addons": "it is not installed; autograd_proxy, distance_matrix and collectives are here",
     "examples_utils": "it is not installed; its load_lib is here, for its parsing see docs/applications.md",
 }
 
@@ -94,6 +96,8 @@ class AliasFinder(MetaPathFinder):
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
         if "tensorflow" in self.targets and top in keras_names.TOP:
+            if keras_names.is_private(fullname):
+                return _alias_spec(fullname, {keras_names.PRIVATE: "keras"})
             if (source := keras_names.below_source(fullname)) is not None:
                 return _alias_spec(fullname, {fullname: source})
             if (spec := keras_names.optimizers_spec(fullname, path)) is not None:
@@ -215,6 +219,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         sys.modules[displaced] = finder.displaced.pop(displaced)
     if "tensorflow" in given_up:
         keras_names.name_later()
+        keras_names.leave_private()
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):

@@ -27,6 +27,9 @@ _OPTIMIZERS = ("tf_keras.optimizers", "tensorflow.keras.optimizers", "tf_keras.a
 """The modules that are ``tf.keras.optimizers``, by the ways to import it."""
 _MOVED = {"optimizer_v2": "optimizers.legacy", "saving.saved_model": "saving.legacy.saved_model"}
 """Where modules of Keras 2.6 are in Keras 2.16 and newer."""
+PRIVATE = "tensorflow.python.keras"
+"""The copy of Keras within TensorFlow, which was Keras itself up to 2.5 and which programs still import."""
+_private: dict[str, ModuleType] = {}  # the copy's modules, while Keras stands for it
 _later: dict[ModuleType, dict[str, Any]] = {}  # the later classes, of modules that now name the earlier ones
 
 
@@ -77,6 +80,27 @@ class _NamingLoader(Loader):
         """The real loader's work, and the names."""
         self._real.exec_module(module)
         _name(module)
+
+
+def is_private(fullname: str) -> bool:
+    """Whether Keras stands for module ``fullname`` of :data:`PRIVATE` now."""
+    return bool(_private) and (fullname == PRIVATE or fullname.startswith(f"{PRIVATE}."))
+
+
+def stand_for_private() -> None:
+    """Let Keras stand for TensorFlow's :data:`PRIVATE` copy, of which TensorFlow itself has loaded what it needs."""
+    for name in [name for name in sys.modules if name == PRIVATE or name.startswith(f"{PRIVATE}.")]:
+        _private[name] = sys.modules.pop(name)
+
+
+def leave_private() -> None:
+    """Undo :func:`stand_for_private`."""
+    if _private:
+        for name in [name for name in sys.modules if is_private(name)]:
+            del sys.modules[name]
+        sys.modules.update(_private)
+        sys.modules["tensorflow.python"].__dict__["keras"] = _private[PRIVATE]
+        _private.clear()
 
 
 def name_earlier() -> None:

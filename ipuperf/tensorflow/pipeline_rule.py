@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipuperf import ir as _ir
 from ipuperf.ops import CopyVarUpdate
+from ipuperf.pipelines import UpdateRule
 from ipuperf.pipelines.clipping import Reduced, meeting_place, moved
 
 from .graph import Resource, Value, resource_of, tensor_of
@@ -68,7 +69,7 @@ class UpdateFrame(Frame):
         return self.tensors[resource]
 
 
-class PipelineRule:
+class PipelineRule(UpdateRule):
     """The update rule of an optimiser.
 
     Args:

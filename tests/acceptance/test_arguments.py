@@ -365,7 +365,6 @@ def test_options_set_in_vain(attributes: dict[str, Any], named: list[str], told:
             "replica_group_size = 2",
         ),
         (lambda: _configured(experimental__multi_replica_distribution__process_count=2), "process_count = 2"),
-        (lambda: _configured(io_tiles__num_io_tiles=32, io_tiles__place_ops_on_io_tiles=True), "place_ops_on_io_tiles"),
     ],
 )
 def test_what_tensorflow_refuses(build: Callable[[], object], named: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf.poptorch import Error, Options, optim, trainingModel  # noqa: E402
+from ipuperf.poptorch import Error, Options, identity_loss, inferenceModel, optim, trainingModel  # noqa: E402
 from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,6 +22,7 @@ TIES = torch.round(noise(2, 3, 4))
 SOME = noise(3, 4)
 BEHIND = torch.tensor([[3, 0, -1, 1], [0, -1, 2, 1], [1, 2, 3, 0]])
 NONE = torch.full((3,), -100)
+PLACES = torch.tensor([[0, 0, 2, 2], [1, 0, 1, 0], [0, 0, 2, 0]])
 AT_EDGES = torch.tensor([-3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 0.5])
 
 
@@ -33,6 +34,18 @@ def norms(x: Any) -> list[Any]:
 CASES = {
     "largest": (lambda x: (x.amax((0, 2)), x.max(), x.max(1)[0], x.amin(1, keepdim=True), x.min(-1)[0]), TIES),
     "larger": (lambda x, y: (torch.maximum(x, y), torch.minimum(x, y[0])), TIES, TIES.flip(0)),
+    "scattered": (
+        lambda x, y: [
+            found
+            for how in ("amax", "amin", "prod")
+            for found in (
+                torch.scatter_reduce(x, 0, PLACES, y, how),
+                torch.index_reduce(x, 0, PLACES[:, 0], y, how),
+            )
+        ],
+        TIES[0],
+        TIES[1],
+    ),
     "pooled": (lambda x: F.max_pool2d(x, 3, 2, 1), torch.relu(noise(1, 2, 6, 6))),
     "norms": (norms, TIES),
     "norms_of_zero": (norms, torch.zeros(2, 3)),
@@ -56,6 +69,20 @@ CASES = {
         SOME,
     ),
 }
+
+FUNCTIONS = {
+    "running_extremes": (lambda x: (*torch.cummax(x, 1), *torch.cummin(x, 0), *torch.cummax(x, -1)), TIES),
+    "signs": (lambda x, y: (torch.copysign(x, y), torch.copysign(x, -2.0), torch.hypot(x, y)), SOME, SOME.flip(0)),
+    "xlogy": (lambda x, y: (torch.xlogy(x, y), torch.xlogy(x, 2.0), torch.xlogy(1.5, y)), SOME.round(), SOME.exp()),
+    "decimals": (lambda x: (torch.round(x, decimals=1) + x, torch.round(x * 1000, decimals=-2)), SOME),
+    "repeats": (lambda x: torch.repeat_interleave(x, torch.tensor([1, 0, 2]), dim=0, output_size=3), SOME),
+    "uneven_pooling": (
+        lambda x: (F.adaptive_max_pool2d(x, (5, None)), F.adaptive_max_pool1d(x[0], 4)),
+        torch.relu(noise(2, 3, 7, 9)),
+    ),
+}
+"""What needs an op of its own here."""
+CASES |= FUNCTIONS
 
 
 def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
@@ -83,3 +110,29 @@ def test_two_wrapped_models_cannot_share_their_parameters() -> None:
         trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
     first.destroy()
     trainingModel(torch.nn.Sequential(layer), Options(), optimizer=torch.optim.SGD(layer.parameters(), lr=0.1))
+
+
+def test_running_statistics_of_instances() -> None:
+    """InstanceNorm with running statistics trains and evaluates as PyTorch's."""
+    model = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True, momentum=0.3)
+    other = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True, momentum=0.3)
+    x = noise(2, 3, 5) * 2 + 1
+
+    class Training(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = model
+
+        def forward(self, x: Any) -> Any:
+            y = self.norm(x)
+            return y, identity_loss(y.square().sum(), "none")
+
+    training = trainingModel(Training(), Options(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    training(x)
+    other(x).square().sum().backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    training.copyWeightsToHost()
+    for mine, wanted in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-5)
+    model.eval(), other.eval()
+    torch.testing.assert_close(inferenceModel(model)(x), other(x).detach(), rtol=1e-5, atol=1e-5)

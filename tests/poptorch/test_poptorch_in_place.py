@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,48 @@ def test_training_writes_inputs_too() -> None:
     counts = torch.zeros(2, 3)
     poptorch.trainingModel(Model(), options)(torch.ones(2, 2), counts)
     np.testing.assert_array_equal(counts.numpy(), np.ones((2, 3)))
+
+
+class Averaged(torch.nn.Module):
+    """A student and its teacher, whose frozen weight follows the student's."""
+
+    def __init__(self, frozen: bool = True) -> None:
+        super().__init__()
+        self.student, self.teacher = torch.nn.Linear(4, 3, bias=False), torch.nn.Linear(4, 3, bias=False)
+        self.teacher.weight.requires_grad = not frozen
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            wanted = self.teacher(x)
+            self.teacher.weight.mul_(0.75).add_(self.student.weight, alpha=0.25)
+        return poptorch.identity_loss((self.student(x) - wanted).pow(2).sum(), reduction="sum")
+
+
+def test_a_frozen_parameter_that_forward_changes() -> None:
+    torch.manual_seed(4)
+    model = Averaged()
+    reference = copy.deepcopy(model)
+    native = torch.optim.SGD([reference.student.weight], lr=0.05)
+    trained = poptorch.trainingModel(model, optimizer=poptorch.optim.SGD([model.student.weight], lr=0.05))
+    for x in torch.randn(3, 5, 4):
+        native.zero_grad()
+        loss = reference(x)
+        loss.backward()
+        native.step()
+        torch.testing.assert_close(trained(x).reshape(()), loss.detach())
+    torch.testing.assert_close(model.teacher.weight, reference.teacher.weight)
+    both = Averaged(frozen=False)
+    trained = poptorch.trainingModel(both, optimizer=poptorch.optim.SGD(both.parameters(), lr=0.05))
+    with pytest.raises(poptorch.UnsupportedError, match=r"forward changes parameter 'teacher\.weight', which the opt"):
+        trained(torch.randn(5, 4))
+
+
+class Placed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = torch.tensor([2.0, 3.0], device="ipu")
+        return x.to(torch.device("ipu")) * scale + torch.ones(2, device=torch.device("ipu", 0)).to("ipu")
+
+
+def test_within_forward_the_ipu_is_a_device() -> None:
+    found = poptorch.inferenceModel(Placed())(torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(found, torch.tensor([[3.0, -2.0]]))

@@ -151,7 +151,7 @@ class Energy(nn.Module):
         super().__init__()
 
         def near(pos: torch.Tensor, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            from ipuperf.poptorch_geometric.neighbors import knn_graph
+            from ipuperf.poptorch_geometric.ops import knn_graph
 
             found = knn_graph(pos, 3, batch)
             return found, (pos[found[0]] - pos[found[1]]).norm(dim=-1)

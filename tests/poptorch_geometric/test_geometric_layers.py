@@ -15,7 +15,7 @@ from torch_geometric import nn as g  # noqa: E402
 from torch_geometric.nn.conv import MessagePassing  # noqa: E402
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
-from ipuperf.poptorch_geometric.neighbors import knn  # noqa: E402
+from ipuperf.poptorch_geometric.ops import knn, nearest  # noqa: E402
 
 
 class Fitted(torch.nn.Module):
@@ -109,6 +109,20 @@ def test_nearest_neighbours_are_those_of_all_distances(loop: bool) -> None:
     wanted = (far if loop else far + 1e9 * torch.eye(12)).argsort(1)[:, :2].reshape(-1)
     torch.testing.assert_close(found[0], wanted, check_dtype=False)
     torch.testing.assert_close(found[1], torch.arange(12).repeat_interleave(2), check_dtype=False)
+
+
+class Nearest(torch.nn.Module):
+    def forward(self, x: Any, y: Any, of_x: Any, of_y: Any) -> Any:
+        return nearest(x, y, of_x, of_y)
+
+
+def test_the_nearest_point_of_the_same_graph() -> None:
+    torch.manual_seed(3)
+    x, y, of_x, of_y = torch.randn(10, 3), torch.randn(6, 3), torch.arange(10) // 5, torch.arange(6) // 3
+    found = poptorch.inferenceModel(Nearest())(x, y, of_x, of_y)
+    far = torch.cdist(x, y) + 1e9 * (of_x[:, None] != of_y[None, :])
+    torch.testing.assert_close(found, far.argmin(1), check_dtype=False)
+    torch.testing.assert_close(nearest(x, y), torch.cdist(x, y).argmin(1))
 
 
 def test_neighbours_that_cannot_be_had_are_refused() -> None:

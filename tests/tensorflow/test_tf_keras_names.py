@@ -20,6 +20,11 @@ from keras.optimizer_v2 import adam, optimizer_v2
 from keras.utils import tf_inspect
 import tensorflow as tf
 from tensorflow.python import ipu
+from tensorflow.python import keras as private
+from tensorflow.python.keras import layers
+from tensorflow.python.keras.layers.pooling import MaxPool2D
+from tensorflow.python.keras.optimizer_v2.adam import Adam
+from tensorflow.python.keras.preprocessing import sequence
 from tensorflow.python.ipu import distributed, horovod
 from tensorflow.python.ipu.horovod.popdist_strategy import PopDistStrategy
 from tensorflow.python.ipu.keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
@@ -34,6 +39,7 @@ assert isinstance(tf.keras.Input((3,)), KerasTensor) and isinstance(tf.keras.lay
 assert tf.keras.ipu.PipelineStage is keras.ipu.PipelineStage
 tf.keras.optimizers.SGD(lr=0.1, decay=0.5, gradient_transformers=[lambda pairs: pairs])
 CrossReplicaOptimizer(tf.keras.optimizers.AdamW(0.1))
+assert Adam is tf.keras.optimizers.Adam and layers.Dense is tf.keras.layers.Dense and private.Model is tf.keras.Model
 horovod.init()
 assert (horovod.size(), horovod.rank(), horovod.Average) == (1, 0, "Average")
 assert float(distributed.allreduce(tf.constant(2.0), tf.distribute.ReduceOp.MEAN)) == 2
@@ -41,6 +47,8 @@ assert horovod.allgather([1, 2]).numpy().tolist() == distributed.broadcast([1, 2
 config = ipu.config.IPUConfig()
 assert popdist.tensorflow.set_ipu_config(config, ipus_per_replica=2) is config and config.auto_select_ipus == 8
 uninstall()
+from tensorflow.python import keras as own
+assert own.Model is not tf.keras.Model
 assert not issubclass(tf.keras.optimizers.SGD, optimizer_v2.OptimizerV2)
 """
 

@@ -21,6 +21,11 @@ FAMILY = Family("Element-wise")
 op = FAMILY.op
 
 
+def _selu(t: Tensor) -> Tensor:
+    """The scaled ELU, with the gradient at 0 of what is above."""
+    return arithmetic.where(arithmetic.greater_equal(t, 0), t * 1.0507009873554805, activations.selu(t))
+
+
 def _relu(t: Tensor) -> Tensor:
     """``max(t, 0)``."""
     return arithmetic.relu(t) if t.dtype.is_floating_point else arithmetic.maximum(t, 0)
@@ -61,7 +66,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "Relu": _relu,
     "Relu6": activations.relu6,
     "Elu": activations.elu,
-    "Selu": activations.selu,
+    "Selu": _selu,
     "Rint": arithmetic.round,
     "Round": arithmetic.round,
     "Rsqrt": arithmetic.rsqrt,

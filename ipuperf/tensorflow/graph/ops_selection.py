@@ -145,6 +145,8 @@ def scattered(table: Tensor, places: Tensor, updates: Tensor, how: str) -> Tenso
     """A table ``(rows, *rest)`` with updates ``(n, *rest)`` combined at places ``(n,)``."""
     if how == "Sub":
         updates = -updates
+    if how in ("Max", "Min"):
+        return selection.scatter_extreme(updates, places, COMBINATIONS[how], table)
     return selection.scatter_reduce(updates, places, COMBINATIONS[how], table, 0)
 
 
@@ -200,7 +202,7 @@ def _segments(how: str, flat: Tensor, places: Tensor, rows: int) -> Tensor:
     limits = (np.finfo if flat.dtype.is_floating_point else np.iinfo)(flat.dtype.numpy)
     start = limits.min if how == "Max" else limits.max
     table = broadcast(constant(np.array(start), flat.dtype), (rows, *flat.shape[1:]))
-    return selection.scatter_reduce(flat, places, how.lower(), table, 0)
+    return selection.scatter_extreme(flat, places, how.lower(), table)
 
 
 @op("SegmentSum", "SegmentMax", "SegmentMin", "SegmentProd", "SegmentMean")

@@ -77,11 +77,22 @@ from .optimizers import (
     sharded_optimizer,
 )
 
+
+def _stand_for_private_keras() -> None:
+    """``tensorflow.python.keras`` is Keras for programs for which this module is TensorFlow's."""
+    from ipuperf.runtime import install, keras_names
+
+    if "tensorflow" in install.installed_names():
+        keras_names.stand_for_private()
+        _sys.modules["tensorflow.python"].__dict__.pop("keras", None)  # the next import finds what stands for it
+
+
 # What is called inside a tf.function is not rewritten by AutoGraph, as nothing of TensorFlow is.
 _autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
 
 if "tf_keras.src.engine.training" in _sys.modules:  # TensorFlow has loaded Keras 2: ``tf.keras.ipu`` is there at once
     ipu_strategy.attach_keras()
+    _stand_for_private_keras()
 
 __all__ = [
     "all_to_all_op",

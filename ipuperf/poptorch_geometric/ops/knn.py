@@ -1,4 +1,4 @@
-"""Nearest neighbours in a fixed number (``poptorch_geometric: ops/knn.py``, ``ops/knn_graph.py``)."""
+"""Nearest neighbours in a fixed number (``poptorch_geometric: ops/knn.py``)."""
 
 from __future__ import annotations
 
@@ -30,31 +30,10 @@ def knn(
     Returns:
         int32 ``[2, M k]``: points of ``y``, and their neighbours, the nearest first.
     """
-    return _nearest(x, y, k, batch_x, batch_y, cosine, num_workers, batch_size)
+    return nearest_points(x, y, k, batch_x, batch_y, cosine, num_workers, batch_size)
 
 
-def knn_graph(
-    x: Tensor,
-    k: int,
-    batch: Tensor | None = None,
-    loop: bool = False,
-    flow: str = "source_to_target",
-    cosine: bool = False,
-    num_workers: int = 1,
-    batch_size: int | None = None,
-) -> Tensor:
-    """Edges between each point of ``x`` and its ``k`` nearest ones, with itself among them if ``loop``: ``[2, N k]``.
-
-    ``flow`` says whether the neighbours are the sources of the edges (``source_to_target``) or their targets; for the
-    other arguments see :func:`knn`.
-    """
-    if flow not in ("source_to_target", "target_to_source"):
-        raise InputError(f"knn_graph: flow is {flow!r}; allowed: source_to_target, target_to_source")
-    found = _nearest(x, x, k, batch, batch, cosine, num_workers, batch_size, itself=loop)
-    return found.flip(0) if flow == "source_to_target" else found
-
-
-def _nearest(
+def nearest_points(
     x: Tensor,
     y: Tensor,
     k: int,
@@ -65,6 +44,7 @@ def _nearest(
     batch_size: int | None,
     itself: bool = True,
 ) -> Tensor:
+    """:func:`knn`, without a point itself among its neighbours if not ``itself`` (then ``y`` is ``x``)."""
     if cosine:
         raise UnsupportedError(
             "knn: cosine=True is unsupported; scale the points to length 1, which gives the same order"

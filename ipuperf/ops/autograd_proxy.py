@@ -1,0 +1,42 @@
+"""One tensor forwards, another one for the gradient.
+
+Source: graphcore-research/poptorch-experimental-addons, ``_impl/core.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+
+from .custom import CustomOp
+from .work import Copy, Work
+
+
+class AutogradProxy(CustomOp):
+    """``(forward, proxy) -> forward``; the gradient goes to ``proxy``."""
+
+    type: ClassVar[str] = "AutogradProxy"
+
+    def infer(self) -> list[TensorSpec]:
+        """The operands' shape and type; raises unless they have the same."""
+        forward, proxy = self.inputs
+        self.floating(forward, proxy)
+        self.same_dtype(forward, proxy)
+        self.require(forward.shape == proxy.shape, f"shapes {forward.shape} and {proxy.shape}; they must be the same")
+        return [TensorSpec(forward.shape, forward.dtype)]
+
+    def value(self, *operands: np.ndarray) -> np.ndarray:
+        """The first operand."""
+        return operands[0]
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """To the second operand alone."""
+        return [None, grads[0]]
+
+    def work(self) -> Sequence[Work]:
+        """A copy of the value."""
+        return [Copy(self.outputs[0].spec.bytes)]

@@ -374,8 +374,8 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
     allowed = sorted({field.name for field in fields(options)} - _STATED_BY_CASE)
     for name in config:
         if name not in allowed:
-            known = f"preset, {', '.join(allowed)}"
-            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {known}")
+            refused = _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
+            raise UnknownOption(str(refused))
     changes = {name: _tuples(value) for name, value in config.items()}
     for name, value in changes.items():
         usual = getattr(options, name)

@@ -10,8 +10,8 @@ once for all configurations that differ in nothing that they see. Then no weight
     + cycles of the products that the first micro-batch passes before it and the last one after it,
 
 and no tile of an IPU holds less than a share of the variables and gradient accumulators of its units, of as many
-stashes as the schedule has micro-batches wait there, of the largest temporary of their products, and of the code of
-the one that has most. Recomputed
+stashes as the schedule has micro-batches wait there, of the largest temporary of their products, and of the vertex
+code of the one that has most. Recomputed
 products count where the probe recomputes them too; on the IPU of the last unit only if that is recomputed alone as
 well, and never on a single IPU (front ends recompute something else there).
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +61,7 @@ class LeastCost:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCost:
     """What one IPU of a replica has.
 
     Attributes:
@@ -95,8 +95,9 @@ class Bounds:
     _state: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _rates: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
 
-    def learn(self, configurations: Sequence[Configuration], workers: Workers) -> None:
-        """Build the probes of configurations; if they are very many those that serve most.
+    def learn(self, configurations: Sequence[Configuration], workers: Workers) -> Iterator[int]:
+        """Build the probes of configurations, and say each time how many are left; if they are very many only those
+        that serve most are built.
 
         Raises:
             UnknownOption: the model has no such ``config.NAME``. Other failures are none here: bounds are help,
@@ -111,7 +112,10 @@ class Bounds:
                 if units is not None and key not in probes and key not in self._costs:
                     probes[key] = (self._probe(each, units, share), units.ipus)
         keys = [key for key, _ in served.most_common(_PROBES) if key in probes]
-        self._costs.update(zip(keys, self._costs_of([probes[key] for key in keys], workers)))
+        yield len(keys)
+        for done, (key, found) in enumerate(zip(keys, self._costs_of([probes[key] for key in keys], workers)), 1):
+            self._costs[key] = found
+            yield len(keys) - done
         self._learn_state(configurations, workers)
 
     def covers(self, configuration: Mapping[str, Any]) -> bool:
@@ -120,10 +124,10 @@ class Bounds:
 
     def _costs_of(
         self, probes: Sequence[tuple[Configuration, int]], workers: Workers
-    ) -> list[tuple[UnitCost, ...] | None]:
-        found = list(workers.results(costs_of_probe, [(self.sweep, self.machine.chip, *each) for each in probes]))
-        self.built += len(found)
-        return found
+    ) -> Iterator[tuple[UnitCost, ...] | None]:
+        for found in workers.results(costs_of_probe, [(self.sweep, self.machine.chip, *each) for each in probes]):
+            self.built += 1
+            yield found
 
     def _learn_state(self, configurations: Sequence[Configuration], workers: Workers) -> None:
         """How much optimiser state there is, from probes that have it on chip."""
@@ -154,7 +158,7 @@ class Bounds:
         fullest = sizes.index(max(sizes))
         return LeastCost(self.machine.chip.seconds(cycles), sizes[fullest], fullest, held[fullest])
 
-    def stages(self, configuration: Mapping[str, Any]) -> tuple[Stage, ...]:
+    def stages(self, configuration: Mapping[str, Any]) -> tuple[StageCost, ...]:
         """What each IPU of a replica has; nothing where that is not known.
 
         Raises:
@@ -176,13 +180,13 @@ class Bounds:
             has = tuple(cost[units.seen[unit]] for unit in part)
             again = last > 0 and (ipu < last or cost[-1].again > 0)
             flows = self._flows(configuration, ipu, last + 1, has)
-            stages.append(Stage(has, sum(state[unit] for unit in part), depths[ipu], again, flows))
+            stages.append(StageCost(has, sum(state[unit] for unit in part), depths[ipu], again, flows))
         return tuple(stages)
 
     def _flows(
         self, configuration: Mapping[str, Any], ipu: int, ipus: int, units: Sequence[UnitCost]
     ) -> tuple[float, float, float, float]:
-        """:attr:`Stage.flows`: all bytes of a direction go over the narrowest link of a route."""
+        """:attr:`StageCost.flows`: all bytes of a direction go over the narrowest link of a route."""
         if ipus == 1:
             return 0.0, 0.0, 0.0, 0.0
         rates = self._link_rates(int(configuration.get(REPLICAS, 1)), ipus)
@@ -210,7 +214,7 @@ class Bounds:
         copies = int(configuration.get(REPLICAS, 1)) if configuration.get("sharding") else 1
         return [known[seen] // copies for seen in units.seen]
 
-    def _held(self, configuration: Mapping[str, Any], stage: Stage) -> dict[str, int]:
+    def _held(self, configuration: Mapping[str, Any], stage: StageCost) -> dict[str, int]:
         """Bytes that the fullest tile of an IPU has at least, by what they are."""
         units, tiles = stage.units, self.machine.chip.tiles
         stashed = [unit.stash for unit in units]
@@ -223,7 +227,7 @@ class Bounds:
             "gradient accumulators": sum(unit.accumulators for unit in units),
             "stashed activations": stage.depth * sum(stashed),
             "temporaries of a product": max(unit.temporary for unit in units),
-            "code": max(unit.code for unit in units),
+            "vertex code": max(unit.code for unit in units),
         }
         return {name: size // tiles for name, size in found.items()}
 
@@ -275,7 +279,7 @@ def _shares(configuration: Mapping[str, Any], ipus: int = 0) -> list[float | Non
     return [given[min(ipu, len(given) - 1)] for ipu in range(ipus or len(given))]
 
 
-def _least_cycles(stages: Sequence[Stage], count: int) -> int:
+def _least_cycles(stages: Sequence[StageCost], count: int) -> int:
     """Cycles of a weight update at least, with ``count`` micro-batches."""
     found, passed = 0, 0
     for number, stage in enumerate(stages):

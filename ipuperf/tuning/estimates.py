@@ -18,7 +18,7 @@ import numpy as np
 
 from ipuperf.schedules import timetable_of
 
-from .bounds import Bounds, Stage
+from .bounds import Bounds, StageCost
 from .probes import schedule_of
 from .space import ACCUMULATION, TuningSpace
 
@@ -52,7 +52,7 @@ def forecast(bounds: Bounds, configuration: Mapping[str, Any]) -> Forecast:
     return Forecast(chip.seconds(seconds), max(_bytes(stage, configuration, chip.tiles) for stage in stages))
 
 
-def _cycles(stage: Stage, configuration: Mapping[str, Any]) -> float:
+def _cycles(stage: StageCost, configuration: Mapping[str, Any]) -> float:
     """Of a micro-batch. Forwards of all stages are copied at once, and so are backwards."""
     again = stage.again or (configuration.get("recompute", "none") != "none" and not any(stage.flows))
     own = sum(unit.local + again * unit.local_again for unit in stage.units)
@@ -60,7 +60,7 @@ def _cycles(stage: Stage, configuration: Mapping[str, Any]) -> float:
     return own + max(comes, goes) + max(back, brought)
 
 
-def _bytes(stage: Stage, configuration: Mapping[str, Any], tiles: int) -> float:
+def _bytes(stage: StageCost, configuration: Mapping[str, Any], tiles: int) -> float:
     """Of the fullest tile. Where no micro-batch waits, its activations are there all the same, but for one unit whose
     they are in ``rest``."""
     units = stage.units
@@ -147,7 +147,7 @@ class Estimates:
         return mean, np.sqrt(scale * np.maximum(own, _NOISE**2))
 
     def _base(self, column: int, known: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """What is expected before anything is learnt, and by how much larger than that of a forecast its variance is."""
+        """What is expected before anything is learnt, and how many times the variance of a forecast it has."""
         forecasts = self._forecasts[:, column]
         lacking = np.isnan(forecasts)
         usual = 0.0

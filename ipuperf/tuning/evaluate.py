@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, fields
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from ipuperf.validation.errors import UnknownOption
 from ipuperf.version import __version__
 
 from .local_time import local_cycles
+from .quiet import quiet
 from .space import Configuration
 from .workers import Workers
 
@@ -146,9 +145,9 @@ def outcome_of(sweep: Sweep, global_batch: int, place: int, configuration: Confi
     RUN.of(Again).keep(_KEPT)
     os.chdir(sweep.folder)
     try:
-        with redirect_stdout(StringIO()):  # a script's own words
+        with quiet():
             built = SweepPrograms(sweep).of(configuration)
-        found = _figures(built, _updates(sweep, global_batch, built, configuration), best)
+            found = _figures(built, _updates(sweep, global_batch, built, configuration), best)
     except UnknownOption:
         raise
     except Exception as error:

@@ -25,6 +25,7 @@ from ipuperf.sweep.programs import SweepPrograms
 from ipuperf.validation.errors import UnknownOption
 
 from .local_time import executed, local_cycles
+from .quiet import quiet
 
 _KEPT = 16
 """Lowered programs that are kept."""
@@ -43,7 +44,7 @@ class UnitCost:
         before, after: bytes that it receives from, and sends to, the units before and after it.
         variables, accumulators: bytes that are there all the time.
         stash: bytes that wait for the backward pass of one micro-batch.
-        temporary: bytes of the largest temporary of a product; ``code``: of code, its state and what belongs to it.
+        temporary: bytes of the largest temporary of a product; ``code``: of the code of its vertices.
         rest: bytes of its fullest tile that are none of variables, accumulators and stash.
     """
 
@@ -73,8 +74,9 @@ def costs_of_probe(
     """
     RUN.of(Again).keep(_KEPT)
     try:
-        executable = SweepPrograms(sweep).of(configuration).executable
-        program = executable.on(replace(executable.machine, chip=chip)).device_program
+        with quiet():
+            executable = SweepPrograms(sweep).of(configuration).executable
+            program = executable.on(replace(executable.machine, chip=chip)).device_program
         return _costs(program, configuration, ipus, chip.tiles)
     except UnknownOption:
         raise
@@ -121,7 +123,7 @@ def _unit(program: DeviceProgram, ipu: int, count: int, held: Counter[str], dept
         accumulators=held["gradient accumulators"],
         stash=stash // max(1, depth),
         temporary=held["temporaries"],
-        code=program.memory.always_live_bytes(ipu),
+        code=program.memory.categories[ipu]["vertexCode"].total,
         rest=max(0, peak - fixed // tiles),
     )
 

@@ -57,6 +57,7 @@ class TuningSearch:
     def __post_init__(self) -> None:
         count = len(self.space.configurations)
         self.estimates = Estimates(self.space)
+        self._learnt = False
         self._known = np.zeros(count, dtype=bool)
         self._least = np.zeros(count)
         self._bytes = np.zeros(count, dtype=np.int64)
@@ -65,7 +66,9 @@ class TuningSearch:
 
     def run(self) -> Iterator[Outcome]:
         """Every outcome as it is there; ends when all others are ruled out or no trials are left."""
-        self._learn()
+        if not self._learnt:
+            for _ in self.learn():
+                pass
         while len(self.outcomes) < self.trials and len(self.open):
             places = self._next(min(self.evaluator.workers.jobs, self.trials - len(self.outcomes)))
             configurations = {place: self.space.configurations[place] for place in places}
@@ -105,9 +108,11 @@ class TuningSearch:
 
     # -- what becomes known ----------------------------------------------------------------------------------------
 
-    def _learn(self) -> None:
-        """Bounds and forecasts of all configurations."""
-        self.bounds.learn(self.space.configurations, self.evaluator.workers)
+    def learn(self) -> Iterator[int]:
+        """Build the probes, and say each time how many are left; then bounds and forecasts of all configurations are
+        known. A run begins with it unless it is done."""
+        yield from self.bounds.learn(self.space.configurations, self.evaluator.workers)
+        self._learnt = True
         for place, configuration in enumerate(self.space.configurations):
             bound = self.bounds.of(configuration)
             self._least[place], self._bytes[place] = bound.seconds, bound.bytes

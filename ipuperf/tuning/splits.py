@@ -12,7 +12,7 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import front_ends
 
 _ALIKE = 3
-"""Layers from which on a probe has fewer than the model, where all are alike."""
+"""Layers of a probe where those of the model are alike: the first and the last may have more beside them."""
 
 
 def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:
@@ -39,7 +39,8 @@ def _shared(layers: int, stages: int) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Units:
     """The indivisible parts of a split model, in order, and a program that shows what each takes: its *probe*, in
-    which units have an IPU of their own. Where layers are alike the probe has two of them.
+    which units have an IPU of their own. Where layers are alike the probe has the first, one of the others, and the
+    last.
 
     Attributes:
         seen: of each unit the IPU of the probe that has one like it.
@@ -68,14 +69,14 @@ def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
         if layers <= _ALIKE:
             return Units(tuple(range(layers)), {"config.stages": layers})
         seen = (0, *(1,) * (layers - 2), 2)
-        return Units(seen, {"config.layers": 3, "config.stages": 3})
+        return Units(seen, {"config.layers": _ALIKE, "config.stages": _ALIKE})
     pipeline = configuration.get("pipeline", ())
     if not pipeline or "config.halves" in configuration:
         return None
     layers = sum(pipeline)
-    if layers >= _ALIKE and _says_layers(model, configuration.get("config.preset")):
-        seen = (0, *(1,) * (layers - 1), 2)
-        return Units(seen, {"config.layers": 2, "pipeline": (0, 1, 1)})
+    if layers > _ALIKE and _says_layers(model, configuration.get("config.preset")):
+        seen = (0, 1, *(2,) * (layers - 2), 3)
+        return Units(seen, {"config.layers": _ALIKE, "pipeline": (0, *(1,) * _ALIKE)})
     return Units(tuple(range(layers + 1)), {"pipeline": (0,) + (1,) * layers})
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stderr
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +72,30 @@ def tune(
     evaluator = Outcomes(space.sweep, space.global_batch, folder, workers)
     search = TuningSearch(space, bounds, evaluator, trials, seed, first)
     hidden = not (sys.stderr.isatty() if progress is None else progress)
-    with tqdm(total=trials, desc="tune", disable=hidden) as bar, redirect_stderr(StringIO()), workers.running():
-        try:
-            for _ in search.run():
-                bar.update()
-                if search.best is not None:
-                    bar.set_postfix_str(f"best {search.limit:.4g} s, {len(search.open):,} open")
-        except UnknownOption as error:
-            raise TuningError(f"model {space.sweep.model!r}: {_reason(error)}") from None
+    try:
+        with workers.running():
+            _run(search, hidden)
+    except UnknownOption as error:
+        raise TuningError(f"model {space.sweep.model!r}: {_reason(error)}") from None
     answer = answer_of(search)
     if folder is not None:
         write_files(folder / "answer", answer, space.sweep)
     return answer
 
 
+def _run(search: TuningSearch, hidden: bool) -> None:
+    """Build the probes, then try configurations, each with a bar."""
+    with tqdm(desc="probes", disable=hidden) as bar:
+        for left in search.learn():
+            bar.total = bar.total or left
+            bar.update(bar.total - left - bar.n)
+    with tqdm(total=search.trials, desc="tune", disable=hidden) as bar:
+        for _ in search.run():
+            bar.update()
+            if search.best is not None:
+                bar.set_postfix_str(f"best {search.limit:.4g} s, {len(search.open):,} open")
+
+
 def _reason(error: UnknownOption) -> str:
     """What an error says behind file and case, which a tuning does not have."""
-    return "config." + str(error).partition("config.")[2]
+    return str(error).partition(": case ")[2].partition(": ")[2]

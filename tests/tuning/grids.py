@@ -86,8 +86,8 @@ OTHERS = (
     }, "replicas * config.stages == 16"),
     of_model("resnet50-4", "resnet50", "pod4", 2048, {
         "config.preset": ("mlperf",), "pipeline": ((7, 9), (6, 10), (8, 8), (4, 4, 4, 4), (3, 4, 4, 5)),
-        "micro_batch": (2, 4, 8, 16), "replicas": (1, 2), "optimiser": ("momentum",), "offload": ((),), "recompute": ("checkpoints",),
-        "sharding": (0,), PROPORTIONS: ((0.2,), (0.5,)),
+        "micro_batch": (2, 4, 8, 16), "replicas": (1, 2), "optimiser": ("momentum",), "offload": ((),),
+        "recompute": ("checkpoints",), "sharding": (0,), PROPORTIONS: ((0.2,), (0.5,)),
     }, "replicas * len(pipeline) == 4"),
 )  # fmt: skip
 """Grids that nothing of the search was chosen on."""

@@ -28,7 +28,7 @@ def fastest(brute_force: list[dict[str, Any]]) -> float:
 def learnt(space: TuningSpace) -> Bounds:
     """All bounds there are."""
     bounds = Bounds(space.sweep, machine_of(space.sweep))
-    bounds.learn(space.configurations, Workers())
+    assert list(bounds.learn(space.configurations, Workers()))[-1] == 0
     return bounds
 
 
@@ -50,11 +50,8 @@ def test_bounds_hold_and_rule_out_no_winner(space: TuningSpace, brute_force: lis
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("seed", [0, 1])
-def test_as_fast_as_brute_force_with_a_tenth(
-    space: TuningSpace, brute_force: list[dict[str, Any]], tmp_path: Path, seed: int
-) -> None:
-    answer = tune(space, seed=seed, trials=len(space.configurations) // 10)
+def test_as_fast_as_brute_force_with_a_tenth(space: TuningSpace, brute_force: list[dict[str, Any]]) -> None:
+    answer = tune(space, trials=len(space.configurations) // 10)
     configuration, outcome = answer.choice
     assert outcome.seconds == pytest.approx(fastest(brute_force), rel=1e-12)
     assert answer.simulated <= answer.lowered <= len(space.configurations) // 10
@@ -70,13 +67,13 @@ def test_as_fast_as_brute_force_with_a_tenth(
 
 
 def test_deterministic_and_resumed(tmp_path: Path) -> None:
-    space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4, 8)})
-    first = tune(space, tmp_path / "a", seed=3, trials=6)
+    space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "recompute": ("none",)})
+    first = tune(space, tmp_path / "a", seed=3, trials=3)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("a/runs/*/row.json")}
-    assert len(before) == 6
-    again = tune(space, tmp_path / "a", seed=3, trials=6)
+    assert len(before) == 3
+    again = tune(space, tmp_path / "a", seed=3, trials=3)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("a/runs/*/row.json")} == before
-    other = tune(space, seed=3, trials=6)
+    other = tune(space, seed=3, trials=3)
     assert again.choice == first.choice
     assert (other.choice[0], other.choice[1].seconds) == (first.choice[0], first.choice[1].seconds)
     assert [step.times for step in other.steps] == [step.times for step in first.steps]
@@ -98,7 +95,7 @@ def test_scenario_is_a_sweep_of_the_choice(tmp_path: Path) -> None:
 
 
 def test_nothing_fits(tmp_path: Path) -> None:
-    large = {"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "config.hidden": (8192,),
+    large = {"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "config.hidden": (2048,),
              "config.feed_forward": (65536,), "config.stages": (2,), "recompute": ("none",)}  # fmt: skip
     with pytest.raises(
         TuningError, match=r"none of 4 .* 4 ruled out .*IPU \d: at least .* over the 638,976 .*variables [\d,]+, "
@@ -135,16 +132,14 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
 
 
 @pytest.mark.heavy
-def test_jobs_find_the_same_each_time(tmp_path: Path) -> None:
-    """Two at a time: the same trials in the same order, whoever is faster; each outcome is that of a process alone."""
-    small = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (2, 4), "config.stages": (2, 4)})
-    alone = tune(small, trials=4)
-    both = [tune(small, tmp_path / name, trials=4, jobs=2) for name in "ab"]
-    assert [each.choice[0] for each in both] == [alone.choice[0]] * 2
-    assert both[0].choice[1].seconds == both[1].choice[1].seconds == alone.choice[1].seconds
-    tried = [sorted(path.name for path in tmp_path.glob(f"{name}/runs/*")) for name in "ab"]
-    assert tried[0] == tried[1]
-    assert len(tried[0]) == 4
+def test_jobs(tmp_path: Path) -> None:
+    """Two at a time, in processes: the outcomes of one alone."""
+    small = encoder_space(**{"config.schedule": ("grouped",), "micro_batch": (4,), "config.stages": (2,)})
+    count = len(small.configurations)
+    alone, both = tune(small, trials=count), tune(small, tmp_path, trials=count, jobs=2)
+    assert both.choice[0] == alone.choice[0]
+    assert both.choice[1].seconds == alone.choice[1].seconds
+    assert len(list(tmp_path.glob("runs/*"))) == both.lowered
 
 
 def test_a_killed_worker_is_an_error_the_second_time() -> None:

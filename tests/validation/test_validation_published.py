@@ -150,4 +150,4 @@ def test_models_refuse_what_they_do_not_have(text: str, message: str, tmp_path: 
 def test_a_model_without_a_program_for_cases(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(CaseError, match="has no function validation_program"):
-        figures(model_case('model = "gpt2"', tmp_path))
+        figures(model_case('model = "attention"', tmp_path))

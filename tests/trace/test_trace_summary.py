@@ -97,9 +97,18 @@ def test_operations_by_ipu_add_up_to_the_totals_of_each_ipu(trace):
     )  # "send" and "send_grad": on three
 
 
+def _calls(synthetic, segments):
+    """Calls by op of segments that one IPU executes one after the other."""
+    build, start = synthetic.Builder(), 0
+    for number, steps in enumerate(segments):
+        dur = synthetic.add_segment(build, number, 0, "fwd", steps)
+        build.add("instances", number, number, 0, 0, 0, 0, start, dur, 0)
+        start += dur
+    return build.trace().operations().set_index("op").calls.to_dict()
+
+
 def test_a_call_goes_on_in_the_next_segment_of_its_ipu(synthetic):
     """A and C run on from one segment into the next, as a collective and what follows it; steps of no op never do."""
-    build, start = synthetic.Builder(), 0
     segments = [
         [("A", "compute", 10)],
         [("A", "link", 5)],
@@ -107,12 +116,19 @@ def test_a_call_goes_on_in_the_next_segment_of_its_ipu(synthetic):
         [("", "sync", 4), ("C", "compute", 6)],
         [("C", "compute", 1)],
     ]
-    for number, steps in enumerate(segments):
-        dur = synthetic.add_segment(build, number, 0, "fwd", steps)
-        build.add("instances", number, number, 0, 0, 0, 0, start, dur, 0)
-        start += dur
-    calls = build.trace().operations().set_index("op").calls
-    assert calls.to_dict() == {"A": 1, "B": 1, "C": 1, "(no op)": 2}
+    assert _calls(synthetic, segments) == {"A": 1, "B": 1, "C": 1, "(no op)": 2}
+
+
+def test_an_ipu_that_only_waits_for_others_makes_no_call(synthetic):
+    """D is a collective of other IPUs; E waits, works, waits and works again in one call, over four segments."""
+    segments = [
+        [("D", "sync_external", 7)],
+        [("E", "sync_external", 5)],
+        [("E", "link", 5)],
+        [("E", "sync_external", 1)],
+        [("E", "compute", 1), ("D", "sync_external", 2)],
+    ]
+    assert _calls(synthetic, segments) == {"D": 0, "E": 1}
 
 
 def test_diff_of_a_trace_with_itself_is_empty(trace):

@@ -211,6 +211,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         "--factor": {"n": "--factor 'n', allowed: NAME=VALUE", "n=1,2": "unknown factor 'n'"},
         "--where": {"n": "none of the factors micro_batch, accumulation, replicas"},
         "--trials": dict.fromkeys(["0", "x"], "Invalid value for '--trials'"),
+        "--jobs": dict.fromkeys(["0", "-1", "1.5", "''", "x"], "Invalid value for '--jobs'"),
         "--seed": dict.fromkeys(["-1", "x"], "Invalid value for '--seed'"),
         "--out": {"''": "an empty text is no path", "ok.py": "'ok.py' is a file"},
     },

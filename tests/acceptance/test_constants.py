@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from syntax import tree
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("lowering", "simulation", "ops", "pipelines")
 
@@ -75,9 +77,9 @@ def listed() -> dict[str, str]:
     return found
 
 
-def numbers(source: str) -> Iterator[str]:
+def numbers(module: ast.Module) -> Iterator[str]:
     """Names of a module's constants that are, or hold, numbers."""
-    for node in ast.parse(source).body:
+    for node in module.body:
         if isinstance(node, ast.Assign):
             target, value = node.targets[0], node.value
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -96,7 +98,7 @@ def modules() -> Iterator[Path]:
 
 def test_what_counts_as_a_constant() -> None:
     assert list(
-        numbers("A = 3\nB: float = 2.5\nC, D = (1, 'x')\nE = 'x'\nf = 3\nG = {'a': (1, 2)}\nH = True\n")
+        numbers(ast.parse("A = 3\nB: float = 2.5\nC, D = (1, 'x')\nE = 'x'\nf = 3\nG = {'a': (1, 2)}\nH = True\n"))
     ) == list("ABCDG")
 
 
@@ -106,7 +108,7 @@ def test_every_constant_of_the_cost_model_is_listed_with_its_kind() -> None:
     found = {
         f"{path.relative_to(package).as_posix()} {name}"
         for path in modules()
-        for name in numbers(path.read_text("utf-8"))
+        for name in numbers(tree(path))
     }
     assert found - set(listed()) == set(), "a figure about hardware belongs in machine/data; else list it with its kind"
     assert set(listed()) - found == set(), "listed, but gone"

@@ -46,7 +46,7 @@ class TestBlock:
 
 def test_a_run_that_does_not_use_it_loads_nothing(tmp_path: Path, run_pytest: RunPytest) -> None:
     (tmp_path / "test_unused.py").write_text(UNUSED)
-    done = run_pytest(tmp_path, "-q", "-p", "no:cov", "-p", "no:hypothesispytest")
+    done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "baselines" not in done.stdout
 

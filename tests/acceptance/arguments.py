@@ -52,10 +52,7 @@ class Sources:
     """All files of ipuperf as syntax trees, and what has to be known of all of them at once."""
 
     def __init__(self, folder: Path = PACKAGE) -> None:
-        self.trees = {
-            file.relative_to(folder).as_posix(): syntax.tree(file)
-            for file in sorted(folder.rglob("*.py"))
-        }
+        self.trees = {file.relative_to(folder).as_posix(): syntax.tree(file) for file in sorted(folder.rglob("*.py"))}
         self.index()
 
     def index(self) -> None:

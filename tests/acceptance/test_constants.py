@@ -105,11 +105,7 @@ def test_what_counts_as_a_constant() -> None:
 def test_every_constant_of_the_cost_model_is_listed_with_its_kind() -> None:
     """A figure about hardware is no constant here: it goes to ``ipuperf/machine/data``, with unit, source and kind."""
     package = ROOT / "ipuperf"
-    found = {
-        f"{path.relative_to(package).as_posix()} {name}"
-        for path in modules()
-        for name in numbers(tree(path))
-    }
+    found = {f"{path.relative_to(package).as_posix()} {name}" for path in modules() for name in numbers(tree(path))}
     assert found - set(listed()) == set(), "a figure about hardware belongs in machine/data; else list it with its kind"
     assert set(listed()) - found == set(), "listed, but gone"
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from .layout import Layout
     from .lowered import LoweredGraph, LoweredOp
+    from .steps import Step
     from .tile_sets import TileSets
+
 
 @dataclass(frozen=True)
 class FunctionCall:
@@ -109,12 +111,19 @@ def function_calls(
 
 def add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
     """Put the copies of the calls among the steps of their first and last ops."""
+    known: dict[tuple[tuple[Layout, int], ...], list[Step]] = {}
+
+    def copies(call: FunctionCall, tensors: Iterable[Tensor], op_id: int) -> list[Step]:
+        pieces = tuple([(call.layout(tensor), tensor.dtype.size) for tensor in tensors])
+        if pieces not in known:  # calls of a function are alike
+            known[pieces] = on_tile_copies(op_id, pieces, machine)
+        return [step.for_op(op_id) for step in known[pieces]]
+
     for call in calls:
         first, last = call.ops[0].item.steps.steps, call.ops[-1].item.steps.steps
-        before = [(call.layout(tensor), tensor.dtype.size) for tensor in call.operands]
-        after = [(call.layout(tensor), tensor.dtype.size) for tensor in call.results]
-        last += on_tile_copies(last[-1].op_id, after, machine)
-        first[:0] = on_tile_copies(first[0].op_id, before, machine)
+        before = copies(call, call.operands, first[0].op_id)
+        last += copies(call, call.results, last[-1].op_id)
+        first[:0] = before
 
 
 def _roots(lowered: LoweredGraph) -> dict[Tensor, Tensor]:
@@ -130,7 +139,10 @@ def _roots(lowered: LoweredGraph) -> dict[Tensor, Tensor]:
 
 
 def _note_users(
-    lowered: LoweredGraph, roots: Mapping[Tensor, Tensor], number: Mapping[int, int], users: dict[Tensor, set[int | None]]
+    lowered: LoweredGraph,
+    roots: Mapping[Tensor, Tensor],
+    number: Mapping[int, int],
+    users: dict[Tensor, set[int | None]],
 ) -> None:
     """Enter for each tensor of a graph the calls that read it; None for what is outside of all calls."""
     for item in lowered.ops:

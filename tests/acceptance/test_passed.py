@@ -42,6 +42,7 @@ def test_what_passed_runs_again_where_pytorch_is_named_and_else_one_in_so_many(s
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
     items = [*plain, *heavy, *about]
     shared._leave_out_passed(tmp_path / "passed.txt", SimpleNamespace(hook=hook), items)
-    again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], heavy[0], *about]  # failed, samples, never ran, a sample, PyTorch
+    # failed, two samples, never ran, the third sample, PyTorch
+    again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], heavy[0], *about]
     assert items == again
     assert left_out == [*(item for item in plain if item not in again), heavy[1]]

@@ -154,7 +154,8 @@ def differentiate(
     grads: dict[Tensor, Tensor] = {}
     with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
-            grads[tensor] = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
+            grad = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
+            _collect(builder, grads, tensor, grad)  # an output that is there twice has both gradients
             derivative.inputs.append(Connection(tensor, True))
         _backward(forward, builder, grads, required)
         for tensor in required:
@@ -202,13 +203,17 @@ def _backward(
         if len(in_grads) != len(op.inputs):
             raise IrError(f"{op.where()}: gradient gives {len(in_grads)} results for {len(op.inputs)} inputs")
         for tensor, grad in zip(op.inputs, in_grads, strict=True):
-            if grad is None or tensor not in active:
-                continue
-            if tensor in grads:
-                grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
-            grads[tensor] = grad
+            if grad is not None and tensor in active:
+                _collect(builder, grads, tensor, grad)
         _belong_to(op, builder.graph.ops[made:])
     _drop_unused(builder, {grads[t] for t in required if t in grads})
+
+
+def _collect(builder: GradientBuilder, grads: dict[Tensor, Tensor], tensor: Tensor, grad: Tensor) -> None:
+    """Add ``grad`` to what is known of the gradient of ``tensor``."""
+    if tensor in grads:
+        grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
+    grads[tensor] = grad
 
 
 def _belong_to(forward: Op, made: Sequence[Op]) -> None:

@@ -43,7 +43,7 @@ def test_connections() -> None:
         call = ops.call_with_info(graph, x, w)
         assert len(call.outputs) == len(graph.outputs) > 1
         assert x in info.inputs_dict(call).values()
-        with pytest.raises(ValueError, match="is needed"):
+        with pytest.raises(TypeError, match="is needed"):
             info.inputs_dict(ops.call_with_info(info.graph, call.outputs[0], inputs_dict=info.inputs_dict(call)))
 
 
@@ -102,6 +102,24 @@ def test_required_and_provided_gradients() -> None:
             autodiff(graph, grads_provided=[graph.outputs[1]], grads_required=[b])
         with pytest.raises(IrError, match="not an input"):
             autodiff(graph, grads_required=[graph.outputs[0]])
+
+
+def test_each_gradient_of_an_output_given_twice_counts() -> None:
+    a, b, *grads = RNG.normal(size=(5, 2)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        operands = [popxl.variable(a), popxl.variable(b)]
+        graph = ir.create_graph(lambda x, y: (x, x * y, x), *operands)
+        info = info_of(ir, graph)
+        call = ops.call_with_info(graph, *operands)
+        dx, dy = ops.call(info.graph, *map(popxl.constant, grads), inputs_dict=info.inputs_dict(call))
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in (dx, dy)]
+        for stream, t in zip(streams, (dx, dy)):
+            ops.host_store(stream, t)
+    with popxl.Session(ir) as session:
+        result = session.run()
+    np.testing.assert_allclose(result[streams[0]], grads[0] + grads[1] * b + grads[2], rtol=1e-6)
+    np.testing.assert_allclose(result[streams[1]], grads[1] * a, rtol=1e-6)
 
 
 def test_modifying_ops_and_loops_cannot_be_differentiated() -> None:

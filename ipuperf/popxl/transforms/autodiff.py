@@ -84,7 +84,7 @@ class GradGraphInfo:
         """For a call of the forward graph: gradient graph input -> forward tensor at that call, without the gradients.
 
         Raises:
-            ValueError: the call is not one of the forward graph.
+            TypeError: the call is not one of the forward graph.
         """
         self._check(fwd_call_info)
         connections = self._derivative.inputs
@@ -111,7 +111,7 @@ class GradGraphInfo:
 
     def _check(self, fwd_call_info: CallSiteInfo) -> None:
         if fwd_call_info.called_graph != self.forward_graph:
-            raise ValueError(
+            raise TypeError(
                 f"the call is one of graph {fwd_call_info.called_graph.name!r}; a call of "
                 f"{self.forward_graph.name!r} is needed"
             )

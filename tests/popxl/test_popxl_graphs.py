@@ -446,3 +446,30 @@ def test_operands_of_a_repeat_that_do_not_fit() -> None:
         ]:
             with pytest.raises(ValueError, match=words):
                 build()
+
+
+SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def _joined_in_place(first: str, then: Callable[[popxl.Tensor], Any], read: str) -> np.ndarray:
+    """A session of ``z = concat_([a, b])``, an in-place change of ``first``, and a store of ``read``."""
+    program = popxl.Ir()
+    with program.main_graph, popxl.in_sequence(True):
+        a, b = popxl.variable(SIX), popxl.variable(SIX) + 1
+        held = {"a": a, "b": b, "z": ops.concat_([a, b])}
+        then(held[first])
+        stream = popxl.d2h_stream(held[read].shape, held[read].dtype)
+        ops.host_store(stream, held[read])
+    with popxl.Session(program) as session:
+        return session.run()[stream]
+
+
+@pytest.mark.parametrize(("first", "read"), [("z", "b"), ("z", "z"), ("a", "z"), ("b", "z")])
+def test_concat_in_place_is_refused_where_its_sharing_would_be_seen(first: str, read: str) -> None:
+    with pytest.raises(IrError, match="changes what it shares, and (its result|an operand of it) is read later; use"):
+        _joined_in_place(first, ops.exp_, read)
+
+
+def test_concat_in_place_of_what_changes_after_its_last_use() -> None:
+    np.testing.assert_array_equal(_joined_in_place("z", ops.identity, "z"), np.concatenate([SIX, SIX + 1]))
+    np.testing.assert_allclose(_joined_in_place("a", ops.exp_, "b"), SIX + 1)

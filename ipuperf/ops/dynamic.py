@@ -431,7 +431,7 @@ class IncrementMod(Op):
         def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
             vector = vertices.vector_width(spec.dtype, chip)
             steps = [(cycles, vector if step == vertices.VECTOR else step) for cycles, step in loops]
-            return 20 + sum(cycles * vertices.ceil_div(m, step) for cycles, step in steps)
+            return 20 + np.sum([cycles * vertices.ceil_div(m, step) for cycles, step in steps], axis=0)
 
         name = "IncrementModInPlace" if self.in_place else "IncrementMod"
         return [

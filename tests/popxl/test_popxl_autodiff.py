@@ -122,6 +122,37 @@ def test_each_gradient_of_an_output_given_twice_counts() -> None:
     np.testing.assert_allclose(result[streams[1]], grads[1] * a, rtol=1e-6)
 
 
+CALLS = {
+    "other results": lambda call, a, b: call(a, b)[0] + call(b, a)[1],
+    "a chain": lambda call, a, b: call(call(a, b)[0], b)[1] + call(a, b)[1],
+    "all results": lambda call, a, b: call(a, b)[0] * call(a, a)[1] - call(b, b)[0],
+}
+
+
+@pytest.mark.parametrize("outer", CALLS.values(), ids=CALLS)
+def test_calls_that_use_different_results_of_a_graph(outer: Any) -> None:
+    torch = pytest.importorskip("torch")
+    a, b, grad = RNG.normal(size=(3, 2, 2)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        operands = [popxl.variable(a), popxl.variable(b)]
+        inner = ir.create_graph(lambda x, y: (x * y, ops.exp(x)), *operands)
+        graph = ir.create_graph(lambda x, y: outer(lambda *t: ops.call(inner, *t)[:2], x, y), *operands)
+        info = info_of(ir, graph)
+        call = ops.call_with_info(graph, *operands)
+        grads = ops.call(info.graph, popxl.constant(grad), inputs_dict=info.inputs_dict(call))
+        assert {t.ipu for t in grads} == {0}
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in grads]
+        for stream, t in zip(streams, grads):
+            ops.host_store(stream, t)
+    with popxl.Session(ir) as session:
+        result = session.run()
+    wanted = [torch.tensor(t, requires_grad=True) for t in (a, b)]
+    outer(lambda x, y: (x * y, torch.exp(x)), *wanted).backward(torch.tensor(grad))
+    for stream, t in zip(streams, wanted):
+        np.testing.assert_allclose(result[stream], t.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_modifying_ops_and_loops_cannot_be_differentiated() -> None:
     ir = popxl.Ir()
     with ir.main_graph:

@@ -137,15 +137,16 @@ def autodiff(
             gradient that does not exist.
     """
     known = {g._base: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
-    given = set(known)
+    given, others = set(known), list[_ir.Derivative]()
     with graph._base.ir.deep_calls():
         derivative = _k.autodiff(
             graph._base,
             None if grads_provided is None else [t._ir_tensor for t in grads_provided],
             None if grads_required is None else [t._ir_tensor for t in grads_required],
             known,
+            others=others,
         )
-        for made in [d for g, d in known.items() if g not in given] + [derivative]:
+        for made in (*others, derivative):
             place_gradients(made)
     info = GradGraphInfo(derivative)
     if not return_all_grad_graphs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,20 @@ def test_calls_that_use_different_results_of_a_graph(outer: Any) -> None:
     outer(lambda x, y: (x * y, torch.exp(x)), *wanted).backward(torch.tensor(grad))
     for stream, t in zip(streams, wanted):
         np.testing.assert_allclose(result[stream], t.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_made_beforehand_have_to_fit_the_calls() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        spec = popxl.TensorSpec((2,), popxl.float32)
+        inner = ir.create_graph(lambda x: (x * x, ops.exp(x)), spec)
+        known = {inner: info_of(ir, inner, grads_provided=inner.outputs[:1])}
+        for index, fits in ((0, True), (1, False)):
+            graph = ir.create_graph(lambda x, index=index: ops.call(inner, x)[index], spec)
+            with (
+                nullcontext() if fits else pytest.raises(IrError, match="called in ways that need different gradients")
+            ):
+                autodiff(graph, called_graphs_grad_info=known)
 
 
 def test_modifying_ops_and_loops_cannot_be_differentiated() -> None:

@@ -162,9 +162,7 @@ def test_gradients_made_beforehand_have_to_fit_the_calls() -> None:
         known = {inner: info_of(ir, inner, grads_provided=inner.outputs[:1])}
         for index, fits in ((0, True), (1, False)):
             graph = ir.create_graph(lambda x, index=index: ops.call(inner, x)[index], spec)
-            with (
-                nullcontext() if fits else pytest.raises(IrError, match="called in ways that need different gradients")
-            ):
+            with nullcontext() if fits else pytest.raises(IrError, match="called in ways that need different"):
                 autodiff(graph, called_graphs_grad_info=known)
 
 

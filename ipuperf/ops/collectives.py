@@ -194,14 +194,7 @@ class ReplicatedAllReduceInplace(ReplicatedAllReduce):
     """As :class:`ReplicatedAllReduce`, changing its operand; the output is the operand."""
 
     type: ClassVar[str] = "ReplicatedAllReduceInplace"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
+    in_place = True
 
     def work(self) -> Sequence[Work]:
         """An all-reduce of the whole tensor; nothing in groups of one."""

@@ -61,12 +61,9 @@ class Round(Unary):
     """Nearest whole number, halves to even."""
 
     type = "Round"
+    flat = True
     ufunc = np.rint
     vertex = "ROUND"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back (zero almost everywhere)."""
-        return [None]
 
 
 class Erf(ActivationOp):

@@ -217,10 +217,7 @@ class RemoteLoadInplace(RemoteLoad):
     """As :class:`RemoteLoad` into a tensor that is in use: the operand counts as changed."""
 
     type: ClassVar[str] = "RemoteLoadInplace"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The tensor that is filled."""
-        return (0,)
+    in_place = True
 
 
 class RemoteStore(_RemoteOp):

@@ -75,18 +75,11 @@ class ScaledAddLhsInplace(ScaledAdd):
     """``X = a * X + b * Y`` in place; the output is X."""
 
     type: ClassVar[str] = "ScaledAddLhsInplace"
+    in_place = True
 
     def own_phase(self) -> Phase | None:
         """The step of SGD."""
         return "update"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """X."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is X."""
-        return {0: 0}
 
     def work(self) -> Sequence[Work]:
         """The ScaledAdd or aX+bY vertex."""

@@ -26,6 +26,7 @@ class SparseAccumulate(Indexed):
     """
 
     type: ClassVar[str] = "PopartSparseAccumulate"
+    in_place = True
 
     factor = Attribute(optional(NUMBER), None)
 
@@ -45,14 +46,6 @@ class SparseAccumulate(Indexed):
         if len(self.inputs) == 4:
             self.require(self.inputs[3].spec.elements == 1, f"factor {self.inputs[3].id!r} has {self.inputs[3].shape}")
         return [self.like(target)]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The accumulator."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the accumulator."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Replica by replica, unbuffered additions of the scaled slices in float32."""

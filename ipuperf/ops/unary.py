@@ -30,14 +30,12 @@ class Unary(Op):
         vertex: PopLibs operation.
         predicate: the result is bool.
         allowed: ``floating``, ``signed`` (floating or signed integer), ``bool`` or ``any``.
-        in_place: the op changes its operand and its output is that operand.
     """
 
     ufunc: ClassVar[np.ufunc]
     vertex: ClassVar[str]
     predicate: ClassVar[bool] = False
     allowed: ClassVar[str] = "floating"
-    in_place: ClassVar[bool] = False
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape; its dtype, or bool for predicates."""
@@ -47,14 +45,6 @@ class Unary(Op):
         if not _is_allowed(tensor.dtype, self.allowed):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed: {self.allowed}")
         return [TensorSpec(tensor.shape, BOOL if self.predicate else tensor.dtype, tensor.meta_shape)]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand, for in-place ops."""
-        return (0,) if self.in_place else ()
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand, for in-place ops."""
-        return {0: 0} if self.in_place else {}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call."""
@@ -198,71 +188,70 @@ class Cos(Unary):
         return [-(given(grads) * sine)]
 
 
-class _Flat(Unary):
-    """Base of functions whose gradient is zero almost everywhere."""
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back."""
-        return [None]
-
-
-class Sign(_Flat):
+class Sign(Unary):
     """-1, 0 or 1."""
 
     type = "Sign"
+    flat = True
     ufunc = np.sign
     vertex = "SIGNUM"
     allowed = "signed"
 
 
-class Floor(_Flat):
+class Floor(Unary):
     """Largest whole number that is not above the operand."""
 
     type = "Floor"
+    flat = True
     ufunc = np.floor
     vertex = "FLOOR"
 
 
-class Ceil(_Flat):
+class Ceil(Unary):
     """Smallest whole number that is not below the operand."""
 
     type = "Ceil"
+    flat = True
     ufunc = np.ceil
     vertex = "CEIL"
 
 
-class Not(_Flat):
+class Not(Unary):
     """Logical not of a bool tensor."""
 
     type = "Not"
+    flat = True
     operator = "logical_not"
     ufunc = np.logical_not
     vertex = "LOGICAL_NOT"
     allowed = "bool"
 
 
-class IsNaN(_Flat):
+class IsNaN(Unary):
     """True where the operand is NaN."""
 
     type = "IsNaN"
+    flat = True
     ufunc = np.isnan
     vertex = "IS_NAN"
     predicate = True
 
 
-class IsInf(_Flat):
+class IsInf(Unary):
     """True where the operand is infinite."""
 
     type = "IsInf"
+    flat = True
     ufunc = np.isinf
     vertex = "IS_INF"
     predicate = True
 
 
-class IsFinite(_Flat):
+class IsFinite(Unary):
     """True where the operand is neither NaN nor infinite."""
 
     type = "IsFinite"
+    flat = True
     ufunc = np.isfinite
     vertex = "IS_FINITE"
     predicate = True

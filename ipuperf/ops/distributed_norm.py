@@ -13,20 +13,11 @@ import numpy as np
 from ipuperf.ir import FLOAT32, GradientBuilder, ReplicaGrouping, Tensor, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
 
+from . import normalisation as norms
 from . import vertices
 from .base import Environment, Kernel, Op
 from .binding import Step, contiguous, result_buffer, scalar, sequence
 from .collectives import check_group, over_group
-from .normalisation import (
-    Normalisation,
-    affine,
-    create_gradient,
-    gradient_specs,
-    gradient_work,
-    inverse_deviation,
-    paired_reduction,
-    statistics_dtype,
-)
 from .work import GroupCollective, Reduction, Work
 
 
@@ -37,7 +28,7 @@ def _sum_of_rows(group: ReplicaGrouping, rows: int) -> list[Work]:
     return [GroupCollective("all_reduce", "add", 2 * rows * 4, 2 * rows, FLOAT32, group, None)]
 
 
-class DistributedLayerNorm(Normalisation):
+class DistributedLayerNorm(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with the mean and deviation of rows that ``group`` holds in parts.
 
     Operands ``x [N, H]``, ``scale [H]``, ``bias [H]``: each replica's part. Outputs ``y [N, H]``, ``mean [N]``,
@@ -59,7 +50,7 @@ class DistributedLayerNorm(Normalisation):
         check_group(self, self.group)
         x = self.inputs[0]
         self.require(len(x.shape) == 2, f"x has shape {x.shape}; rank 2 (rows, elements) is needed")
-        saved = TensorSpec(x.shape[:1], statistics_dtype(x.dtype))
+        saved = TensorSpec(x.shape[:1], norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -76,9 +67,9 @@ class DistributedLayerNorm(Normalisation):
             partial(np.subtract, x, mean[..., np.newaxis], y),
             partial(np.multiply, y, y, squares),
             *over(squares, inverse, slot=8),
-            *inverse_deviation(inverse, self.epsilon, inverse),
+            *norms.inverse_deviation(inverse, self.epsilon, inverse),
             partial(np.multiply, y, inverse[..., np.newaxis], y),
-            *affine(y, scale, bias),
+            *norms.affine(y, scale, bias),
         ]
         return sequence([*steps, *(step for _, after in results for step in after)])
 
@@ -87,7 +78,7 @@ class DistributedLayerNorm(Normalisation):
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         inputs = [x, scale, *(builder.forward(t) for t in self.outputs[1:]), grad]
-        return create_gradient(builder, DistributedLayerNormGrad, inputs, group=self.group)
+        return norms.create_gradient(builder, DistributedLayerNormGrad, inputs, group=self.group)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatistics``: sums of values and squares, their all-reduce, then as layer norm
@@ -98,7 +89,7 @@ class DistributedLayerNorm(Normalisation):
             return []
         row = x.shape[1]
         return [
-            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row),
@@ -133,7 +124,7 @@ class DistributedLayerNormGrad(Op):
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
-        return gradient_specs(self)
+        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over
@@ -169,6 +160,6 @@ class DistributedLayerNormGrad(Op):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        works = gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
+        works = norms.gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
         last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

@@ -18,7 +18,7 @@ from . import elementwise as ew
 from . import normalisation as norms
 from . import unary, vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group
 from .work import Work
 
@@ -66,25 +66,22 @@ class BatchNormalization(norms.Normalisation):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, running statistics; in float32 for fp16."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias, old_mean, old_variance = (array for array, _ in bound)
-        results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
-        y, new_mean, new_variance, mean, inverse = (array for array, _ in results)
+        arrays = WorkingArrays(inputs, outputs, env)
+        x, scale, bias, old_mean, old_variance = arrays.operands
+        y, new_mean, new_variance, mean, inverse = arrays.results
         over = norms.Statistics(x.shape[0], x.shape[1:], None, self.group)
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
         unbiased = self.momentum * self.count / (self.count - 1)
-        return sequence(
+        return arrays.kernel(
             [
-                *(step for _, steps in bound for step in steps),
                 *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
                 *norms.inverse_deviation(variance, self.epsilon, inverse),
                 partial(np.multiply, view, spread, view),
                 *norms.affine(norms.channelwise(y), scale, bias),
                 *self._running(old_mean, mean, self.momentum, new_mean, env),
                 *self._running(old_variance, variance, unbiased, new_variance, env),
-                *(step for _, steps in results for step in steps),
             ]
         )
 
@@ -199,19 +196,16 @@ class BatchNormalizationInference(norms.Normalisation):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Inverse deviation per channel, then whiten, scale and offset."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias, mean, variance = (array for array, _ in bound)
-        y, after = result_buffer(outputs[0], env, slot=5)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias, mean, variance), (y,) = arrays.operands, arrays.results
         inverse = env.scratch(variance.shape, variance.dtype, slot=6)
         source, target = norms.channelwise(x), norms.channelwise(y)
-        return sequence(
+        return arrays.kernel(
             [
-                *(step for _, steps in bound for step in steps),
                 *norms.inverse_deviation(variance, self.epsilon, inverse),
                 partial(np.subtract, source, norms.per_channel(mean, source), target),
                 partial(np.multiply, inverse, scale, inverse),
                 *norms.affine(target, inverse, bias),
-                *after,
             ]
         )
 

@@ -101,8 +101,7 @@ def over_group(
 class _Collective(Op):
     """Base: input 0 is the tensor; attributes ``op`` and ``group``."""
 
-    def movable(self) -> bool:
-        return False
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
     op = Attribute(choice(*_UFUNCS), "add")

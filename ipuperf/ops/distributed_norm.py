@@ -16,7 +16,7 @@ from ipuperf.ir.attributes import Attribute, instance
 from . import normalisation as norms
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group, over_group
 from .work import GroupCollective, Reduction, Work
 
@@ -37,12 +37,9 @@ class DistributedLayerNorm(norms.Normalisation):
     """
 
     type: ClassVar[str] = "LayerNormDistributed"
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
-
-    def movable(self) -> bool:
-        """Other replicas wait for it."""
-        return False
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics for each row."""
@@ -55,14 +52,11 @@ class DistributedLayerNorm(norms.Normalisation):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Mean, then the mean of the squared differences, over all parts; then each part for itself."""
-        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
-        x, scale, bias = (array for array, _ in bound)
-        results = [result_buffer(array, env, slot=3 + i) for i, array in enumerate(outputs)]
-        y, mean, inverse = (array for array, _ in results)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
         squares = env.scratch(x.shape, x.dtype, slot=6)
         over = partial(_mean_over_group, group=self.group, env=env)
         steps: list[Step] = [
-            *(step for _, fill in bound for step in fill),
             *over(x, mean, slot=7),
             partial(np.subtract, x, mean[..., np.newaxis], y),
             partial(np.multiply, y, y, squares),
@@ -71,7 +65,7 @@ class DistributedLayerNorm(norms.Normalisation):
             partial(np.multiply, y, inverse[..., np.newaxis], y),
             *norms.affine(y, scale, bias),
         ]
-        return sequence([*steps, *(step for _, after in results for step in after)])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""
@@ -115,12 +109,9 @@ class DistributedLayerNormGrad(Op):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
 
     type: ClassVar[str] = "LayerNormDistributedGrad"
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
-
-    def movable(self) -> bool:
-        """Other replicas wait for it."""
-        return False
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
@@ -129,15 +120,12 @@ class DistributedLayerNormGrad(Op):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over
         whole rows."""
-        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
-        x, scale, mean, inverse, grad = (array for array, _ in bound)
-        results = [result_buffer(array, env, slot=5 + i) for i, array in enumerate(outputs)]
-        dx, dscale, dbias = (array for array, _ in results)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, mean, inverse, grad), (dx, dscale, dbias) = arrays.operands, arrays.results
         white, work = (env.scratch(x.shape, x.dtype, slot) for slot in (8, 9))
         first, second = (env.scratch(mean.shape, x.dtype, slot) for slot in (10, 11))
         over: Callable[..., list[Step]] = partial(_mean_over_group, group=self.group, env=env)
         steps: list[Step] = [
-            *(step for _, fill in bound for step in fill),
             partial(np.subtract, x, mean[..., np.newaxis], white),
             partial(np.multiply, white, inverse[..., np.newaxis], white),
             partial(np.multiply, grad, white, work),
@@ -152,7 +140,7 @@ class DistributedLayerNormGrad(Op):
             partial(np.subtract, dx, white, dx),
             partial(np.multiply, dx, inverse[..., np.newaxis], dx),
         ]
-        return sequence([*steps, *(step for _, after in results for step in after)])
+        return arrays.kernel(steps)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatisticsGradients`` and ``groupNormParamGradients``: layer norm's gradient with an

@@ -15,7 +15,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 from . import normalisation as norms
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, sequence
+from .binding import Step, WorkingArrays, sequence
 from .work import Work
 
 
@@ -82,12 +82,9 @@ class GroupNormalization(norms.Normalisation):
 
     def _consecutive(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias = (array for array, _ in bound)
-        (y, after), (mean, after_mean), (inverse, after_inverse) = (
-            result_buffer(a, env, slot=3 + i) for i, a in enumerate(outputs)
-        )
-        steps: list[Step] = [step for _, fill in bound for step in fill]
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
+        steps: list[Step] = []
         for r, samples in norms.sample_blocks(x):
             one, rows = slice(r, r + 1), slice(samples.start * self.num_groups, samples.stop * self.num_groups)
             block, result = x[one, samples], y[one, samples]
@@ -100,7 +97,7 @@ class GroupNormalization(norms.Normalisation):
                 partial(np.multiply, view, spread, view),
                 *norms.affine(norms.channelwise(result), scale[one], bias[one]),
             ]
-        return sequence([*steps, *after, *after_mean, *after_inverse])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""

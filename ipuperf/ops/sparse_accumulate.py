@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import IrError, Phase, TensorSpec
+from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
 from .base import Environment, Kernel
@@ -26,13 +26,10 @@ class SparseAccumulate(Indexed):
     """
 
     type: ClassVar[str] = "PopartSparseAccumulate"
+    own_phase = "update"  # gradient accumulation is a part of it
     in_place = True
 
     factor = Attribute(optional(NUMBER), None)
-
-    def own_phase(self) -> Phase | None:
-        """Gradient accumulation is a part of the update."""
-        return "update"
 
     def infer(self) -> list[TensorSpec]:
         """The accumulator's spec; raises for integers, indices of another type, an X that is no gather's result."""

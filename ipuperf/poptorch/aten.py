@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +11,21 @@ import torch
 
 from ipuperf.functions.naming import names_in, reduces
 
-from . import aten_random, aten_reduce
+from . import (
+    aten_attention,
+    aten_bags,
+    aten_elementwise,
+    aten_indexing,
+    aten_losses,
+    aten_norms,
+    aten_order,
+    aten_poptorch,
+    aten_products,
+    aten_random,
+    aten_reduce,
+    aten_shape,
+    aten_strides,
+)
 from .aten_lowering import Handler, computed
 
 
@@ -22,23 +35,26 @@ def _declared() -> dict[str, Handler]:
     return {name: aten_reduce.reduction(f) if reduces(f) else computed(f) for name, f in found}
 
 
-#: Families of handlers: each is the ``HANDLERS`` of a module ``aten_*``.
-FAMILIES = """
-    attention bags elementwise indexing losses norms order products random reduce shape strides poptorch
-""".split()
-
-
-def _handlers() -> dict[str, Handler]:
-    """Those of the families, over what functions declare."""
-    found = _declared()
-    for family in FAMILIES:
-        found |= import_module(f".aten_{family}", __package__).HANDLERS
-    return found
-
-
 #: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
 #: PopTorch's own ops (``ipuperf::name``).
-HANDLERS: Mapping[str, Handler] = MappingProxyType(_handlers())
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        **_declared(),
+        **aten_attention.HANDLERS,
+        **aten_bags.HANDLERS,
+        **aten_elementwise.HANDLERS,
+        **aten_indexing.HANDLERS,
+        **aten_losses.HANDLERS,
+        **aten_norms.HANDLERS,
+        **aten_order.HANDLERS,
+        **aten_products.HANDLERS,
+        **aten_random.HANDLERS,
+        **aten_reduce.HANDLERS,
+        **aten_shape.HANDLERS,
+        **aten_strides.HANDLERS,
+        **aten_poptorch.HANDLERS,
+    }
+)
 
 #: Functions of PyTorch whose result is a loss (those that PopTorch ends with an identity loss).
 LOSS_FUNCTIONS = frozenset(

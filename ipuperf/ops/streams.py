@@ -67,10 +67,6 @@ class HostLoad(_StreamOp):
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
 
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand with ``in_place``, otherwise none."""
-        return (0,) if self.in_place else ()
-
     def aliases(self) -> dict[int, int]:
         """The output is the operand."""
         return {0: 0}

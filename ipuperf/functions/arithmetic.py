@@ -11,240 +11,65 @@ from typing import Any
 from ipuperf import ops as _k
 from ipuperf.ir import CONTEXT, FLOAT32, DType, Operand, Tensor
 
+from .families import binary, comparison, unary
 from .making import make
 from .naming import named
 
 # -- of one tensor -----------------------------------------------------------------------------------------------------
 
-
-@named(aten="abs")
-def abs(t: Tensor) -> Tensor:
-    """Absolute value."""
-    return make(_k.Abs, t)
-
-
-@named(aten="neg")
-def negate(t: Tensor) -> Tensor:
-    """``-t``."""
-    return make(_k.Neg, t)
-
-
-@named(aten="exp")
-def exp(t: Tensor) -> Tensor:
-    """``e ** t``."""
-    return make(_k.Exp, t)
-
-
-def exp_(t: Tensor) -> Tensor:
-    """``e ** t`` in place."""
-    return make(_k.ExpInplace, t)
-
-
-@named(aten="log")
-def log(t: Tensor) -> Tensor:
-    """Natural logarithm."""
-    return make(_k.Log, t)
-
-
-@named(aten="log2")
-def log2(t: Tensor) -> Tensor:
-    """Logarithm to base 2."""
-    return make(_k.Log2, t)
-
-
-def log1p(t: Tensor) -> Tensor:
-    """``log(1 + t)``, exact for small ``t`` (TensorFlow's; PyTorch's is :func:`.elementary.log1p`, of other ops)."""
-    return make(_k.Log1p, t)
-
-
-@named(aten="expm1")
-def expm1(t: Tensor) -> Tensor:
-    """``exp(t) - 1``, exact for small ``t``."""
-    return make(_k.Expm1, t)
-
-
-@named(aten="sqrt")
-def sqrt(t: Tensor) -> Tensor:
-    """Square root."""
-    return make(_k.Sqrt, t)
-
-
-@named(aten="reciprocal")
-def reciprocal(t: Tensor) -> Tensor:
-    """``1 / t``."""
-    return make(_k.Reciprocal, t)
-
-
-@named(aten="erf")
-def erf(t: Tensor) -> Tensor:
-    """The error function."""
-    return make(_k.Erf, t)
-
-
-@named(aten="tanh")
-def tanh(t: Tensor) -> Tensor:
-    """Hyperbolic tangent."""
-    return make(_k.Tanh, t)
-
-
-@named(aten="sigmoid")
-def sigmoid(t: Tensor) -> Tensor:
-    """``1 / (1 + exp(-t))``."""
-    return make(_k.Sigmoid, t)
-
-
-@named(aten="sin")
-def sin(t: Tensor) -> Tensor:
-    """Sine."""
-    return make(_k.Sin, t)
-
-
-@named(aten="cos")
-def cos(t: Tensor) -> Tensor:
-    """Cosine."""
-    return make(_k.Cos, t)
-
-
-@named(aten="asin")
-def asin(t: Tensor) -> Tensor:
-    """Arc sine."""
-    return make(_k.Asin, t)
-
-
-@named(aten="acos")
-def acos(t: Tensor) -> Tensor:
-    """Arc cosine."""
-    return make(_k.Acos, t)
-
-
-@named(aten="atan")
-def atan(t: Tensor) -> Tensor:
-    """Arc tangent."""
-    return make(_k.Atan, t)
-
-
-@named(aten="sinh")
-def sinh(t: Tensor) -> Tensor:
-    """Hyperbolic sine."""
-    return make(_k.Sinh, t)
-
-
-@named(aten="cosh")
-def cosh(t: Tensor) -> Tensor:
-    """Hyperbolic cosine."""
-    return make(_k.Cosh, t)
-
-
-@named(aten="asinh")
-def asinh(t: Tensor) -> Tensor:
-    """Inverse hyperbolic sine."""
-    return make(_k.Asinh, t)
-
-
-@named(aten="acosh")
-def acosh(t: Tensor) -> Tensor:
-    """Inverse hyperbolic cosine."""
-    return make(_k.Acosh, t)
-
-
-@named(aten="atanh")
-def atanh(t: Tensor) -> Tensor:
-    """Inverse hyperbolic tangent."""
-    return make(_k.Atanh, t)
-
-
-@named(aten="sign")
-def sign(t: Tensor) -> Tensor:
-    """-1, 0 or 1."""
-    return make(_k.Sign, t)
-
-
-def floor(t: Tensor) -> Tensor:
-    """Largest integer that is not larger."""
-    return make(_k.Floor, t)
-
-
-def ceil(t: Tensor) -> Tensor:
-    """Smallest integer that is not smaller."""
-    return make(_k.Ceil, t)
-
-
-def round(t: Tensor) -> Tensor:
-    """Nearest integer, halves to even."""
-    return make(_k.Round, t)
-
-
-def logical_not(t: Tensor) -> Tensor:
-    """``not t`` of bools."""
-    return make(_k.Not, t, name="not_out")
-
-
-def isnan(t: Tensor) -> Tensor:
-    """Where ``t`` is not a number."""
-    return make(_k.IsNaN, t)
-
-
-def isinf(t: Tensor) -> Tensor:
-    """Where ``t`` is infinite."""
-    return make(_k.IsInf, t)
-
-
-def isfinite(t: Tensor) -> Tensor:
-    """Where ``t`` is neither infinite nor NaN."""
-    return make(_k.IsFinite, t)
-
-
-@named(aten="relu")
-def relu(t: Tensor) -> Tensor:
-    """``max(t, 0)``."""
-    return make(_k.Relu, t)
-
-
-def relu_(t: Tensor) -> Tensor:
-    """``max(t, 0)`` in place."""
-    return make(_k.ReluInplace, t)
-
-
-def gelu(t: Tensor) -> Tensor:
-    """GELU, tanh form."""
-    return make(_k.Gelu, t)
-
-
-def gelu_(t: Tensor) -> Tensor:
-    """GELU (tanh form) in place."""
-    return make(_k.GeluInplace, t)
-
-
-def geluerf(t: Tensor) -> Tensor:
-    """GELU with the error function."""
-    return make(_k.GeluErf, t)
-
-
-def geluerf_(t: Tensor) -> Tensor:
-    """GELU with the error function in place."""
-    return make(_k.GeluErfInplace, t)
-
-
-@named(aten="silu")
-def swish(t: Tensor) -> Tensor:
-    """``t * sigmoid(t)``, also called SiLU."""
-    return make(_k.Swish, t)
-
-
-def swish_(t: Tensor) -> Tensor:
-    """``t * sigmoid(t)`` in place."""
-    return make(_k.SwishInplace, t)
+abs = unary("abs", _k.Abs, "Absolute value.", aten="abs")
+negate = unary("negate", _k.Neg, "``-t``.", aten="neg")
+exp = unary("exp", _k.Exp, "``e ** t``.", aten="exp")
+exp_ = unary("exp_", _k.ExpInplace, "``e ** t`` in place.")
+log = unary("log", _k.Log, "Natural logarithm.", aten="log")
+log2 = unary("log2", _k.Log2, "Logarithm to base 2.", aten="log2")
+log1p = unary(
+    "log1p",
+    _k.Log1p,
+    "``log(1 + t)``, exact for small ``t`` (TensorFlow's; PyTorch's is :func:`.elementary.log1p`, of other ops).",
+)
+expm1 = unary("expm1", _k.Expm1, "``exp(t) - 1``, exact for small ``t``.", aten="expm1")
+sqrt = unary("sqrt", _k.Sqrt, "Square root.", aten="sqrt")
+reciprocal = unary("reciprocal", _k.Reciprocal, "``1 / t``.", aten="reciprocal")
+erf = unary("erf", _k.Erf, "The error function.", aten="erf")
+tanh = unary("tanh", _k.Tanh, "Hyperbolic tangent.", aten="tanh")
+sigmoid = unary("sigmoid", _k.Sigmoid, "``1 / (1 + exp(-t))``.", aten="sigmoid")
+sin = unary("sin", _k.Sin, "Sine.", aten="sin")
+cos = unary("cos", _k.Cos, "Cosine.", aten="cos")
+asin = unary("asin", _k.Asin, "Arc sine.", aten="asin")
+acos = unary("acos", _k.Acos, "Arc cosine.", aten="acos")
+atan = unary("atan", _k.Atan, "Arc tangent.", aten="atan")
+sinh = unary("sinh", _k.Sinh, "Hyperbolic sine.", aten="sinh")
+cosh = unary("cosh", _k.Cosh, "Hyperbolic cosine.", aten="cosh")
+asinh = unary("asinh", _k.Asinh, "Inverse hyperbolic sine.", aten="asinh")
+acosh = unary("acosh", _k.Acosh, "Inverse hyperbolic cosine.", aten="acosh")
+atanh = unary("atanh", _k.Atanh, "Inverse hyperbolic tangent.", aten="atanh")
+sign = unary("sign", _k.Sign, "-1, 0 or 1.", aten="sign")
+floor = unary("floor", _k.Floor, "Largest integer that is not larger.")
+ceil = unary("ceil", _k.Ceil, "Smallest integer that is not smaller.")
+round = unary("round", _k.Round, "Nearest integer, halves to even.")
+logical_not = unary("logical_not", _k.Not, "``not t`` of bools.", output="not_out")
+isnan = unary("isnan", _k.IsNaN, "Where ``t`` is not a number.")
+isinf = unary("isinf", _k.IsInf, "Where ``t`` is infinite.")
+isfinite = unary("isfinite", _k.IsFinite, "Where ``t`` is neither infinite nor NaN.")
+relu = unary("relu", _k.Relu, "``max(t, 0)``.", aten="relu")
+relu_ = unary("relu_", _k.ReluInplace, "``max(t, 0)`` in place.")
+gelu = unary("gelu", _k.Gelu, "GELU, tanh form.")
+gelu_ = unary("gelu_", _k.GeluInplace, "GELU (tanh form) in place.")
+geluerf = unary("geluerf", _k.GeluErf, "GELU with the error function.")
+geluerf_ = unary("geluerf_", _k.GeluErfInplace, "GELU with the error function in place.")
+swish = unary("swish", _k.Swish, "``t * sigmoid(t)``, also called SiLU.", aten="silu")
+swish_ = unary("swish_", _k.SwishInplace, "``t * sigmoid(t)`` in place.")
+softplus = unary("softplus", _k.Softplus, "``log(1 + exp(t))``.")
+bitwise_not = unary("bitwise_not", _k.BitwiseNot, "Every bit of whole numbers the other one.")
+detach = unary("detach", _k.Detach, "``t``, through which no gradient flows.")
+detach_ = unary("detach_", _k.DetachInplace, "As :func:`detach`, sharing storage.")
 
 
 @named(aten="leaky_relu")
 def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
     """``t`` above 0, ``alpha t`` below."""
     return make(_k.LeakyRelu, t, alpha=alpha)
-
-
-def softplus(t: Tensor) -> Tensor:
-    """``log(1 + exp(t))``."""
-    return make(_k.Softplus, t)
 
 
 @named(aten="square")
@@ -257,16 +82,6 @@ def square(t: Tensor) -> Tensor:
 def rsqrt(t: Tensor) -> Tensor:
     """``1 / sqrt(t)``."""
     return reciprocal(sqrt(t))
-
-
-def detach(t: Tensor) -> Tensor:
-    """``t``, through which no gradient flows."""
-    return make(_k.Detach, t)
-
-
-def detach_(t: Tensor) -> Tensor:
-    """As :func:`detach`, sharing storage."""
-    return make(_k.DetachInplace, t)
 
 
 def print_tensor(
@@ -343,9 +158,7 @@ rename = identity
 # -- of two tensors ----------------------------------------------------------------------------------------------------
 
 
-def add(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs + rhs``."""
-    return make(_k.Add, lhs, rhs)
+add = binary("add", _k.Add, "``lhs + rhs``.")
 
 
 def add_(lhs: Tensor, rhs: Operand) -> Tensor:
@@ -353,19 +166,9 @@ def add_(lhs: Tensor, rhs: Operand) -> Tensor:
     return make(_k.AddLhsInplace, lhs, rhs)
 
 
-def sub(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs - rhs``."""
-    return make(_k.Sub, lhs, rhs)
-
-
-def mul(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs * rhs``."""
-    return make(_k.Mul, lhs, rhs)
-
-
-def div(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs / rhs``; integers truncate towards zero."""
-    return make(_k.Div, lhs, rhs)
+sub = binary("sub", _k.Sub, "``lhs - rhs``.")
+mul = binary("mul", _k.Mul, "``lhs * rhs``.")
+div = binary("div", _k.Div, "``lhs / rhs``; integers truncate towards zero.")
 
 
 def pow(t: Operand, e: Operand) -> Tensor:
@@ -399,80 +202,20 @@ def mod(lhs: Operand, rhs: Operand) -> Tensor:
     return fmod(add(fmod(left, right), right), right)
 
 
-@named(aten="fmod")
-def fmod(lhs: Operand, rhs: Operand) -> Tensor:
-    """Remainder with the sign of ``lhs``."""
-    return make(_k.Fmod, lhs, rhs)
-
-
-def equal(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs == rhs`` as bool."""
-    return make(_k.Equal, lhs, rhs)
-
-
-def not_equal(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs != rhs`` as bool."""
-    return make(_k.NotEqual, lhs, rhs)
-
-
-def greater(input: Operand, other: Operand) -> Tensor:
-    """``input > other`` as bool."""
-    return make(_k.Greater, input, other)
-
-
-def greater_equal(input: Operand, other: Operand) -> Tensor:
-    """``input >= other`` as bool."""
-    return make(_k.GreaterEqual, input, other)
-
-
-def less(input: Operand, other: Operand) -> Tensor:
-    """``input < other`` as bool."""
-    return make(_k.Less, input, other)
-
-
-def less_equal(input: Operand, other: Operand) -> Tensor:
-    """``input <= other`` as bool."""
-    return make(_k.LessEqual, input, other)
-
-
-def logical_and(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs and rhs`` of bools."""
-    return make(_k.And, lhs, rhs, name="and_out")
-
-
-def logical_or(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs or rhs`` of bools."""
-    return make(_k.Or, lhs, rhs, name="or_out")
-
-
-def bitwise_and(lhs: Operand, rhs: Operand) -> Tensor:
-    """Bits of whole numbers that both have."""
-    return make(_k.BitwiseAnd, lhs, rhs)
-
-
-def bitwise_or(lhs: Operand, rhs: Operand) -> Tensor:
-    """Bits of whole numbers that one of them has."""
-    return make(_k.BitwiseOr, lhs, rhs)
-
-
-def bitwise_xor(lhs: Operand, rhs: Operand) -> Tensor:
-    """Bits of whole numbers that only one of them has."""
-    return make(_k.BitwiseXor, lhs, rhs)
-
-
-def shift_left(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs << rhs`` of whole numbers."""
-    return make(_k.ShiftLeft, lhs, rhs)
-
-
-def shift_right(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs >> rhs`` of whole numbers; the sign stays."""
-    return make(_k.ShiftRight, lhs, rhs)
-
-
-def bitwise_not(t: Tensor) -> Tensor:
-    """Every bit of whole numbers the other one."""
-    return make(_k.BitwiseNot, t)
+fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.", aten="fmod")
+equal = binary("equal", _k.Equal, "``lhs == rhs`` as bool.")
+not_equal = binary("not_equal", _k.NotEqual, "``lhs != rhs`` as bool.")
+greater = comparison("greater", _k.Greater, "``input > other`` as bool.")
+greater_equal = comparison("greater_equal", _k.GreaterEqual, "``input >= other`` as bool.")
+less = comparison("less", _k.Less, "``input < other`` as bool.")
+less_equal = comparison("less_equal", _k.LessEqual, "``input <= other`` as bool.")
+logical_and = binary("logical_and", _k.And, "``lhs and rhs`` of bools.", output="and_out")
+logical_or = binary("logical_or", _k.Or, "``lhs or rhs`` of bools.", output="or_out")
+bitwise_and = binary("bitwise_and", _k.BitwiseAnd, "Bits of whole numbers that both have.")
+bitwise_or = binary("bitwise_or", _k.BitwiseOr, "Bits of whole numbers that one of them has.")
+bitwise_xor = binary("bitwise_xor", _k.BitwiseXor, "Bits of whole numbers that only one of them has.")
+shift_left = binary("shift_left", _k.ShiftLeft, "``lhs << rhs`` of whole numbers.")
+shift_right = binary("shift_right", _k.ShiftRight, "``lhs >> rhs`` of whole numbers; the sign stays.")
 
 
 def maximum(*ts: Operand) -> Tensor:

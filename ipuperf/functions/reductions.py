@@ -13,42 +13,28 @@ from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
 from . import arithmetic
+from .families import reduction
 from .making import make, make_all, many
 from .naming import named
 
-
-@named(aten="sum")
-def sum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Sum along ``axis``."""
-    return make(_k.ReduceSum, t, axes=many(axis), keepdims=keepdims)
-
-
-@named(aten="mean")
-def mean(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Mean along ``axis``."""
-    return make(_k.ReduceMean, t, axes=many(axis), keepdims=keepdims)
-
-
-def max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Maximum along ``axis``."""
-    return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims)
-
-
-def min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Minimum along ``axis``."""
-    return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims)
-
-
-@named(aten="amax; max.default")
-def shared_max(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Maximum along ``axis``; equal ones get equal parts of the gradient."""
-    return make(_k.ReduceMax, t, axes=many(axis), keepdims=keepdims, ties="shared")
-
-
-@named(aten="amin; min.default")
-def shared_min(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Minimum along ``axis``; equal ones get equal parts of the gradient."""
-    return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims, ties="shared")
+sum = reduction("sum", _k.ReduceSum, "Sum along ``axis``.", aten="sum")
+mean = reduction("mean", _k.ReduceMean, "Mean along ``axis``.", aten="mean")
+max = reduction("max", _k.ReduceMax, "Maximum along ``axis``.")
+min = reduction("min", _k.ReduceMin, "Minimum along ``axis``.")
+shared_max = reduction(
+    "shared_max",
+    _k.ReduceMax,
+    "Maximum along ``axis``; equal ones get equal parts of the gradient.",
+    aten="amax; max.default",
+    ties="shared",
+)
+shared_min = reduction(
+    "shared_min",
+    _k.ReduceMin,
+    "Minimum along ``axis``; equal ones get equal parts of the gradient.",
+    aten="amin; min.default",
+    ties="shared",
+)
 
 
 def first_max(t: Tensor, axis: int, keepdims: bool = False) -> Tensor:
@@ -61,30 +47,11 @@ def first_min(t: Tensor, axis: int, keepdims: bool = False) -> Tensor:
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims, ties="first")
 
 
-@named(aten="prod")
-def prod(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Product along ``axis``."""
-    return make(_k.ReduceProd, t, axes=many(axis), keepdims=keepdims)
-
-
-def sumsquare(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Sum of squares along ``axis``."""
-    return make(_k.ReduceSumSquare, t, axes=many(axis), keepdims=keepdims)
-
-
-def l1(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Sum of absolute values along ``axis``."""
-    return make(_k.ReduceL1, t, axes=many(axis), keepdims=keepdims)
-
-
-def l2(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Root of the sum of squares along ``axis``."""
-    return make(_k.ReduceL2, t, axes=many(axis), keepdims=keepdims)
-
-
-def logsum(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Logarithm of the sum along ``axis``."""
-    return make(_k.ReduceLogSum, t, axes=many(axis), keepdims=keepdims)
+prod = reduction("prod", _k.ReduceProd, "Product along ``axis``.", aten="prod")
+sumsquare = reduction("sumsquare", _k.ReduceSumSquare, "Sum of squares along ``axis``.")
+l1 = reduction("l1", _k.ReduceL1, "Sum of absolute values along ``axis``.")
+l2 = reduction("l2", _k.ReduceL2, "Root of the sum of squares along ``axis``.")
+logsum = reduction("logsum", _k.ReduceLogSum, "Logarithm of the sum along ``axis``.")
 
 
 @named(aten="logsumexp")

@@ -168,7 +168,7 @@ class BuildContext(threading.local):
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
         if scopes := self.scopes:
             op.scope = "/".join(scopes)
-        own = op.own_phase()  # about I/O its class has the last word, about all else the context
+        own = op.own_phase  # about I/O its class has the last word, about all else the context
         op.phase = phases[-1] if own != "io" and (phases := self.phases) else own or op.graph.phase
         if ipus := self.ipus:
             op.ipu = ipus[-1]

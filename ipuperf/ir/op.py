@@ -30,6 +30,9 @@ class Op:
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
         declared: its attributes by name (:mod:`.attributes`); defaults: what they are where nothing is given and
             nothing about the op matters; settles: whether anything about the op matters to any, or has to be given.
+        own_phase: what an op of the class is for wherever nobody says otherwise; ``io`` is I/O everywhere. None:
+            anything.
+        waited_for: the host, other replicas or memory outside wait for its ops.
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -48,6 +51,8 @@ class Op:
     declared: ClassVar[Mapping[str, Attribute[Any]]] = {}
     defaults: ClassVar[Mapping[str, Any]] = {}
     settles: ClassVar[bool] = False
+    own_phase: ClassVar[Phase | None] = None
+    waited_for: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -110,7 +115,7 @@ class Op:
     def movable(self) -> bool:
         """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes
         nothing, and no other IPU, replica, host or memory outside waits for it."""
-        return not self.called_graphs() and not self.modified_inputs() and self.fixed_ipu() is None
+        return not (self.waited_for or self.called_graphs() or self.modified_inputs()) and self.fixed_ipu() is None
 
     def seen(self) -> bool:
         """Whether running the op shows even if nobody reads its results (it prints)."""
@@ -118,10 +123,6 @@ class Op:
 
     def fixed_ipu(self) -> int | None:
         """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
-        return None
-
-    def own_phase(self) -> Phase | None:
-        """What an op of this class is for wherever nobody says otherwise; ``io`` is I/O everywhere. None: anything."""
         return None
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

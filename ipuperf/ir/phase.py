@@ -1,6 +1,6 @@
 """What each op is for: forward, recomputation, backward, weight update, I/O.
 
-Whoever makes an op says so: an op class that can only be one thing (:meth:`Op.own_phase`: host and remote I/O, the
+Whoever makes an op says so: an op class that can only be one thing (:attr:`Op.own_phase`: host and remote I/O, the
 optimisers' ops), the context in which it is made (:meth:`BuildContext.phase`: autodiff, recomputation, pipelines,
 optimisers), or the graph in which it is made (:attr:`Graph.phase`: the gradient graphs). Names say nothing.
 

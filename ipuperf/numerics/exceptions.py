@@ -49,7 +49,7 @@ class CheckedKernel:
 
 def checks(op: base.Op) -> bool:
     """Whether an op computes, so that its results are looked at."""
-    return bool(op.inputs) and op.own_phase() != "io"
+    return bool(op.inputs) and op.own_phase != "io"
 
 
 def _floating(array: np.ndarray) -> bool:

@@ -45,6 +45,7 @@ class Accumulate(UpdateOp):
     """
 
     type: ClassVar[str] = "Accumulate"
+    in_place = True
 
     kind = Attribute(choice(*_KINDS), "add")
     factor = Attribute(optional(NUMBER), None)
@@ -75,14 +76,6 @@ class Accumulate(UpdateOp):
     def factor_index(self, name: str) -> int | None:
         """The third input, if there is one, is the factor."""
         return 2 if name == "factor" and len(self.inputs) > 2 else None
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The accumulator."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the accumulator."""
-        return {0: 0}
 
     def _coefficients(self, inputs: Sequence[np.ndarray]) -> Coefficients:
         factor = self.reader("factor", inputs)
@@ -139,6 +132,7 @@ class AccumulatorScale(UpdateOp):
     """
 
     type: ClassVar[str] = "AccumulatorScale"
+    in_place = True
 
     factor = Attribute(optional(NUMBER), None)
 
@@ -158,14 +152,6 @@ class AccumulatorScale(UpdateOp):
     def clears(self) -> bool:
         """True when the factor is the constant 0."""
         return self.factor_index("factor") is None and self.factor == 0.0
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The accumulator."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the accumulator."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """The product in float32, rounded once; a fill where the factor is the constant 0."""
@@ -204,6 +190,7 @@ class CopyVarUpdate(UpdateOp):
     """``t = X`` in place (equal shapes and types); the output is ``t``. Cost: a copy."""
 
     type: ClassVar[str] = "CopyVarUpdate"
+    in_place = True
 
     def infer(self) -> list[TensorSpec]:
         """The spec of ``t``; raises unless types and shapes are equal."""
@@ -211,14 +198,6 @@ class CopyVarUpdate(UpdateOp):
         self.same_dtype(target, value)
         self.same_shape(target, value)
         return [self.like(target)]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The tensor that is written."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the tensor that is written."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A copy."""

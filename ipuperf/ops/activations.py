@@ -19,7 +19,7 @@ from . import vertices
 from .base import Environment, Kernel, Op
 from .binding import elementwise, given, operands, scalar, sequence
 from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
-from .unary import Unary
+from .unary import Unary, made
 from .work import Work
 
 #: Constants of the tanh form of GELU: ``0.5 x (1 + tanh(GELU_SCALE * (x + GELU_CUBE * x**3)))``.
@@ -76,10 +76,7 @@ class Tanh(Unary):
     type = "Tanh"
     ufunc = np.tanh
     vertex = "TANH"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g * (1 - out**2)``."""
-        return [builder.op(TanhGrad, [given(grads), builder.forward(self.outputs[0])])]
+    slope_at_result = staticmethod(lambda grad, y: made(TanhGrad, grad, y))
 
 
 class TanhGrad(ActivationGrad):
@@ -99,15 +96,12 @@ class Relu(Unary):
 
     type = "Relu"
     vertex = "RELU"
+    slope_at_result = staticmethod(lambda grad, y: made(ReluGrad, grad, y))
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One pass."""
         (array,), out = operands(inputs, self.target(inputs, outputs))
         return partial(np.maximum, array, scalar(0, out.dtype), out=out)
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` where the output is positive."""
-        return [builder.op(ReluGrad, [given(grads), builder.forward(self.outputs[0])])]
 
 
 class ReluInplace(Relu):
@@ -217,14 +211,11 @@ class Gelu(ActivationOp):
 
     type = "Gelu"
     vertex = "GELU"
+    slope = staticmethod(lambda grad, x: made(GeluGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Eight passes."""
         return (gelu_tanh(x) + 1) * 0.5 * x
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The fused gradient of the forward operand."""
-        return [builder.op(GeluGrad, [given(grads), builder.forward(self.inputs[0])])]
 
     def work(self) -> list[Work]:
         """One popnn activation compute set."""
@@ -300,14 +291,11 @@ class GeluErf(ActivationOp):
 
     type = "GeluErf"
     vertex = "GELU_ERF"
+    slope = staticmethod(lambda grad, x: made(GeluErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``Phi(x)``, then times x."""
         return normal_cdf(x, self.inputs[0].dtype) * x
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The fused gradient of the forward operand."""
-        return [builder.op(GeluErfGrad, [given(grads), builder.forward(self.inputs[0])])]
 
 
 class GeluErfInplace(GeluErf):

@@ -225,6 +225,7 @@ class AdamVarUpdate(UpdateOp):
     """
 
     type: ClassVar[str] = "AdamVarUpdate"
+    in_place = True
 
     lr = Attribute(optional(NUMBER), None)
     max_norm = Attribute(optional(NUMBER), None)
@@ -244,14 +245,6 @@ class AdamVarUpdate(UpdateOp):
         self.check_factor("lr")
         self.check_factor("max_norm")
         return [self.like(weight)]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The weight."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the weight."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""

@@ -11,7 +11,7 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
 from .base import Environment, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, WorkingArrays, given
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
 from .windows import Windows, adaptive_windows, flat, temporaries
@@ -123,16 +123,16 @@ class _AverageGrad(Pooling):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Divide by the counts, then spread axis after axis."""
-        grad, before = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (grad,), (out,) = arrays.operands, arrays.results
         stages = self.stages()
         counts = counts_of(self.windows(), grad.dtype)
         scaled = flat(env.scratch(grad.shape, grad.dtype, slot=2)) if stages else flat(out)
         levels = [flat(out), *temporaries(flat(out).shape, stages, grad.dtype, env, 3), scaled]
-        steps: list[Step] = [*before, partial(np.divide, flat(grad), counts, scaled)]
+        steps: list[Step] = [partial(np.divide, flat(grad), counts, scaled)]
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
-        return sequence([*steps, *after])
+        return arrays.kernel(steps)
 
     def work(self) -> list[Work]:
         """One compute set of scaled sums of the gradients of an element's windows."""

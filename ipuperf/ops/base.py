@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from ipuperf import ir
-from ipuperf.ir import DType, DTypeError, Graph, IrError, RemoteBuffer, ShapeError, Stream, Tensor, TensorSpec
+from ipuperf.ir import (
+    DType,
+    DTypeError,
+    GradientBuilder,
+    Graph,
+    IrError,
+    RemoteBuffer,
+    ShapeError,
+    Stream,
+    Tensor,
+    TensorSpec,
+)
 
 from .work import Work
 
@@ -76,8 +87,8 @@ class Op(ir.Op):
 
     * ``infer()``: the output specs. :meth:`require`, :meth:`same_dtype`, :meth:`floating` and :meth:`broadcast` name
       the op, its operands and the user's line in their errors.
-    * ``modified_inputs()`` and ``aliases()``, when it works in place or gives views. An op that changes an operand has
-      a row in the table of ``tests/ops/test_in_place.py``.
+    * ``in_place``, or ``modified_inputs()`` and ``aliases()``, when it works in place or gives views. An op that
+      changes an operand has a row in the table of ``tests/ops/test_in_place.py``.
     * :meth:`kernel`, or :meth:`view` when it gives views.
     * ``gradient(builder, grads)``: ops in the gradient graph, as formulas of tensors; ``builder.forward(t)`` gives a
       forward value. They are backward ops; what an op is for follows from who makes it (:mod:`ipuperf.ir.phase`),
@@ -85,12 +96,28 @@ class Op(ir.Op):
     * :meth:`work`, and :meth:`circumstances`.
 
     Class attributes:
+        in_place: the op changes its first operand, and its output is that operand.
+        flat: no gradient flows through the op: its result is made of steps, or does not depend on an operand's value.
         overwrites: the op overwrites all of its first operand; what that held before does not matter.
         rearranges: the op's value is a view of its first operand, which :meth:`arrange` makes.
     """
 
+    in_place: ClassVar[bool] = False
+    flat: ClassVar[bool] = False
     overwrites: ClassVar[bool] = False
     rearranges: ClassVar[bool] = False
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The first operand, for in-place ops."""
+        return (0,) if self.in_place else ()
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the first operand, for in-place ops."""
+        return {0: 0} if self.in_place else {}
+
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """None flows back through a flat op; others have their own rule."""
+        return [None] * len(self.inputs) if self.flat else super().gradient(builder, grads)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says

@@ -15,33 +15,17 @@ from ipuperf.ir import DType, GradientBuilder, IrError, ReplicaGrouping, Tensor,
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, instance, optional
 
 from . import elementwise as ew
+from . import normalisation as norms
 from . import unary, vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group
-from .normalisation import (
-    Normalisation,
-    Statistics,
-    affine,
-    channel_sums,
-    channelwise,
-    create_gradient,
-    fused,
-    gradient_kernel,
-    gradient_specs,
-    gradient_work,
-    inverse_deviation,
-    moments,
-    per_channel,
-    statistics_dtype,
-    sums_over,
-)
 from .work import Work
 
 BATCH_OPERANDS = ("x", "scale", "bias", "running mean", "running variance")
 
 
-class BatchNormalization(Normalisation):
+class BatchNormalization(norms.Normalisation):
     """Batch norm in training, with PyTorch's rules.
 
     Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
@@ -77,30 +61,27 @@ class BatchNormalization(Normalisation):
             self.count > 1, f"training needs more than 1 value per channel; x has shape {self.inputs[0].shape}"
         )
         x, _, _, mean, variance = self.inputs
-        saved = TensorSpec((self.channels,), statistics_dtype(x.dtype))
+        saved = TensorSpec((self.channels,), norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), mean.spec, variance.spec, saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, running statistics; in float32 for fp16."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias, old_mean, old_variance = (array for array, _ in bound)
-        results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
-        y, new_mean, new_variance, mean, inverse = (array for array, _ in results)
-        over = Statistics(x.shape[0], x.shape[1:], None, self.group)
+        arrays = WorkingArrays(inputs, outputs, env)
+        x, scale, bias, old_mean, old_variance = arrays.operands
+        y, new_mean, new_variance, mean, inverse = arrays.results
+        over = norms.Statistics(x.shape[0], x.shape[1:], None, self.group)
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
         unbiased = self.momentum * self.count / (self.count - 1)
-        return sequence(
+        return arrays.kernel(
             [
-                *(step for _, steps in bound for step in steps),
-                *moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
-                *inverse_deviation(variance, self.epsilon, inverse),
+                *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
+                *norms.inverse_deviation(variance, self.epsilon, inverse),
                 partial(np.multiply, view, spread, view),
-                *affine(channelwise(y), scale, bias),
+                *norms.affine(norms.channelwise(y), scale, bias),
                 *self._running(old_mean, mean, self.momentum, new_mean, env),
                 *self._running(old_variance, variance, unbiased, new_variance, env),
-                *(step for _, steps in results for step in steps),
             ]
         )
 
@@ -121,7 +102,11 @@ class BatchNormalization(Normalisation):
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[3:])
         inputs = [x, scale, mean, inverse, grad]
-        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=False, group=self.group), None, None]
+        return [
+            *norms.create_gradient(builder, BatchNormalizationGrad, inputs, frozen=False, group=self.group),
+            None,
+            None,
+        ]
 
     def work(self) -> list[Work]:
         """PopART popx/op/batchnormx.cpp: statistics, ``scale * inv`` and ``bias - mean * scale * inv`` per channel, one
@@ -130,13 +115,13 @@ class BatchNormalization(Normalisation):
         dtype, count, channels = x.dtype, x.elements, self.channels
         reads = (count, *[2 * channels] * (len(self.inputs) - 1))  # about two tiles for each channel
         return [
-            channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
-            *sums_over(self.group, channels, (dtype, statistics_dtype(dtype))),
+            norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
+            *norms.sums_over(self.group, channels, (dtype, norms.statistics_dtype(dtype))),
             replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
             *_multiply_add_work(dtype, count, channels),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
-            fused("RunningMean", dtype, channels, 2, 3),
-            fused("RunningVariance", dtype, channels, 2, 3),
+            norms.fused("RunningMean", dtype, channels, 2, 3),
+            norms.fused("RunningVariance", dtype, channels, 2, 3),
         ]
 
 
@@ -144,7 +129,7 @@ def _multiply_add_work(dtype: DType, count: int, channels: int) -> list[Work]:
     """Fold the statistics into one factor and one summand per channel and apply them."""
     return [
         vertices.binary("MULTIPLY", dtype, channels),
-        fused("Addend", dtype, channels, 3, 2),
+        norms.fused("Addend", dtype, channels, 3, 2),
         vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         vertices.broadcast_inner("ADD", dtype, count, channels, in_place=True),
     ]
@@ -168,34 +153,34 @@ class BatchNormalizationGrad(Op):
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
-        return gradient_specs(self)
+        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """See :func:`gradient_kernel`."""
-        return gradient_kernel(None, inputs, outputs, env, frozen=self.frozen, shared=self.group)
+        """See :func:`.gradient_kernel`."""
+        return norms.gradient_kernel(None, inputs, outputs, env, frozen=self.frozen, shared=self.group)
 
     def work(self) -> list[Work]:
-        """See :func:`gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""
+        """See :func:`.gradient_work`; PopART also converts the saved variance. Frozen: whiten, sums, scale."""
         x = self.inputs[0].spec
         dtype, count, channels = x.dtype, x.elements, x.shape[1]
         if not count:
             return [vertices.fill(dtype, 2 * channels)]
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
-            work = gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
+            work = norms.gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
             return [replace(convert, operands=()), *work]
         reads = (count, *[2 * channels] * 3, count)
         return [
             replace(vertices.broadcast_inner("SUBTRACT", dtype, count, channels), operands=reads),
             vertices.broadcast_inner("MULTIPLY", dtype, count, channels, in_place=True),
             vertices.binary("MULTIPLY", dtype, count),
-            channel_sums(("ADD", "ADD"), dtype, count, channels),
+            norms.channel_sums(("ADD", "ADD"), dtype, count, channels),
             vertices.binary("MULTIPLY", dtype, channels),
             vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         ]
 
 
-class BatchNormalizationInference(Normalisation):
+class BatchNormalizationInference(norms.Normalisation):
     """Batch norm with given statistics: ``(x - mean) / sqrt(variance + epsilon) * scale + bias``.
 
     Inputs as :class:`BatchNormalization`; the only output is ``y``. Upstream it is the same operation type with one
@@ -211,19 +196,16 @@ class BatchNormalizationInference(Normalisation):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Inverse deviation per channel, then whiten, scale and offset."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias, mean, variance = (array for array, _ in bound)
-        y, after = result_buffer(outputs[0], env, slot=5)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias, mean, variance), (y,) = arrays.operands, arrays.results
         inverse = env.scratch(variance.shape, variance.dtype, slot=6)
-        source, target = channelwise(x), channelwise(y)
-        return sequence(
+        source, target = norms.channelwise(x), norms.channelwise(y)
+        return arrays.kernel(
             [
-                *(step for _, steps in bound for step in steps),
-                *inverse_deviation(variance, self.epsilon, inverse),
-                partial(np.subtract, source, per_channel(mean, source), target),
+                *norms.inverse_deviation(variance, self.epsilon, inverse),
+                partial(np.subtract, source, norms.per_channel(mean, source), target),
                 partial(np.multiply, inverse, scale, inverse),
-                *affine(target, inverse, bias),
-                *after,
+                *norms.affine(target, inverse, bias),
             ]
         )
 
@@ -235,7 +217,7 @@ class BatchNormalizationInference(Normalisation):
         deviation = builder.op(unary.Sqrt, [total])
         inverse = builder.op(ew.Div, [ew.number(builder, 1, variance.dtype), deviation])
         inputs = [x, scale, mean, inverse, grad]
-        return [*create_gradient(builder, BatchNormalizationGrad, inputs, frozen=True), None, None]
+        return [*norms.create_gradient(builder, BatchNormalizationGrad, inputs, frozen=True), None, None]
 
     def work(self) -> list[Work]:
         """PopART popx/op/batchnormx.cpp: inverse deviation, then as in training."""

@@ -157,6 +157,25 @@ def result_buffer(out: np.ndarray, env: Environment, slot: int) -> tuple[np.ndar
     return buffer, [half.copy(out, buffer)]
 
 
+class WorkingArrays:
+    """What a kernel computes with: operands and results in C order and working type (:func:`contiguous`,
+    :func:`result_buffer`), whose temporaries take the slots from 0 on, first the operands', then the results'.
+
+    Attributes:
+        operands, results: the arrays.
+    """
+
+    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> None:
+        read = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
+        written = [result_buffer(array, env, slot) for slot, array in enumerate(outputs, len(read))]
+        self.operands, self.results = [array for array, _ in read], [array for array, _ in written]
+        self._before, self._after = ([step for _, steps in bound for step in steps] for bound in (read, written))
+
+    def kernel(self, steps: Sequence[Step]) -> Kernel:
+        """Read the operands, run ``steps``, round the results."""
+        return sequence([*self._before, *steps, *self._after])
+
+
 # -- views -------------------------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ipuperf.ir import DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import DTypeError, TensorSpec
 
 from . import vertices
 from .elementwise import Binary
@@ -18,16 +16,14 @@ from .work import Work
 class _Bitwise(Binary):
     """Base: two operands of one integer type."""
 
+    flat = True
+
     def infer(self) -> list[TensorSpec]:
         """As other binary ops, for whole numbers only."""
         specs = super().infer()
         if not specs[0].dtype.is_integer:
             raise DTypeError(f"{self.where()}: operands are {specs[0].dtype.name}; a whole-number type is needed")
         return specs
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back."""
-        return [None, None]
 
 
 class BitwiseAnd(_Bitwise):
@@ -74,6 +70,7 @@ class BitwiseNot(Unary):
     """Every bit the other one."""
 
     type = "BitwiseNot"
+    flat = True
     ufunc = np.invert
     vertex = "BITWISE_NOT"
     allowed = "any"
@@ -84,10 +81,6 @@ class BitwiseNot(Unary):
         if not specs[0].dtype.is_integer:
             raise DTypeError(f"{self.where()}: the operand is {specs[0].dtype.name}; a whole-number type is needed")
         return specs
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back."""
-        return [None]
 
     def work(self) -> list[Work]:
         """One unary compute set."""

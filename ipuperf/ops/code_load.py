@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import Graph, IrError, Phase, TensorSpec
+from ipuperf.ir import Graph, IrError, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
 
 from .base import Environment, Kernel, Op
@@ -27,6 +27,8 @@ class RemoteCodeLoad(Op):
     """
 
     type: ClassVar[str] = "RemoteCodeLoad"
+    waited_for = True
+    own_phase = "io"
 
     code = Attribute(instance(Graph))
 
@@ -35,14 +37,6 @@ class RemoteCodeLoad(Op):
         if self.code is self.graph:
             raise IrError(f"{self.where()}: the code of graph {self.code.name or 'main'!r} cannot be loaded by itself")
         return []
-
-    def movable(self) -> bool:
-        """No: calls of the graph wait for it."""
-        return False
-
-    def own_phase(self) -> Phase | None:
-        """I/O."""
-        return "io"
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """No values."""

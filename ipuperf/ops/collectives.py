@@ -101,8 +101,7 @@ def over_group(
 class _Collective(Op):
     """Base: input 0 is the tensor; attributes ``op`` and ``group``."""
 
-    def movable(self) -> bool:
-        return False
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
     op = Attribute(choice(*_UFUNCS), "add")
@@ -194,14 +193,7 @@ class ReplicatedAllReduceInplace(ReplicatedAllReduce):
     """As :class:`ReplicatedAllReduce`, changing its operand; the output is the operand."""
 
     type: ClassVar[str] = "ReplicatedAllReduceInplace"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
+    in_place = True
 
     def work(self) -> Sequence[Work]:
         """An all-reduce of the whole tensor; nothing in groups of one."""

@@ -7,11 +7,11 @@ Their cycle tables stand here: PopLibs ``lib/popops/popopsCycleEstimators.hpp``,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ir import Tensor
 
 from . import vertices
 from .elementwise import Binary
@@ -47,12 +47,9 @@ def comparison(name: str, operand: Tensor, elements: int, *, scalar: bool) -> Ve
 class _Comparison(Binary):
     """Base: a bool result, from two operands of any one type."""
 
+    flat = True
     comparison = True
     allowed = "any"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back."""
-        return [None, None]
 
     def work(self) -> list[Work]:
         """One compute set; an operand that is broadcast otherwise than from one element runs the plain vertex."""

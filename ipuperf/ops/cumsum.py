@@ -16,7 +16,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 from . import shape
 from .axes import axis_of
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, WorkingArrays, given
 from .work import MatMul, Work
 
 
@@ -38,18 +38,16 @@ class CumSum(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One accumulation over the (turned) axis, shifted by one when exclusive."""
-        axis = self.axis + 1
-        source, before = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
-        line, target = (np.moveaxis(a, axis, 0) for a in (source, out))
+        arrays = WorkingArrays(inputs, outputs, env)
+        line, target = (np.moveaxis(a, self.axis + 1, 0) for a in (*arrays.operands, *arrays.results))
         if self.reverse:
             line, target = line[::-1], target[::-1]
         if not self.exclusive:
-            return sequence([*before, partial(np.add.accumulate, line, 0, None, target), *after])
-        steps: list[Step] = [*before, partial(target[:1].fill, 0)]
+            return arrays.kernel([partial(np.add.accumulate, line, 0, None, target)])
+        steps: list[Step] = [partial(target[:1].fill, 0)]
         if len(line) > 1:
             steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
-        return sequence([*steps, *after])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Running sums of the gradient from the other end."""

@@ -13,20 +13,11 @@ import numpy as np
 from ipuperf.ir import FLOAT32, GradientBuilder, ReplicaGrouping, Tensor, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
 
+from . import normalisation as norms
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group, over_group
-from .normalisation import (
-    Normalisation,
-    affine,
-    create_gradient,
-    gradient_specs,
-    gradient_work,
-    inverse_deviation,
-    paired_reduction,
-    statistics_dtype,
-)
 from .work import GroupCollective, Reduction, Work
 
 
@@ -37,7 +28,7 @@ def _sum_of_rows(group: ReplicaGrouping, rows: int) -> list[Work]:
     return [GroupCollective("all_reduce", "add", 2 * rows * 4, 2 * rows, FLOAT32, group, None)]
 
 
-class DistributedLayerNorm(Normalisation):
+class DistributedLayerNorm(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with the mean and deviation of rows that ``group`` holds in parts.
 
     Operands ``x [N, H]``, ``scale [H]``, ``bias [H]``: each replica's part. Outputs ``y [N, H]``, ``mean [N]``,
@@ -46,12 +37,9 @@ class DistributedLayerNorm(Normalisation):
     """
 
     type: ClassVar[str] = "LayerNormDistributed"
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
-
-    def movable(self) -> bool:
-        """Other replicas wait for it."""
-        return False
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics for each row."""
@@ -59,35 +47,32 @@ class DistributedLayerNorm(Normalisation):
         check_group(self, self.group)
         x = self.inputs[0]
         self.require(len(x.shape) == 2, f"x has shape {x.shape}; rank 2 (rows, elements) is needed")
-        saved = TensorSpec(x.shape[:1], statistics_dtype(x.dtype))
+        saved = TensorSpec(x.shape[:1], norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Mean, then the mean of the squared differences, over all parts; then each part for itself."""
-        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
-        x, scale, bias = (array for array, _ in bound)
-        results = [result_buffer(array, env, slot=3 + i) for i, array in enumerate(outputs)]
-        y, mean, inverse = (array for array, _ in results)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
         squares = env.scratch(x.shape, x.dtype, slot=6)
         over = partial(_mean_over_group, group=self.group, env=env)
         steps: list[Step] = [
-            *(step for _, fill in bound for step in fill),
             *over(x, mean, slot=7),
             partial(np.subtract, x, mean[..., np.newaxis], y),
             partial(np.multiply, y, y, squares),
             *over(squares, inverse, slot=8),
-            *inverse_deviation(inverse, self.epsilon, inverse),
+            *norms.inverse_deviation(inverse, self.epsilon, inverse),
             partial(np.multiply, y, inverse[..., np.newaxis], y),
-            *affine(y, scale, bias),
+            *norms.affine(y, scale, bias),
         ]
-        return sequence([*steps, *(step for _, after in results for step in after)])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         inputs = [x, scale, *(builder.forward(t) for t in self.outputs[1:]), grad]
-        return create_gradient(builder, DistributedLayerNormGrad, inputs, group=self.group)
+        return norms.create_gradient(builder, DistributedLayerNormGrad, inputs, group=self.group)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatistics``: sums of values and squares, their all-reduce, then as layer norm
@@ -98,7 +83,7 @@ class DistributedLayerNorm(Normalisation):
             return []
         row = x.shape[1]
         return [
-            paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row),
@@ -124,29 +109,23 @@ class DistributedLayerNormGrad(Op):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
 
     type: ClassVar[str] = "LayerNormDistributedGrad"
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
 
-    def movable(self) -> bool:
-        """Other replicas wait for it."""
-        return False
-
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
-        return gradient_specs(self)
+        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over
         whole rows."""
-        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
-        x, scale, mean, inverse, grad = (array for array, _ in bound)
-        results = [result_buffer(array, env, slot=5 + i) for i, array in enumerate(outputs)]
-        dx, dscale, dbias = (array for array, _ in results)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, mean, inverse, grad), (dx, dscale, dbias) = arrays.operands, arrays.results
         white, work = (env.scratch(x.shape, x.dtype, slot) for slot in (8, 9))
         first, second = (env.scratch(mean.shape, x.dtype, slot) for slot in (10, 11))
         over: Callable[..., list[Step]] = partial(_mean_over_group, group=self.group, env=env)
         steps: list[Step] = [
-            *(step for _, fill in bound for step in fill),
             partial(np.subtract, x, mean[..., np.newaxis], white),
             partial(np.multiply, white, inverse[..., np.newaxis], white),
             partial(np.multiply, grad, white, work),
@@ -161,7 +140,7 @@ class DistributedLayerNormGrad(Op):
             partial(np.subtract, dx, white, dx),
             partial(np.multiply, dx, inverse[..., np.newaxis], dx),
         ]
-        return sequence([*steps, *(step for _, after in results for step in after)])
+        return arrays.kernel(steps)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatisticsGradients`` and ``groupNormParamGradients``: layer norm's gradient with an
@@ -169,6 +148,6 @@ class DistributedLayerNormGrad(Op):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        works = gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
+        works = norms.gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
         last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

@@ -319,14 +319,7 @@ class DynamicUpdateInplace(DynamicUpdate):
     """:class:`DynamicUpdate` in place; the output is t."""
 
     type: ClassVar[str] = "DynamicUpdateInplace"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The base."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the base."""
-        return {0: 0}
+    in_place = True
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Copy the regions."""
@@ -448,12 +441,4 @@ class IncrementModInplace(IncrementMod):
     """:class:`IncrementMod` in place; the output is t."""
 
     type: ClassVar[str] = "IncrementModInplace"
-    in_place: ClassVar[bool] = True
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
+    in_place = True

@@ -258,6 +258,7 @@ class AddLhsInplace(Op):
     """``lhs += rhs``: the output shares the storage of ``lhs``; ``rhs`` may broadcast."""
 
     type = "AddLhsInplace"
+    in_place = True
 
     def infer(self) -> list[TensorSpec]:
         """The spec of ``lhs``; ``rhs`` must broadcast to it."""
@@ -268,14 +269,6 @@ class AddLhsInplace(Op):
             f"rhs of shape {rhs.shape} cannot be added in place to lhs of shape {lhs.shape}; rhs must broadcast to lhs",
         )
         return [lhs.spec]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """``lhs``."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is ``lhs``."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call with ``lhs`` as output."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor
-
 from . import vertices
 from .activations import ActivationGrad, ActivationOp, normal_cdf
-from .binding import given
 from .formula import Term, exp, square
-from .unary import Unary
+from .unary import Unary, made
 from .work import Work
 
 
@@ -23,12 +19,7 @@ class Reciprocal(Unary):
     type = "Reciprocal"
     ufunc = np.reciprocal
     vertex = "INVERSE"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``-g y**2`` of the output y (PopART: the square of the operand, inverted)."""
-        out = builder.forward(self.outputs[0])
-        square = out * out
-        return [-(given(grads) * square)]
+    slope_at_result = staticmethod(lambda grad, y: -(grad * (y * y)))  # PopART: the square of the operand, inverted
 
 
 class Log1p(Unary):
@@ -37,11 +28,7 @@ class Log1p(Unary):
     type = "Log1p"
     ufunc = np.log1p
     vertex = "LOGARITHM_ONE_PLUS"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g / (1 + x)``."""
-        x = builder.forward(self.inputs[0])
-        return [given(grads) / (x + 1)]
+    slope = staticmethod(lambda grad, x: grad / (x + 1))
 
 
 class Expm1(Unary):
@@ -50,23 +37,16 @@ class Expm1(Unary):
     type = "Expm1"
     ufunc = np.expm1
     vertex = "EXPONENT_MINUS_ONE"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g (y + 1)`` of the output y."""
-        out = builder.forward(self.outputs[0])
-        return [given(grads) * (out + 1)]
+    slope_at_result = staticmethod(lambda grad, y: grad * (y + 1))
 
 
 class Round(Unary):
     """Nearest whole number, halves to even."""
 
     type = "Round"
+    flat = True
     ufunc = np.rint
     vertex = "ROUND"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back (zero almost everywhere)."""
-        return [None]
 
 
 class Erf(ActivationOp):
@@ -74,14 +54,11 @@ class Erf(ActivationOp):
 
     type = "Erf"
     vertex = "ERF"
+    slope = staticmethod(lambda grad, x: made(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``2 Phi(sqrt(2) x) - 1``."""
         return normal_cdf(x * math.sqrt(2), self.inputs[0].dtype) * 2 - 1
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The density, doubled and scaled."""
-        return [builder.op(ErfGrad, [given(grads), builder.forward(self.inputs[0])])]
 
     def work(self) -> list[Work]:
         """PopART popx/op/erfx.cpp: sign, magnitude, a polynomial of degree 5 in ``1 / (1 + c |x|)`` by Horner's rule,

@@ -12,25 +12,10 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
+from . import normalisation as norms
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, sequence
-from .normalisation import (
-    Normalisation,
-    Statistics,
-    affine,
-    channel_sums,
-    channelwise,
-    create_gradient,
-    gradient_kernel,
-    gradient_specs,
-    gradient_work,
-    inverse_deviation,
-    moments,
-    paired_reduction,
-    sample_blocks,
-    statistics_dtype,
-)
+from .binding import Step, WorkingArrays, sequence
 from .work import Work
 
 
@@ -63,7 +48,7 @@ def _strided_kernel(
     return sequence([*steps, kernel(operands, results), *back])
 
 
-class GroupNormalization(Normalisation):
+class GroupNormalization(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
 
     Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``,
@@ -85,7 +70,7 @@ class GroupNormalization(Normalisation):
             f"num_groups={self.num_groups} must be at least 1 and divide the {self.channels} channels",
         )
         x = self.inputs[0]
-        saved = TensorSpec((x.shape[0] * self.num_groups,), statistics_dtype(x.dtype))
+        saved = TensorSpec((x.shape[0] * self.num_groups,), norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
@@ -97,25 +82,22 @@ class GroupNormalization(Normalisation):
 
     def _consecutive(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
-        bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-        x, scale, bias = (array for array, _ in bound)
-        (y, after), (mean, after_mean), (inverse, after_inverse) = (
-            result_buffer(a, env, slot=3 + i) for i, a in enumerate(outputs)
-        )
-        steps: list[Step] = [step for _, fill in bound for step in fill]
-        for r, samples in sample_blocks(x):
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
+        steps: list[Step] = []
+        for r, samples in norms.sample_blocks(x):
             one, rows = slice(r, r + 1), slice(samples.start * self.num_groups, samples.stop * self.num_groups)
             block, result = x[one, samples], y[one, samples]
-            over = Statistics(1, block.shape[1:], self.num_groups)
+            over = norms.Statistics(1, block.shape[1:], self.num_groups)
             squares = env.scratch(over.form, x.dtype, slot=6)
             view, spread = over.view(result), over.spread(inverse[one, rows])
             steps += [
-                *moments(over, over.view(block), view, squares, over.spread(mean[one, rows]), spread),
-                *inverse_deviation(spread, self.epsilon, spread),
+                *norms.moments(over, over.view(block), view, squares, over.spread(mean[one, rows]), spread),
+                *norms.inverse_deviation(spread, self.epsilon, spread),
                 partial(np.multiply, view, spread, view),
-                *affine(channelwise(result), scale[one], bias[one]),
+                *norms.affine(norms.channelwise(result), scale[one], bias[one]),
             ]
-        return sequence([*steps, *after, *after_mean, *after_inverse])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""
@@ -124,7 +106,7 @@ class GroupNormalization(Normalisation):
         mean, inverse = (builder.forward(t) for t in self.outputs[1:])
         inputs = [x, scale, mean, inverse, grad]
         attributes = {"num_groups": self.num_groups, "strided": self.strided}
-        return create_gradient(builder, GroupNormalizationGrad, inputs, **attributes)
+        return norms.create_gradient(builder, GroupNormalizationGrad, inputs, **attributes)
 
     def work(self) -> list[Work]:
         """lib/poplin/Norms.cpp:127-250: sums of values and squares, inverse deviation, whiten, scale, offset."""
@@ -136,14 +118,14 @@ class GroupNormalization(Normalisation):
         convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows)
         if self.strided:
             whiten: list[Work] = [
-                channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
+                norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
                 convert,
                 vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups),
                 vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True),
             ]
         else:
             whiten = [
-                paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+                norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
                 convert,
                 vertices.broadcast_outer("SUBTRACT", dtype, count, row),
                 vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
@@ -165,20 +147,20 @@ class GroupNormalizationGrad(Op):
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale."""
-        return gradient_specs(self)
+        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """See :func:`gradient_kernel`; strided groups are gathered before and put back after."""
+        """See :func:`.gradient_kernel`; strided groups are gathered before and put back after."""
         if not self.strided:
-            return gradient_kernel(self.num_groups, inputs, outputs, env)
-        kernel = partial(gradient_kernel, self.num_groups, env=env)
+            return norms.gradient_kernel(self.num_groups, inputs, outputs, env)
+        kernel = partial(norms.gradient_kernel, self.num_groups, env=env)
         return _strided_kernel(kernel, inputs, outputs, ((2, 3), ()), self.num_groups, env)
 
     def work(self) -> list[Work]:
-        """See :func:`gradient_work`."""
+        """See :func:`.gradient_work`."""
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
         strided = self.num_groups if self.strided else 0
         statistics = self.inputs[2].spec.elements
-        return gradient_work(x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided)
+        return norms.gradient_work(x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipuperf.ir import UINT32, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import UINT32, TensorSpec
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, many
 
 from . import vertices
@@ -30,6 +30,7 @@ class Histogram(Op):
     below all levels. No gradient."""
 
     type = "Histogram"
+    flat = True
 
     levels = Attribute(many(NUMBER), settle=_ascending)
     absolute_of_input = Attribute(FLAG, False)
@@ -51,10 +52,6 @@ class Histogram(Op):
                 counts[...] = np.bincount(bins, minlength=len(counts))
 
         return run
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Counts have no gradient."""
-        return [None]
 
     def work(self) -> list[Work]:
         """Absolute values if asked for, one comparison with each level, sums of the tiles' counts."""

@@ -27,6 +27,7 @@ class HostCall(CustomOp):
     """
 
     type: ClassVar[str] = "HostCall"
+    waited_for = True
 
     title = Attribute(ANYTHING, REQUIRED)
     function: Attribute[Callable[..., Sequence[np.ndarray]]] = Attribute(ANYTHING, REQUIRED)
@@ -39,10 +40,6 @@ class HostCall(CustomOp):
     def value(self, *operands: np.ndarray) -> Sequence[np.ndarray]:
         """What the function gives."""
         return self.function(*operands)
-
-    def movable(self) -> bool:
-        """No: the host waits for it."""
-        return False
 
     def seen(self) -> bool:
         """The function may do more than give results."""

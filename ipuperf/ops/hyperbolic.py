@@ -7,22 +7,13 @@ where a composition loses digits by cancellation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor
-
 from . import vertices
-from .binding import given
-from .unary import Sqrt, Unary
+from .unary import Sqrt, Unary, made
 from .work import Work
-
-
-def _made(function: type[Unary], x: Tensor) -> Tensor:
-    """A function of a tensor, where ops are being written."""
-    return x.graph.operate(function, [x])
 
 
 class _Composed(Unary):
@@ -32,17 +23,11 @@ class _Composed(Unary):
         unary_steps: vertices of one operand, in order.
         binary_steps: vertices of two operands.
         scalar_steps: vertices of an operand and a number.
-        slope: the gradient of the operand from that of the result and the operand.
     """
 
     unary_steps: ClassVar[tuple[str, ...]] = ()
     binary_steps: ClassVar[tuple[str, ...]] = ()
     scalar_steps: ClassVar[tuple[str, ...]] = ()
-    slope: ClassVar[staticmethod[[Tensor, Tensor], Tensor]]
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """By :attr:`slope`, at the operand."""
-        return [self.slope(given(grads), builder.forward(self.inputs[0]))]
 
     def work(self) -> list[Work]:
         """One compute set for each step."""
@@ -60,7 +45,7 @@ class Asin(_Composed):
     type = "Asin"
     ufunc = np.arcsin
     unary_steps = ("ASIN",)
-    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, -(x * x) + 1))
+    slope = staticmethod(lambda grad, x: grad / made(Sqrt, -(x * x) + 1))
 
 
 class Acos(_Composed):
@@ -70,7 +55,7 @@ class Acos(_Composed):
     ufunc = np.arccos
     unary_steps = ("ASIN", "NEGATE")
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: -(grad / _made(Sqrt, -(x * x) + 1)))
+    slope = staticmethod(lambda grad, x: -(grad / made(Sqrt, -(x * x) + 1)))
 
 
 class Atan(_Composed):
@@ -92,7 +77,7 @@ class Sinh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("SUBTRACT",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * _made(Cosh, x))
+    slope = staticmethod(lambda grad, x: grad * made(Cosh, x))
 
 
 class Cosh(_Composed):
@@ -103,7 +88,7 @@ class Cosh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("ADD",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * _made(Sinh, x))
+    slope = staticmethod(lambda grad, x: grad * made(Sinh, x))
 
 
 class Asinh(_Composed):
@@ -114,7 +99,7 @@ class Asinh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, x * x + 1))
+    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x + 1))
 
 
 class Acosh(_Composed):
@@ -125,7 +110,7 @@ class Acosh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("SUBTRACT",)
-    slope = staticmethod(lambda grad, x: grad / _made(Sqrt, x * x - 1))
+    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x - 1))
 
 
 class Atanh(_Composed):

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Phase, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import Attribute, choice
 
 from .base import Environment, Kernel, Op
@@ -34,6 +34,7 @@ class IoTileCopy(Op):
     """
 
     type: ClassVar[str] = "IoTileCopy"
+    own_phase = "io"
 
     destination = Attribute(choice(*TILE_SETS))
 
@@ -41,10 +42,6 @@ class IoTileCopy(Op):
     def source(self) -> str:
         """The tile set that sends."""
         return "io" if self.destination == "compute" else "compute"
-
-    def own_phase(self) -> Phase | None:
-        """I/O, whatever it is for."""
-        return "io"
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""

@@ -8,21 +8,18 @@ from functools import partial
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import INTEGER, Attribute
 
 from . import vertices
-from .axes import axis_of
-from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .base import Environment, Kernel
+from .binding import Step, WorkingArrays, given
+from .softmax import AlongAxis
 from .work import Work
 
 
-class LogSoftmax(Op):
+class LogSoftmax(AlongAxis):
     """``x - log(sum(exp(x)))`` along ``axis`` (attribute, default last), computed without overflow."""
 
     type = "LogSoftmax"
-
-    axis = Attribute(INTEGER, -1, settle=axis_of)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -32,21 +29,18 @@ class LogSoftmax(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
-        axis = self.axis + 1
-        x, before = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
+        axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
+        (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         powers = env.scratch(x.shape, x.dtype, slot=3)
-        return sequence(
+        return arrays.kernel(
             [
-                *before,
                 partial(np.maximum.reduce, x, axis, None, line, True),
                 partial(np.subtract, x, line, out),
                 partial(np.exp, out, powers),
                 partial(np.add.reduce, powers, axis, None, line, True),
                 partial(np.log, line, line),
                 partial(np.subtract, out, line, out),
-                *after,
             ]
         )
 
@@ -58,10 +52,7 @@ class LogSoftmax(Op):
     def work(self) -> list[Work]:
         """popnn ``logSoftmax``: maximum, subtract, exponential, sum, logarithm, subtract (the softmax passes of
         PopLibs lib/popnn/NonLinearity.cpp with a logarithm and a subtraction at the end)."""
-        spec = self.outputs[0].spec
-        classes = spec.shape[self.axis]
-        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.axis == len(spec.shape) - 1 else 1
+        dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
@@ -72,12 +63,10 @@ class LogSoftmax(Op):
         ]
 
 
-class LogSoftmaxGrad(Op):
+class LogSoftmaxGrad(AlongAxis):
     """``(grad, x) -> grad - softmax(x) sum(grad)`` along ``axis`` (attribute); softmax is computed again."""
 
     type = "LogSoftmaxGrad"
-
-    axis = Attribute(INTEGER, -1, settle=axis_of)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -88,14 +77,10 @@ class LogSoftmaxGrad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Softmax, then the scaled difference."""
-        axis = self.axis + 1
-        grad, fill_grad = contiguous(inputs[0], env, slot=0)
-        x, fill_x = contiguous(inputs[1], env, slot=1)
-        out, after = result_buffer(outputs[0], env, slot=2)
+        axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
+        (grad, x), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=3)
         steps: list[Step] = [
-            *fill_grad,
-            *fill_x,
             partial(np.maximum.reduce, x, axis, None, line, True),
             partial(np.subtract, x, line, out),
             partial(np.exp, out, out),
@@ -105,15 +90,12 @@ class LogSoftmaxGrad(Op):
             partial(np.multiply, out, line, out),
             partial(np.subtract, grad, out, out),
         ]
-        return sequence([*steps, *after])
+        return arrays.kernel(steps)
 
     def work(self) -> list[Work]:
         """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply
         (priced as the two broadcast passes)."""
-        spec = self.outputs[0].spec
-        classes = spec.shape[self.axis]
-        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.axis == len(spec.shape) - 1 else 1
+        dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, operand=1, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),

@@ -13,7 +13,7 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
 from .base import Environment, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, WorkingArrays, given
 from .pooling import RegularPooling, reduction_kernel
 from .windows import AxisPass, Windows, flat, temporaries
 from .work import Work
@@ -82,16 +82,16 @@ class MaxPoolGrad(RegularPooling):
         Lines along later axes are compared first, which makes the choice the first one in the order of memory.
         """
         stages = self.stages()[::-1]
-        (grad, s0), (pooled, s1), (x, s2) = (contiguous(a, env, slot=i) for i, a in enumerate(inputs))
-        out, after = result_buffer(outputs[0], env, slot=3)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (grad, pooled, x), (out,) = arrays.operands, arrays.results
         if not stages:
-            return sequence([*s0, partial(np.copyto, out, grad), *after])
+            return arrays.kernel([partial(np.copyto, out, grad)])
         slot = 4
         values = [flat(x), *temporaries(flat(x).shape, stages, x.dtype, env, slot), flat(pooled)]
         slot += len(stages)
         grads = [flat(out), *temporaries(flat(x).shape, stages, x.dtype, env, slot), flat(grad)]
         slot += len(stages)
-        steps: list[Step] = [*s0, *s1, *s2]
+        steps: list[Step] = []
         for index, stage in enumerate(stages[:-1]):
             steps += stage.reduce(np.maximum, -math.inf, values[index], values[index + 1])
         for index in reversed(range(len(stages))):
@@ -101,7 +101,7 @@ class MaxPoolGrad(RegularPooling):
             give = _give_apart if stages[index].windows.full and stages[index].windows.disjoint else _give_shared
             lines = _Lines(values[index], coarse, grads[index], grads[index + 1], mask, rest, part)
             steps += give(stages[index], lines)
-        return sequence([*steps, *after])
+        return arrays.kernel(steps)
 
     def work(self) -> list[Work]:
         """One compute set; each element compares itself with the maximum of each of its windows."""

@@ -32,7 +32,7 @@ from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, scalar, sequence
+from .binding import Step, WorkingArrays, scalar
 from .collectives import over_group
 from .work import GroupCollective, Reduction, Vertices, Work
 
@@ -306,17 +306,12 @@ def gradient_kernel(
     With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``; when the
     statistics are ``frozen`` (constants) ``inv * d``.
     """
-    bound = [contiguous(a, env, slot=i) for i, a in enumerate(inputs)]
-    results = [result_buffer(a, env, slot=5 + i) for i, a in enumerate(outputs)]
-    steps: list[Step] = [step for _, fill in bound for step in fill]
-    x, scale, mean, inverse, grad = (array for array, _ in bound)
-    dx, dscale, dbias = (array for array, _ in results)
-    if groups is None:
-        over = Statistics(len(x), x.shape[1:], None, shared)
-        steps += _gradient_steps(over, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env, frozen)
-    else:
-        steps += _gradient_by_samples(groups, (x, scale, mean, inverse, grad), (dx, dscale, dbias), env)
-    return sequence([*steps, *(step for _, rounding in results for step in rounding)])
+    arrays = WorkingArrays(inputs, outputs, env)
+    if groups is not None:
+        return arrays.kernel(_gradient_by_samples(groups, arrays.operands, arrays.results, env))
+    x = arrays.operands[0]
+    over = Statistics(len(x), x.shape[1:], None, shared)
+    return arrays.kernel(_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
 
 
 def _gradient_by_samples(

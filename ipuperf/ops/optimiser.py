@@ -12,6 +12,7 @@ Scaled sums: :mod:`.scaled_add`; gradient accumulation and copies: :mod:`.accumu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,9 +32,7 @@ class UpdateOp(Op):
     A factor ``f`` is the attribute ``f``, or, where a class has it, ``f_input``: the index of the input that holds it.
     """
 
-    def own_phase(self) -> Phase | None:
-        """A weight update, wherever nobody says otherwise."""
-        return "update"
+    own_phase: ClassVar[Phase | None] = "update"
 
     def factor_index(self, name: str) -> int | None:
         """Index of the input that holds factor ``name``, or None when it is a float."""

@@ -39,6 +39,7 @@ class PrintTensor(Identity):
     """
 
     type = "PrintTensor"
+    waited_for = True
 
     title = Attribute(ANYTHING, "")
     print_self = Attribute(FLAG, True)
@@ -84,10 +85,6 @@ class PrintTensor(Identity):
                 print(f"{self.title}{where}: {self.shown(source[replica, ...])}", file=sys.stderr)
 
         return sequence([copy, show]) if self.print_self else copy
-
-    def movable(self) -> bool:
-        """No: the host waits for it."""
-        return False
 
     def work(self) -> list[Work]:
         """The way to the host, if it is printed, and the copy."""

@@ -221,6 +221,7 @@ def _clear(out: np.ndarray, bits: np.ndarray, threshold: np.uint16) -> None:
 class _Random(Op):
     """Base: input ``seed`` (uint32[2]); attributes ``shape``, ``dtype`` (a :class:`DType` or its name), ``key``."""
 
+    flat = True
     shape = Attribute(INTEGERS)
     dtype = Attribute(NAMED_FLOATING, "float32")
     key = Attribute(optional(INTEGER), None, settle=_key)
@@ -254,10 +255,6 @@ class _Random(Op):
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Fill a flat array with numbers of the standard distribution."""
         raise NotImplementedError
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """A seed has no gradient."""
-        return [None]
 
 
 class RandomNormal(_Random):

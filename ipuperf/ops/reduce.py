@@ -342,6 +342,7 @@ class ArgMax(Op):
     first one of equals."""
 
     type = "ArgMax"
+    flat = True
     largest: ClassVar[bool] = True
 
     axis = Attribute(INTEGER, 0, settle=axis_of)
@@ -365,10 +366,6 @@ class ArgMax(Op):
                 partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
             ]
         )
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Positions have no gradient."""
-        return [None]
 
     def work(self) -> list[Work]:
         """One reduction that carries positions; priced as a maximum of values followed by one of their positions

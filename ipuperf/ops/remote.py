@@ -19,7 +19,6 @@ from ipuperf.ir import (
     Graph,
     Ir,
     IrError,
-    Phase,
     Precedence,
     RemoteBuffer,
     Tensor,
@@ -132,13 +131,8 @@ def _check_order(graph: Graph, touched: dict[IrOp, set[Access]]) -> None:
 class _RemoteOp(Op):
     """Base: inputs ``tensor, offset``; attribute ``buffer``."""
 
-    def movable(self) -> bool:
-        return False
-
-    def own_phase(self) -> Phase | None:
-        """I/O, whatever it is loaded or stored for."""
-        return "io"
-
+    waited_for = True
+    own_phase = "io"
     buffer = Attribute(instance(RemoteBuffer))
 
     def check(self, tensor: Tensor, offset: Tensor) -> None:
@@ -217,10 +211,7 @@ class RemoteLoadInplace(RemoteLoad):
     """As :class:`RemoteLoad` into a tensor that is in use: the operand counts as changed."""
 
     type: ClassVar[str] = "RemoteLoadInplace"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The tensor that is filled."""
-        return (0,)
+    in_place = True
 
 
 class RemoteStore(_RemoteOp):

@@ -13,7 +13,7 @@ from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute
 
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, WorkingArrays, given
 from .normalisation import fused
 from .work import Copy, Work
 
@@ -50,16 +50,14 @@ class RotaryPosEmbed(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """``a cos - b sin`` and ``b cos + a sin`` of each pair; in float32 for fp16."""
-        bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
-        (x, sin, cos), out = (array for array, _ in bound), outputs[0]
-        y, after = result_buffer(out, env, slot=3)
+        arrays = WorkingArrays(inputs, outputs, env)
+        (x, sin, cos), (y,) = arrays.operands, arrays.results
         sin, cos = (table[:, :, :, np.newaxis] for table in (sin, cos))
         n = self.rotary_dim
         a, b, turned_a, turned_b = x[..., 0:n:2], x[..., 1:n:2], y[..., 0:n:2], y[..., 1:n:2]
         part = env.scratch(a.shape, x.dtype, slot=4)
         first, second = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
         steps: list[Step] = [
-            *(step for _, fill in bound for step in fill),
             partial(np.multiply, a, cos, turned_a),
             partial(np.multiply, b, sin, part),
             partial(first, turned_a, part, turned_a),
@@ -69,7 +67,7 @@ class RotaryPosEmbed(Op):
         ]
         if n < x.shape[-1]:
             steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
-        return sequence([*steps, *after])
+        return arrays.kernel(steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient of x, turned back."""

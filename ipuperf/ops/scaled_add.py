@@ -25,15 +25,12 @@ class ScaledAdd(UpdateOp):
     """
 
     type: ClassVar[str] = "ScaledAdd"
+    own_phase: ClassVar[Phase | None] = None  # a gradient rule makes it as well as an update
 
     a = Attribute(optional(NUMBER), None)
     b = Attribute(optional(NUMBER), None)
     a_input = Attribute(optional(INTEGER), None)
     b_input = Attribute(optional(INTEGER), None)
-
-    def own_phase(self) -> Phase | None:
-        """None: a gradient rule makes it as well as an update."""
-        return None
 
     def infer(self) -> list[TensorSpec]:
         """The spec of X; raises for integers, unequal shapes and factors of more than one element."""
@@ -75,18 +72,8 @@ class ScaledAddLhsInplace(ScaledAdd):
     """``X = a * X + b * Y`` in place; the output is X."""
 
     type: ClassVar[str] = "ScaledAddLhsInplace"
-
-    def own_phase(self) -> Phase | None:
-        """The step of SGD."""
-        return "update"
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """X."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is X."""
-        return {0: 0}
+    own_phase = "update"  # the step of SGD
+    in_place = True
 
     def work(self) -> Sequence[Work]:
         """The ScaledAdd or aX+bY vertex."""

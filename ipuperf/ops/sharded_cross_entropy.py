@@ -18,7 +18,7 @@ from ipuperf.ir.attributes import Attribute, instance
 
 from . import vertices
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, result_buffer, sequence
+from .binding import Step, WorkingArrays
 from .collectives import check_group, over_group
 from .gather import multi_slice, multi_update_add
 from .work import GroupCollective, Work
@@ -47,12 +47,9 @@ class CrossEntropySharded(_Sharded):
     """
 
     type: ClassVar[str] = "CrossEntropySharded"
+    waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
-
-    def movable(self) -> bool:
-        """Other replicas wait for it."""
-        return False
 
     def infer(self) -> list[TensorSpec]:
         """One loss for each sample, and a tensor like the logits."""
@@ -64,14 +61,13 @@ class CrossEntropySharded(_Sharded):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Maximum, sum of exponentials and the labels' values, each over the members; in float32 for fp16."""
-        logits, before = contiguous(inputs[0], env, slot=0)
-        (loss, after_loss), (out, after) = (result_buffer(a, env, slot=1 + i) for i, a in enumerate(outputs))
+        arrays = WorkingArrays(inputs[:1], outputs, env)
+        (logits,), (loss, out) = arrays.operands, arrays.results
         line, exponentials = env.scratch(loss.shape, logits.dtype, 3), env.scratch(logits.shape, logits.dtype, 4)
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
-        return sequence(
+        return arrays.kernel(
             [
-                *before,
                 partial(np.maximum.reduce, logits, 2, None, line),
                 over(np.maximum, line),
                 partial(np.subtract, logits, line[..., np.newaxis], out),
@@ -84,8 +80,6 @@ class CrossEntropySharded(_Sharded):
                 partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
                 partial(np.copyto, loss, 0, where=labels.elsewhere),
                 over(np.add, loss),
-                *after_loss,
-                *after,
             ]
         )
 
@@ -145,14 +139,12 @@ class CrossEntropyShardedGrad(_Sharded):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """The exponentials times the gradient, less the gradient at the replica's own labels."""
-        (grad, fill_grad), (logs, fill_logs) = (contiguous(a, env, slot=i) for i, a in enumerate(inputs[:2]))
-        out, after = result_buffer(outputs[0], env, slot=2)
+        arrays = WorkingArrays(inputs[:2], outputs, env)
+        (grad, logs), (out,) = arrays.operands, arrays.results
         labels = _OwnLabels(inputs[2], logs.shape[-1], env, slot=3)
         picked, own = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
-        return sequence(
+        return arrays.kernel(
             [
-                *fill_grad,
-                *fill_logs,
                 partial(np.negative, logs, out),
                 partial(np.exp, out, out),
                 partial(np.multiply, out, grad[..., np.newaxis], out),
@@ -162,7 +154,6 @@ class CrossEntropyShardedGrad(_Sharded):
                 partial(np.copyto, own, 0, where=labels.elsewhere),
                 partial(np.subtract, picked, own, picked),
                 partial(out.reshape(-1).put, labels.index, picked),
-                *after,
             ]
         )
 

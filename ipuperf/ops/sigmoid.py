@@ -11,6 +11,7 @@ from . import vertices
 from .activations import ActivationGrad, ActivationOp
 from .binding import given
 from .formula import Term, absolute, exp, log1p, maximum, reciprocal
+from .unary import made
 from .update_vertices import fused_cycles
 from .work import Vertices, Work
 
@@ -33,14 +34,11 @@ class Sigmoid(ActivationOp):
 
     type = "Sigmoid"
     vertex = "SIGMOID"
+    slope_at_result = staticmethod(lambda grad, y: made(SigmoidGrad, grad, y))
 
     def value(self, x: Term) -> Term:
         """Four passes."""
         return sigmoid(x)
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g y (1 - y)`` of the output y."""
-        return [builder.op(SigmoidGrad, [given(grads), builder.forward(self.outputs[0])])]
 
 
 class SigmoidGrad(ActivationGrad):
@@ -60,14 +58,11 @@ class Swish(ActivationOp):
 
     type = "Swish"
     vertex = "SWISH"
+    slope = staticmethod(lambda grad, x: made(SwishGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Five passes."""
         return sigmoid(x) * x
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The fused gradient of the forward operand."""
-        return [builder.op(SwishGrad, [given(grads), builder.forward(self.inputs[0])])]
 
     def work(self) -> list[Work]:
         """One popnn activation compute set."""

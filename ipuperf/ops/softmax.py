@@ -13,13 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import INT32, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import INT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, choice, optional
 
 from . import vertices
 from .axes import axis_of
 from .base import Environment, Kernel, Op
-from .binding import Step, contiguous, given, result_buffer, scalar, sequence, working_dtype
+from .binding import Step, WorkingArrays, contiguous, given, result_buffer, scalar, sequence, working_dtype
 from .work import Work
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -30,12 +30,23 @@ def probability_floor(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).tiny)
 
 
-class Softmax(Op):
-    """``exp(x) / sum(exp(x))`` along ``axis`` (attribute, default last)."""
-
-    type = "Softmax"
+class AlongAxis(Op):
+    """Base of softmaxes and their gradients: the classes lie along ``axis`` (attribute, default last)."""
 
     axis = Attribute(INTEGER, -1, settle=axis_of)
+
+    def lines(self) -> tuple[DType, int, int, int, int]:
+        """Of the result: type, elements, lines of classes, classes, and how many of these are neighbours in memory."""
+        spec = self.outputs[0].spec
+        classes = spec.shape[self.axis]
+        run = classes if self.axis == len(spec.shape) - 1 else 1
+        return spec.dtype, spec.elements, spec.elements // max(classes, 1), classes, run
+
+
+class Softmax(AlongAxis):
+    """``exp(x) / sum(exp(x))`` along ``axis``."""
+
+    type = "Softmax"
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -45,19 +56,16 @@ class Softmax(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Subtract the maximum, exponentials, divide by their sum; in float32 for fp16."""
-        axis = self.axis + 1
-        x, before = contiguous(inputs[0], env, slot=0)
-        out, after = result_buffer(outputs[0], env, slot=1)
+        axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
+        (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
-        return sequence(
+        return arrays.kernel(
             [
-                *before,
                 partial(np.maximum.reduce, x, axis, None, line, True),
                 partial(np.subtract, x, line, out),
                 partial(np.exp, out, out),
                 partial(np.add.reduce, out, axis, None, line, True),
                 partial(np.divide, out, line, out),
-                *after,
             ]
         )
 
@@ -68,10 +76,7 @@ class Softmax(Op):
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147: maximum, subtract, exponential, sum, inverse, multiply."""
-        spec = self.outputs[0].spec
-        classes = spec.shape[self.axis]
-        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.axis == len(spec.shape) - 1 else 1
+        dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
             vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
@@ -82,12 +87,10 @@ class Softmax(Op):
         ]
 
 
-class SoftmaxGrad(Op):
+class SoftmaxGrad(AlongAxis):
     """``(grad, probs) -> probs * (grad - sum(grad * probs))`` along ``axis`` (attribute)."""
 
     type = "SoftmaxGrad"
-
-    axis = Attribute(INTEGER, -1, settle=axis_of)
 
     def infer(self) -> list[TensorSpec]:
         """The gradient's spec."""
@@ -100,29 +103,21 @@ class SoftmaxGrad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Four passes and one sum."""
-        axis = self.axis + 1
-        grad, fill_grad = contiguous(inputs[0], env, slot=0)
-        probs, fill_probs = contiguous(inputs[1], env, slot=1)
-        out, after = result_buffer(outputs[0], env, slot=2)
+        axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
+        (grad, probs), (out,) = arrays.operands, arrays.results
         line = env.scratch((*grad.shape[:axis], 1, *grad.shape[axis + 1 :]), grad.dtype, slot=3)
-        return sequence(
+        return arrays.kernel(
             [
-                *fill_grad,
-                *fill_probs,
                 partial(np.multiply, grad, probs, out),
                 partial(np.add.reduce, out, axis, None, line, True),
                 partial(np.subtract, grad, line, out),
                 partial(np.multiply, out, probs, out),
-                *after,
             ]
         )
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147, backward: multiply, sum, multiply by the sum, subtract."""
-        spec = self.outputs[0].spec
-        classes = spec.shape[self.axis]
-        rows, count, dtype = spec.elements // max(classes, 1), spec.elements, spec.dtype
-        run = classes if self.axis == len(spec.shape) - 1 else 1
+        dtype, count, rows, classes, run = self.lines()
         return [
             vertices.binary("MULTIPLY", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import IrError, Phase, TensorSpec
+from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
 from .base import Environment, Kernel
@@ -26,12 +26,10 @@ class SparseAccumulate(Indexed):
     """
 
     type: ClassVar[str] = "PopartSparseAccumulate"
+    own_phase = "update"  # gradient accumulation is a part of it
+    in_place = True
 
     factor = Attribute(optional(NUMBER), None)
-
-    def own_phase(self) -> Phase | None:
-        """Gradient accumulation is a part of the update."""
-        return "update"
 
     def infer(self) -> list[TensorSpec]:
         """The accumulator's spec; raises for integers, indices of another type, an X that is no gather's result."""
@@ -45,14 +43,6 @@ class SparseAccumulate(Indexed):
         if len(self.inputs) == 4:
             self.require(self.inputs[3].spec.elements == 1, f"factor {self.inputs[3].id!r} has {self.inputs[3].shape}")
         return [self.like(target)]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The accumulator."""
-        return (0,)
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the accumulator."""
-        return {0: 0}
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Replica by replica, unbuffered additions of the scaled slices in float32."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import DTypeError, IrError, Phase, Stream, Tensor, TensorSpec
+from ipuperf.ir import DTypeError, IrError, Stream, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, Attribute, instance
 
 from .base import Environment, Kernel, Op
@@ -20,15 +20,10 @@ from .work import HostTransfer, Work
 class _StreamOp(Op):
     """Base of the two: attribute ``stream``, operand 0 is the tensor on the IPU."""
 
+    own_phase = "io"
+    waited_for = True
     direction: ClassVar[str] = ""
     verb: ClassVar[str] = ""
-
-    def movable(self) -> bool:
-        return False
-
-    def own_phase(self) -> Phase | None:
-        """I/O, whatever it is loaded or stored for."""
-        return "io"
 
     stream = Attribute(instance(Stream))
 
@@ -71,10 +66,6 @@ class HostLoad(_StreamOp):
         """The operand's spec; raises unless it fits the stream."""
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand with ``in_place``, otherwise none."""
-        return (0,) if self.in_place else ()
 
     def aliases(self) -> dict[int, int]:
         """The output is the operand."""

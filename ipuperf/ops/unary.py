@@ -30,14 +30,16 @@ class Unary(Op):
         vertex: PopLibs operation.
         predicate: the result is bool.
         allowed: ``floating``, ``signed`` (floating or signed integer), ``bool`` or ``any``.
-        in_place: the op changes its operand and its output is that operand.
+        slope: the gradient of the operand, from that of the result and the operand.
+        slope_at_result: the same from that of the result and the result.
     """
 
     ufunc: ClassVar[np.ufunc]
     vertex: ClassVar[str]
     predicate: ClassVar[bool] = False
     allowed: ClassVar[str] = "floating"
-    in_place: ClassVar[bool] = False
+    slope: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
+    slope_at_result: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape; its dtype, or bool for predicates."""
@@ -48,14 +50,6 @@ class Unary(Op):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed: {self.allowed}")
         return [TensorSpec(tensor.shape, BOOL if self.predicate else tensor.dtype, tensor.meta_shape)]
 
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The operand, for in-place ops."""
-        return (0,) if self.in_place else ()
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand, for in-place ops."""
-        return {0: 0} if self.in_place else {}
-
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One ufunc call."""
         return one_pass(self.ufunc, inputs, self.target(inputs, outputs), env)
@@ -64,10 +58,23 @@ class Unary(Op):
         """The array that receives the result."""
         return inputs[0] if self.in_place else outputs[0]
 
+    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """By :attr:`slope` or :attr:`slope_at_result`, unless a class has a rule of its own."""
+        if self.slope is not None:
+            return [self.slope(given(grads), builder.forward(self.inputs[0]))]
+        if self.slope_at_result is not None:
+            return [self.slope_at_result(given(grads), builder.forward(self.outputs[0]))]
+        return super().gradient(builder, grads)
+
     def work(self) -> list[Work]:
         """One unary compute set."""
         tensor = self.inputs[0]
         return [vertices.unary(self.vertex, tensor.dtype, tensor.spec.elements, in_place=self.in_place)]
+
+
+def made(op_class: type[Op], *operands: Tensor) -> Tensor:
+    """The output of a new op, where ops are being written."""
+    return operands[0].graph.operate(op_class, operands)
 
 
 def _is_allowed(dtype: DType, allowed: str) -> bool:
@@ -86,11 +93,7 @@ class Abs(Unary):
     ufunc = np.absolute
     vertex = "ABSOLUTE"
     allowed = "signed"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g * sign(x)``."""
-        sign = builder.op(Sign, [builder.forward(self.inputs[0])])
-        return [given(grads) * sign]
+    slope = staticmethod(lambda grad, x: grad * made(Sign, x))
 
 
 class Neg(Unary):
@@ -101,10 +104,7 @@ class Neg(Unary):
     ufunc = np.negative
     vertex = "NEGATE"
     allowed = "signed"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``-g``."""
-        return [-given(grads)]
+    slope = staticmethod(lambda grad, x: -grad)
 
 
 class Exp(Unary):
@@ -113,10 +113,7 @@ class Exp(Unary):
     type = "Exp"
     ufunc = np.exp
     vertex = "EXPONENT"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g * out``."""
-        return [given(grads) * builder.forward(self.outputs[0])]
+    slope_at_result = staticmethod(lambda grad, y: grad * y)
 
 
 class ExpInplace(Exp):
@@ -132,10 +129,7 @@ class Log(Unary):
     type = "Log"
     ufunc = np.log
     vertex = "LOGARITHM"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g / x``."""
-        return [given(grads) / builder.forward(self.inputs[0])]
+    slope = staticmethod(lambda grad, x: grad / x)
 
 
 class Log2(Unary):
@@ -144,12 +138,7 @@ class Log2(Unary):
     type = "Log2"
     ufunc = np.log2
     vertex = "LOGARITHM"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g / (x ln 2)``."""
-        grad = given(grads)
-        scaled = grad * (1 / math.log(2))
-        return [scaled / builder.forward(self.inputs[0])]
+    slope = staticmethod(lambda grad, x: grad * (1 / math.log(2)) / x)
 
     def work(self) -> list[Work]:
         """Natural logarithm, then times ``1 / ln 2`` in place."""
@@ -164,12 +153,7 @@ class Sqrt(Unary):
     type = "Sqrt"
     ufunc = np.sqrt
     vertex = "SQRT"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``0.5 g / out``."""
-        grad = given(grads)
-        half = grad * 0.5
-        return [half / builder.forward(self.outputs[0])]
+    slope_at_result = staticmethod(lambda grad, y: grad * 0.5 / y)
 
 
 class Sin(Unary):
@@ -178,11 +162,7 @@ class Sin(Unary):
     type = "Sin"
     ufunc = np.sin
     vertex = "SIN"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g * cos(x)``."""
-        cosine = builder.op(Cos, [builder.forward(self.inputs[0])])
-        return [given(grads) * cosine]
+    slope = staticmethod(lambda grad, x: grad * made(Cos, x))
 
 
 class Cos(Unary):
@@ -191,78 +171,73 @@ class Cos(Unary):
     type = "Cos"
     ufunc = np.cos
     vertex = "COS"
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``-g * sin(x)``."""
-        sine = builder.op(Sin, [builder.forward(self.inputs[0])])
-        return [-(given(grads) * sine)]
+    slope = staticmethod(lambda grad, x: -(grad * made(Sin, x)))
 
 
-class _Flat(Unary):
-    """Base of functions whose gradient is zero almost everywhere."""
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back."""
-        return [None]
-
-
-class Sign(_Flat):
+class Sign(Unary):
     """-1, 0 or 1."""
 
     type = "Sign"
+    flat = True
     ufunc = np.sign
     vertex = "SIGNUM"
     allowed = "signed"
 
 
-class Floor(_Flat):
+class Floor(Unary):
     """Largest whole number that is not above the operand."""
 
     type = "Floor"
+    flat = True
     ufunc = np.floor
     vertex = "FLOOR"
 
 
-class Ceil(_Flat):
+class Ceil(Unary):
     """Smallest whole number that is not below the operand."""
 
     type = "Ceil"
+    flat = True
     ufunc = np.ceil
     vertex = "CEIL"
 
 
-class Not(_Flat):
+class Not(Unary):
     """Logical not of a bool tensor."""
 
     type = "Not"
+    flat = True
     operator = "logical_not"
     ufunc = np.logical_not
     vertex = "LOGICAL_NOT"
     allowed = "bool"
 
 
-class IsNaN(_Flat):
+class IsNaN(Unary):
     """True where the operand is NaN."""
 
     type = "IsNaN"
+    flat = True
     ufunc = np.isnan
     vertex = "IS_NAN"
     predicate = True
 
 
-class IsInf(_Flat):
+class IsInf(Unary):
     """True where the operand is infinite."""
 
     type = "IsInf"
+    flat = True
     ufunc = np.isinf
     vertex = "IS_INF"
     predicate = True
 
 
-class IsFinite(_Flat):
+class IsFinite(Unary):
     """True where the operand is neither NaN nor infinite."""
 
     type = "IsFinite"
+    flat = True
     ufunc = np.isfinite
     vertex = "IS_FINITE"
     predicate = True

@@ -5,9 +5,8 @@ the rest: PopART's builder, its sessions for ONNX models, its patterns and its n
 for them says so.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
-
-from typing import Any
 
 from ipuperf.ir import ApplicationRuntimeError as poplar_application_runtime_error
 from ipuperf.ir import IrError as popart_exception
@@ -30,47 +29,22 @@ from .enums import (
     VirtualGraphMode,
 )
 from .locations import ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
+from .offering import offered as _offered
 from .session_options import AccumulateOuterFragmentSettings, SessionOptions, TensorLocationSettings
 
-UPSTREAM_VERSION = "3.4.0"
+_UPSTREAM_VERSION = "3.4.0"
 """The PopART whose interface is here."""
 
 
 def versionString() -> str:
     """PopART's version, with ipuperf's own behind it."""
-    return f"{UPSTREAM_VERSION} (ipuperf {_version})"
+    return f"{_UPSTREAM_VERSION} (ipuperf {_version})"
 
 
-__all__ = [
-    "AccumulateOuterFragmentSchedule",
-    "AccumulateOuterFragmentSettings",
-    "DataType",
-    "DeviceConnectionType",
-    "DeviceInfo",
-    "DeviceManager",
-    "DeviceSelectionCriterion",
-    "DeviceType",
-    "MeanReductionStrategy",
-    "MergeVarUpdateType",
-    "RecomputationType",
-    "ReductionType",
-    "ReplicatedTensorSharding",
-    "SessionOptions",
-    "SubgraphCopyingStrategy",
-    "SyncPattern",
-    "SyntheticDataMode",
-    "TensorLocation",
-    "TensorLocationSettings",
-    "TensorStorage",
-    "TileSet",
-    "VirtualGraphMode",
-    "popart_exception",
-    "poplar_application_runtime_error",
-    "versionString",
-]
+__all__ = _offered(__name__)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(

@@ -4,11 +4,14 @@ A PyTorch model is exported, partitioned into stages by its blocks, lowered and 
 cycles from the simulation. This module offers upstream's names; see ``ops`` for the ops that are not supported.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib.util import find_spec as _find_spec
 
-if find_spec("torch") is None:
+from ipuperf.popart.offering import offered as _offered
+
+if _find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
 from . import _impl as _impl
@@ -76,80 +79,4 @@ __version__ = "3.3.0+ipuperf"
 
 native_names.offer()
 
-__all__ = [
-    "CPU",
-    "AsynchronousDataAccessor",
-    "Attribute",
-    "AutoStage",
-    "BeginBlock",
-    "Block",
-    "BlockFunction",
-    "CommGroupType",
-    "ConnectionType",
-    "DataLoader",
-    "DataLoaderMode",
-    "Error",
-    "HalfFloatCastingBehavior",
-    "ICustomArgParser",
-    "Liveness",
-    "MatMulSerializationMode",
-    "MeanReductionStrategy",
-    "MultiConv",
-    "MultiConvPlanType",
-    "NameScope",
-    "Options",
-    "OutputMode",
-    "OverlapMode",
-    "ParallelPhasedExecution",
-    "PartitionError",
-    "Phase",
-    "PipelinedExecution",
-    "PoplarExecutor",
-    "RecoverableError",
-    "ReductionType",
-    "SerialPhasedExecution",
-    "ShardedExecution",
-    "SharingStrategy",
-    "Stage",
-    "SyncPattern",
-    "TensorLocationSettings",
-    "UnrecoverableError",
-    "UnsupportedError",
-    "VariableRetrievalMode",
-    "compile_offline",
-    "cond",
-    "ctc_beam_search_decoder",
-    "custom_op",
-    "dynamic_slice",
-    "dynamic_update",
-    "enums",
-    "for_loop",
-    "fps",
-    "identity_loss",
-    "inferenceModel",
-    "ipuHardwareIsAvailable",
-    "ipuHardwareVersion",
-    "ipu_print_tensor",
-    "isRunningOnIpu",
-    "load",
-    "logger",
-    "module_repr",
-    "nearest",
-    "nop",
-    "optim",
-    "options",
-    "poptorch_core",
-    "profiling",
-    "recomputationCheckpoint",
-    "registerCustomArgParser",
-    "registerPostCompileHook",
-    "registerPreCompileHook",
-    "removeBlocks",
-    "serializedMatMul",
-    "setLogLevel",
-    "set_available_memory",
-    "set_overlap_for_input",
-    "set_overlap_for_output",
-    "simulate",
-    "trainingModel",
-]
+__all__ = _offered(__name__, "enums optim options poptorch_core profiling")

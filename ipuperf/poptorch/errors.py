@@ -7,6 +7,7 @@ raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 
 class Error(RuntimeError):
@@ -65,6 +66,11 @@ def require_int(name: str, value: object, minimum: int) -> None:
         isinstance(value, int) and not isinstance(value, bool) and value >= minimum,
         f"{name}: {value!r} given, expected an int of at least {minimum}",
     )
+
+
+def require_member(name: str, value: object, kind: type[Enum]) -> None:
+    """``AssertionError`` unless ``value`` is a member of an enumeration of PopTorch."""
+    require(isinstance(value, kind), f"{name}: {value!r} given, expected a member of poptorch.{kind.__name__}")
 
 
 def require_bool(name: str, value: object) -> None:

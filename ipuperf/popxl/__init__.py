@@ -4,9 +4,8 @@ Programs reach it as ``popxl`` through :mod:`ipuperf.runtime.install`. What is h
 ``docs/user-guide.md``; an upstream name that is not supported raises an error that says so.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
-
-from typing import Any
 
 from ipuperf.popart.locations import (
     ExecutionContext,
@@ -49,11 +48,10 @@ from .dtypes import (
     uint32,
     uint64,
 )
-from .errors import unsupported as _unsupported
 from .graph import Graph
 from .ir import Ir
 from .module import Module
-from .package import functions_win as _functions_win
+from .package import offer as _offer
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
 from .replica_grouping import ReplicaGrouping
 from .seeds import create_seeds
@@ -74,79 +72,4 @@ from .tensor import (
     variable,
 )
 
-__all__ = [
-    "Constant",
-    "DeviceToHostStream",
-    "ExecutionContext",
-    "Graph",
-    "HostToDeviceStream",
-    "Ir",
-    "Module",
-    "RemoteBuffer",
-    "ReplicaGrouping",
-    "ReplicatedTensorSharding",
-    "Session",
-    "Tensor",
-    "TensorByRef",
-    "TensorLocation",
-    "TensorSpec",
-    "TensorStorage",
-    "TileSet",
-    "Variable",
-    "bool",
-    "constant",
-    "context",
-    "create_seeds",
-    "d2h_stream",
-    "double",
-    "dtype",
-    "dtypes",
-    "errors",
-    "float",
-    "float8_143",
-    "float8_152",
-    "float16",
-    "float32",
-    "float64",
-    "fp8_utils",
-    "gcg",
-    "get_current_graph",
-    "get_ir",
-    "get_main_graph",
-    "gir",
-    "gmg",
-    "graph_input",
-    "graph_output",
-    "h2d_stream",
-    "half",
-    "in_sequence",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "io_tiles",
-    "ipu",
-    "name_scope",
-    "ops",
-    "remote_buffer",
-    "remote_replica_sharded_variable",
-    "remote_variable",
-    "replica_sharded_buffer",
-    "replica_sharded_variable",
-    "transforms",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "utils",
-    "variable",
-]
-
-
-_functions_win(__name__)
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise _unsupported(f"popxl.{name}", __all__)
+__all__, __getattr__ = _offer(__name__, "context dtypes errors fp8_utils ops transforms utils")

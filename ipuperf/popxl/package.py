@@ -7,8 +7,13 @@ The import system sets a submodule as attribute of its package when the submodul
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from ipuperf.popart.offering import offered
+
+from .errors import unsupported
 
 
 class _FunctionsWin(ModuleType):
@@ -24,3 +29,18 @@ class _FunctionsWin(ModuleType):
 def functions_win(package: str) -> None:
     """Protect the functions of ``package`` (its ``__name__``) against submodules of the same name."""
     sys.modules[package].__class__ = _FunctionsWin
+
+
+def offer(package: str, modules: str = "") -> tuple[list[str], Callable[[str], Any]]:
+    """The ``__all__`` and ``__getattr__`` of ``package`` (its ``__name__``): what it has by now, of its submodules only
+    ``modules`` (separated by spaces), and the error for other names, which lists these. Functions of the package win
+    over submodules."""
+    names = offered(package, modules)
+
+    def missing(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise unsupported(f"{package.removeprefix('ipuperf.')}.{name}", names)
+
+    functions_win(package)
+    return names, missing

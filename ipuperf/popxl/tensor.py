@@ -1,10 +1,13 @@
 """Tensors of PopXL under the upstream path: handles (:mod:`.handle`), specs (:mod:`.spec`), creation (:mod:`.data`)."""
 
+# ruff: noqa: F401  # what is imported is the module's content
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as _Any
 
 import numpy as np
+
+from ipuperf.popart.offering import offered as _offered
 
 from .data import (
     constant,
@@ -21,27 +24,8 @@ from .spec import TensorByRef, TensorSpec
 
 ScalarType = int | float | bool
 HostScalarTensor = np.ndarray | list | tuple | ScalarType
-HostTensor = np.ndarray | Any
+HostTensor = np.ndarray | _Any
 TensorLike = Tensor | HostScalarTensor
 host_tensor_types = (np.ndarray, list, tuple)
 
-__all__ = [
-    "Constant",
-    "HostScalarTensor",
-    "HostTensor",
-    "ScalarType",
-    "Tensor",
-    "TensorByRef",
-    "TensorLike",
-    "TensorSpec",
-    "Variable",
-    "constant",
-    "graph_input",
-    "graph_output",
-    "host_tensor_types",
-    "remote_replica_sharded_variable",
-    "remote_variable",
-    "replica_sharded_buffer",
-    "replica_sharded_variable",
-    "variable",
-]
+__all__ = _offered(__name__)

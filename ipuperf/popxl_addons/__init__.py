@@ -4,12 +4,10 @@ Programs reach it as ``popxl_addons`` through :mod:`ipuperf.runtime.install`. An
 raises an error that says so.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
-from typing import Any
-
-from ipuperf.popxl.errors import unsupported as _unsupported
-from ipuperf.popxl.package import functions_win as _functions_win
+from ipuperf.popxl.package import offer as _offer
 
 from . import (
     array_munging,
@@ -110,116 +108,12 @@ from .variable_factory import (
     add_variable_input,
 )
 
+__all__, __getattr__ = _offer(
+    __name__,
+    "array_munging debugging dot_tree graph graph_cache graph_common input_factory layers module "
+    "named_replica_grouping named_tensors ops optimizers patterns performance_utils remote route_tensor rts "
+    "streams task_session testing_utils transforms utils variable_factory",
+)
+
 #: Revision of the checked-out upstream package: there is none here, as upstream where it was installed otherwise.
 GIT_COMMIT: str | None = None
-
-__all__ = [
-    "BoundGraph",
-    "DotTree",
-    "GraphCache",
-    "GraphWithNamedArgs",
-    "InputStreams",
-    "Module",
-    "NamedRemoteBuffers",
-    "NamedReplicaGrouping",
-    "NamedTensorData",
-    "NamedTensors",
-    "NamedVariableFactories",
-    "OrderedDict",
-    "OutputStreams",
-    "RemoteHandle",
-    "TaskSession",
-    "VariableFactory",
-    "WeightsDict",
-    "add_replica_sharded_variable_input",
-    "add_variable_input",
-    "all_gather_replica_sharded_graph",
-    "array_munging",
-    "autodiff",
-    "autodiff_with_accumulation",
-    "batch_serial_buffer",
-    "batch_serialise",
-    "batch_serialise_fwd_and_grad",
-    "create_grad_graph_info",
-    "create_remote_buffer",
-    "cross_entropy",
-    "cross_entropy_with_grad",
-    "debugging",
-    "disable_fc_pass",
-    "dot_tree",
-    "enable_fc_pass",
-    "evaluate_FLOPs",
-    "evaluate_ir_FLOPs",
-    "format_flops_scientific",
-    "fp8_amax_scale",
-    "function",
-    "gather_replica_sharded_tensor",
-    "graph",
-    "graph_cache",
-    "graph_common",
-    "handle_negative_axis",
-    "host_load",
-    "host_store",
-    "input_factory",
-    "is_subgraph",
-    "layers",
-    "load_remote",
-    "load_remote_graph",
-    "module",
-    "named_buffers",
-    "named_replica_grouping",
-    "named_tensors",
-    "named_variable_buffers",
-    "null_context",
-    "ops",
-    "optimizers",
-    "pad_axis",
-    "patterns",
-    "performance_utils",
-    "pipelined_execution",
-    "print_FLOPs",
-    "print_tensor",
-    "print_text",
-    "recompute_graph",
-    "reduce_replica_sharded_graph",
-    "reduce_replica_sharded_tensor",
-    "remote",
-    "repeat",
-    "repeat_axis",
-    "repeat_shard",
-    "replica_sharded_spec",
-    "route_tensor",
-    "route_tensor_into_graph",
-    "rts",
-    "seed_variable",
-    "set_available_memory_proportion_by_ipu",
-    "set_graph_available_memory_proportion_by_ipu",
-    "shard",
-    "shard2D",
-    "split2D",
-    "squeeze_safe",
-    "store_remote",
-    "store_remote_graph",
-    "streams",
-    "suffix_graph_name",
-    "task_session",
-    "tensor_parallel_input",
-    "testing_utils",
-    "timer",
-    "total_FLOPs",
-    "transforms",
-    "unshard",
-    "unshard2D",
-    "unshard_arrays",
-    "utils",
-    "variable_factory",
-    "write_variables_pb",
-]
-
-_functions_win(__name__)
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise _unsupported(f"popxl_addons.{name}", __all__)

@@ -151,6 +151,11 @@ _BOOL, _INT, _FLOAT, _STR, _DICT = (bool,), (int,), (float,), (str,), (dict,)
 _IPUS: Types = (int, list, tuple)
 
 
+def _category(path: str, **options: tuple[Any, Types]) -> type[_Category]:
+    """A category with nothing but these options: ``name=(default, allowed types)``."""
+    return type(path, (_Category,), {"path": path, "options": options})
+
+
 class _MultiReplicaDistribution(_Category):
     path = "experimental.multi_replica_distribution"
     options: ClassVar[Mapping[str, Any]] = {"process_index": (0, _INT), "process_count": (0, _INT)}
@@ -168,18 +173,6 @@ class _Experimental(_Category):
         "enable_prng_stability": (False, _BOOL),
     }
     categories: ClassVar[Mapping[str, Any]] = {"multi_replica_distribution": _MultiReplicaDistribution}
-
-
-class _FloatingPointBehaviour(_Category):
-    path = "floating_point_behaviour"
-    options: ClassVar[Mapping[str, Any]] = {
-        "inv": (False, _BOOL),
-        "div0": (False, _BOOL),
-        "oflo": (False, _BOOL),
-        "esr": (StochasticRoundingBehaviour.OFF, (StochasticRoundingBehaviour, bool)),
-        "nanoo": (False, _BOOL),
-        "set_all": (False, _BOOL),
-    }
 
 
 class _IOTiles(_Category):
@@ -211,35 +204,6 @@ class _DeviceConnection(_Category):
             )
 
 
-class _IPUModel(_Category):
-    path = "ipu_model"
-    options: ClassVar[Mapping[str, Any]] = {
-        "compile_ipu_code": (True, _BOOL),
-        "tiles_per_ipu": (0, _INT),
-        "version": ("ipu2", _STR),
-    }
-
-
-class _Matmuls(_Category):
-    path = "matmuls"
-    options: ClassVar[Mapping[str, Any]] = {"clear_pass_type": (False, _BOOL), "poplar_options": ({}, _DICT)}
-
-
-class _Convolutions(_Category):
-    path = "convolutions"
-    options: ClassVar[Mapping[str, Any]] = {"poplar_options": ({}, _DICT)}
-
-
-class _Slices(_Category):
-    path = "slices"
-    options: ClassVar[Mapping[str, Any]] = {"poplar_options": ({}, _DICT)}
-
-
-class _Pooling(_Category):
-    path = "pooling"
-    options: ClassVar[Mapping[str, Any]] = {"poplar_options": ({}, _DICT)}
-
-
 class _NormsExperimental(_Category):
     path = "norms.experimental"
     options: ClassVar[Mapping[str, Any]] = {"distributed_batch_norm_replica_group_size": (1, _INT)}
@@ -253,11 +217,6 @@ class _Norms(_Category):
     path = "norms"
     options: ClassVar[Mapping[str, Any]] = {"use_stable_statistics": (False, _BOOL)}
     categories: ClassVar[Mapping[str, Any]] = {"experimental": _NormsExperimental}
-
-
-class _Math(_Category):
-    path = "optimizations.math"
-    options: ClassVar[Mapping[str, Any]] = {"fast": (False, _BOOL), "dot_strength": (True, _BOOL)}
 
 
 class _Optimizations(_Category):
@@ -281,22 +240,15 @@ class _Optimizations(_Category):
         "cholesky_block_size": (0, _INT),
         "enable_fast_math": (False, _BOOL),
     }
-    categories: ClassVar[Mapping[str, Any]] = {"math": _Math}
+    categories: ClassVar[Mapping[str, Any]] = {
+        "math": _category("optimizations.math", fast=(False, _BOOL), dot_strength=(True, _BOOL))
+    }
 
     def check(self) -> None:
         for name in self.options:
             if name.endswith("_buffer_size") and getattr(self, name) < 0:
                 raise ValueError(f"{self._full(name)} is {getattr(self, name)}, it must be 0 bytes or more.")
         super().check()
-
-
-class _Scheduling(_Category):
-    path = "scheduling"
-    options: ClassVar[Mapping[str, Any]] = {
-        "algorithm": (SchedulingAlgorithm.CHOOSE_BEST, (SchedulingAlgorithm,)),
-        "maximum_scheduler_lookahead_depth": (5, _INT),
-        "maximum_scheduler_search_space_size": (64, _INT),
-    }
 
 
 class IPUConfig(_Category):
@@ -316,18 +268,33 @@ class IPUConfig(_Category):
         "select_ipus": ([], _IPUS),
     }
     categories: ClassVar[Mapping[str, Any]] = {
-        "convolutions": _Convolutions,
+        "convolutions": _category("convolutions", poplar_options=({}, _DICT)),
         "device_connection": _DeviceConnection,
-        "slices": _Slices,
+        "slices": _category("slices", poplar_options=({}, _DICT)),
         "experimental": _Experimental,
-        "floating_point_behaviour": _FloatingPointBehaviour,
+        "floating_point_behaviour": _category(
+            "floating_point_behaviour",
+            inv=(False, _BOOL),
+            div0=(False, _BOOL),
+            oflo=(False, _BOOL),
+            esr=(StochasticRoundingBehaviour.OFF, (StochasticRoundingBehaviour, bool)),
+            nanoo=(False, _BOOL),
+            set_all=(False, _BOOL),
+        ),
         "io_tiles": _IOTiles,
-        "ipu_model": _IPUModel,
-        "matmuls": _Matmuls,
+        "ipu_model": _category(
+            "ipu_model", compile_ipu_code=(True, _BOOL), tiles_per_ipu=(0, _INT), version=("ipu2", _STR)
+        ),
+        "matmuls": _category("matmuls", clear_pass_type=(False, _BOOL), poplar_options=({}, _DICT)),
         "norms": _Norms,
         "optimizations": _Optimizations,
-        "pooling": _Pooling,
-        "scheduling": _Scheduling,
+        "pooling": _category("pooling", poplar_options=({}, _DICT)),
+        "scheduling": _category(
+            "scheduling",
+            algorithm=(SchedulingAlgorithm.CHOOSE_BEST, (SchedulingAlgorithm,)),
+            maximum_scheduler_lookahead_depth=(5, _INT),
+            maximum_scheduler_search_space_size=(64, _INT),
+        ),
     }
     _host_processes: int = 1
 

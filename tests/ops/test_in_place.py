@@ -279,13 +279,12 @@ CASES = [
 
 
 def changing_ops() -> set[type[ops.Op]]:
-    """The op classes of :mod:`ipuperf.ops` that change an operand (unary ops say so by ``in_place``)."""
+    """The op classes of :mod:`ipuperf.ops` that change an operand (most say so by ``in_place``)."""
     modules = [importlib.import_module(m.name) for m in pkgutil.iter_modules(ops.__path__, "ipuperf.ops.")]
     classes = {c for m in modules for c in vars(m).values() if inspect.isclass(c) and issubclass(c, ops.Op)}
     return {
         c for c in classes
-        if c.modified_inputs is not ir.Op.modified_inputs
-        and getattr(c, "in_place", True)
+        if (c.in_place or c.modified_inputs is not ops.Op.modified_inputs)
         and not c.__name__.startswith("_")
     }  # fmt: skip
 

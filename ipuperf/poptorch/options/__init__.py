@@ -1,6 +1,9 @@
 """``poptorch.options``: the options of a model and its execution strategies."""
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
+
+from ipuperf.popart.offering import offered as _offered
 
 from .effects import EFFECTS, POPART_EFFECTS, Effect
 from .from_file import ConfigFileError
@@ -21,28 +24,4 @@ from .strategies import (
 )
 from .tensor_locations import TensorLocation, TensorLocationSettings, _TensorLocationOptions
 
-__all__ = [
-    "EFFECTS",
-    "POPART_EFFECTS",
-    "BlockPlace",
-    "ConfigFileError",
-    "Effect",
-    "ExecutionStrategy",
-    "Options",
-    "ParallelPhasedExecution",
-    "Phase",
-    "PhasedExecution",
-    "PipelinedExecution",
-    "Resolver",
-    "SerialPhasedExecution",
-    "ShardedExecution",
-    "Stage",
-    "TensorLocation",
-    "TensorLocationSettings",
-    "_DistributedOptions",
-    "_JitOptions",
-    "_PopartOptions",
-    "_PrecisionOptions",
-    "_TensorLocationOptions",
-    "_TrainingOptions",
-]
+__all__ = _offered(__name__)

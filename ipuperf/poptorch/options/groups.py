@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
-from ..errors import require, require_bool, require_int
+from ..errors import require, require_bool, require_int, require_member
 from .effects import Ledger
 from .popart import _PopartOptions
 from .store import OptionsDict
@@ -131,14 +131,10 @@ class _TrainingOptions(OptionsDict):
         self, mean_reduction_strategy: MeanReductionStrategy
     ) -> _TrainingOptions:
         """When a mean is divided by its count; anything but ``Post`` is without effect."""
-        require(
-            isinstance(mean_reduction_strategy, MeanReductionStrategy),
-            f"setMeanAccumulationAndReplicationReductionStrategy: {mean_reduction_strategy!r} given, expected a member "
-            "of poptorch.MeanReductionStrategy",
-        )
+        option = "setMeanAccumulationAndReplicationReductionStrategy"
+        require_member(option, mean_reduction_strategy, MeanReductionStrategy)
         self.set(meanAccumulationAndReplicationReductionStrategy=mean_reduction_strategy)
-        option = "Training.setMeanAccumulationAndReplicationReductionStrategy"
-        self._ledger.record(option, mean_reduction_strategy)
+        self._ledger.record(f"Training.{option}", mean_reduction_strategy)
         return self
 
     def _divide_while_running(self, half: bool) -> None:

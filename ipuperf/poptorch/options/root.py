@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
-from ..errors import require, require_bool, require_int
+from ..errors import require, require_bool, require_int, require_member
 from ..log import logger
 from . import strategies
 from .effects import Ledger
@@ -133,10 +133,7 @@ class Options(OptionsDict):
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Options:
         """Which micro-batches' outputs come back; ``EveryN`` needs ``output_return_period``."""
-        require(
-            isinstance(output_mode, OutputMode),
-            f"outputMode: {output_mode!r} given, expected a member of poptorch.OutputMode",
-        )
+        require_member("outputMode", output_mode, OutputMode)
         period = _return_period(output_mode, output_return_period)
         self.set(output_mode=output_mode.value, output_return_period=period)
         self._ledger.record("outputMode", output_mode)
@@ -158,10 +155,8 @@ class Options(OptionsDict):
             isinstance(short_name, str) and isinstance(long_name, str),
             f"anchorTensor: names {short_name!r}, {long_name!r} given, expected strings",
         )
-        require(
-            output_mode is None or isinstance(output_mode, OutputMode),
-            f"anchorTensor: {output_mode!r} given, expected a member of poptorch.OutputMode",
-        )
+        if output_mode is not None:
+            require_member("anchorTensor", output_mode, OutputMode)
         self.checkIsFrozen()
         period = 1 if output_mode != OutputMode.EveryN else _return_period(OutputMode.EveryN, output_return_period)
         self._ledger.record("anchorTensor", (short_name, long_name))
@@ -200,10 +195,7 @@ class Options(OptionsDict):
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Which IPUs wait for each other at host I/O."""
-        require(
-            isinstance(sync_pattern, SyncPattern),
-            f"syncPattern: {sync_pattern!r} given, expected a member of poptorch.SyncPattern",
-        )
+        require_member("syncPattern", sync_pattern, SyncPattern)
         self.set(sync_pattern=sync_pattern.value)
         self._ledger.record("syncPattern", sync_pattern)
         return self
@@ -262,10 +254,7 @@ class Options(OptionsDict):
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
         """When to attach to a device. Without effect."""
-        require(
-            isinstance(connection_type, ConnectionType),
-            f"connectionType: {connection_type!r} given, expected a member of poptorch.ConnectionType",
-        )
+        require_member("connectionType", connection_type, ConnectionType)
         self.set(connection_type=connection_type.value)
         self._ledger.record("connectionType", connection_type)
         return self

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..enums import AutoStage, Liveness
-from ..errors import PartitionError, require, require_bool
+from ..errors import PartitionError, require, require_bool, require_member
 
 
 class Stage:
@@ -272,10 +272,7 @@ class SerialPhasedExecution(PhasedExecution):
 
     def setTensorsLiveness(self, liveness: Liveness) -> SerialPhasedExecution:
         """When tensors leave the chip."""
-        require(
-            isinstance(liveness, Liveness),
-            f"setTensorsLiveness: {liveness!r} given, expected a member of poptorch.Liveness",
-        )
+        require_member("setTensorsLiveness", liveness, Liveness)
         self._tensors_liveness = liveness
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
@@ -13,20 +13,14 @@ from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
 from .operands import create, ensure_tensor, is_operand
 
+OpT = TypeVar("OpT", bound=_k.Op)
 
-class CallSiteInfo:
-    """One call of a graph: which operand stands for which input, which result for which output.
 
-    For ``repeat`` the called graph is the user's graph (upstream puts a wrapper between).
-    """
+class SiteInfo(Generic[OpT]):
+    """What is known of any op that executes graphs."""
 
-    def __init__(self, op: _k.Op) -> None:
+    def __init__(self, op: OpT) -> None:
         self._op = op
-
-    @property
-    def called_graph(self) -> Graph:
-        """The subgraph."""
-        return Graph._from_ir(self._op.called_graphs()[0])
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -37,6 +31,24 @@ class CallSiteInfo:
     def outputs(self) -> tuple[Tensor, ...]:
         """Results in the parent graph."""
         return wrap_all(self._op.outputs)
+
+    def _index(self, idx: int, count: int, what: str) -> int:
+        """``idx``, or IndexError where there are not as many."""
+        if not 0 <= idx < count:
+            raise IndexError(f"{self._op.label}: {what} {idx} does not exist; there are {count}")
+        return idx
+
+
+class CallSiteInfo(SiteInfo[_k.Op]):
+    """One call of a graph: which operand stands for which input, which result for which output.
+
+    For ``repeat`` the called graph is the user's graph (upstream puts a wrapper between).
+    """
+
+    @property
+    def called_graph(self) -> Graph:
+        """The subgraph."""
+        return Graph._from_ir(self._op.called_graphs()[0])
 
     def graph_to_parent_input_index(self, idx: int) -> int:
         """Operand index of input ``idx`` of the subgraph."""
@@ -53,11 +65,6 @@ class CallSiteInfo:
     def parent_to_graph_output_index(self, idx: int) -> int:
         """Subgraph output of result ``idx``."""
         return self._index(idx, len(self._op.outputs), "output")
-
-    def _index(self, idx: int, count: int, what: str) -> int:
-        if not 0 <= idx < count:
-            raise IndexError(f"{self._op.label}: {what} {idx} does not exist; there are {count}")
-        return idx
 
     def parent_input(self, idx: int) -> Tensor:
         """Operand ``idx``."""

@@ -11,57 +11,39 @@ from ipuperf import ops as _k
 from ..dtypes import dtype as _dtype
 from ..effects import EFFECTS
 from ..graph import Graph
-from ..handle import Tensor, wrap, wrap_all
-from .call import resolve_operands
+from ..handle import Tensor, wrap
+from .call import SiteInfo, resolve_operands
 from .operands import create, ensure_tensor
 
 Inputs = Sequence[Any] | None
 InputsDict = Mapping[Tensor, Any] | None
 
 
-class ConditionalSiteInfo:
+class ConditionalSiteInfo(SiteInfo[_k.If]):
     """One conditional: which operand stands for which input of which branch, which result for which output.
 
     Operand 0 is the condition; behind it are the operands of the then-branch, then those of the else-branch.
     """
-
-    def __init__(self, op: _k.If) -> None:
-        self._op = op
 
     @property
     def called_graph(self) -> tuple[Graph, Graph]:
         """The graph where the condition is true, and the other one."""
         return Graph._from_ir(self._op.then_branch), Graph._from_ir(self._op.else_branch)
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Operands in the parent graph, the condition first."""
-        return wrap_all(self._op.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Results in the parent graph."""
-        return wrap_all(self._op.outputs)
-
     def _branch(self, then_branch: bool) -> tuple[_ir.Graph, int]:
         """A branch and the index of its first operand."""
         op = self._op
         return (op.then_branch, 1) if then_branch else (op.else_branch, 1 + len(op.then_branch.inputs))
 
-    def _checked(self, index: int, count: int, what: str) -> int:
-        if not 0 <= index < count:
-            raise IndexError(f"{self._op.label}: {what} {index} does not exist; there are {count}")
-        return index
-
     def is_parent_index_in_then_branch(self, parent_index: int) -> bool:
         """Whether operand ``parent_index`` is the then-branch's; IndexError for the condition and beyond the last."""
-        self._checked(parent_index - 1, len(self._op.inputs) - 1, "operand behind the condition")
+        self._index(parent_index - 1, len(self._op.inputs) - 1, "operand behind the condition")
         return parent_index <= len(self._op.then_branch.inputs)
 
     def graph_to_parent_input_index(self, subgraph_index: int, then_branch: bool) -> int:
         """Operand index of an input of a branch."""
         graph, first = self._branch(then_branch)
-        return first + self._checked(subgraph_index, len(graph.inputs), f"input of {graph.name!r}")
+        return first + self._index(subgraph_index, len(graph.inputs), f"input of {graph.name!r}")
 
     def parent_to_graph_input_index(self, parent_index: int) -> int:
         """Index of the input, of its branch, for which an operand stands."""
@@ -70,12 +52,12 @@ class ConditionalSiteInfo:
     def graph_to_parent_output_index(self, subgraph_index: int, then_branch: bool) -> int:
         """Result index of an output of a branch."""
         graph, _ = self._branch(then_branch)
-        return self._checked(subgraph_index, len(graph.outputs), f"output of {graph.name!r}")
+        return self._index(subgraph_index, len(graph.outputs), f"output of {graph.name!r}")
 
     def parent_to_graph_output_index(self, parent_index: int, then_branch: bool) -> int:
         """Index of a branch's output for which a result stands."""
         graph, _ = self._branch(then_branch)
-        return self._checked(parent_index, len(graph.outputs), f"output of {graph.name!r} for result")
+        return self._index(parent_index, len(graph.outputs), f"output of {graph.name!r} for result")
 
     def parent_input(self, parent_index: int) -> Tensor:
         """Operand ``parent_index``."""

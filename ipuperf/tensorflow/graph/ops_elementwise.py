@@ -143,10 +143,7 @@ def cast(node: Node, value: Value) -> Value:
     return tensor if tensor.dtype == dtype else arithmetic.cast(tensor, dtype)
 
 
-@op("SquaredDifference")
-def squared_difference(node: Node, left: Value, right: Value) -> Tensor:
-    """``(x - y)^2``."""
-    return arithmetic.square(arithmetic.sub(node.tensor(left), node.tensor(right)))
+FAMILY.formula("SquaredDifference", "``(x - y)^2``.", lambda x, y: arithmetic.square(arithmetic.sub(x, y)))
 
 
 @op("DivNoNan")
@@ -227,16 +224,8 @@ def erf_inverse(x: Tensor) -> Tensor:
     return arithmetic.where(arithmetic.less(w, 5.0), near, far) * x
 
 
-@op("Erfinv")
-def erfinv(node: Node, value: Value) -> Tensor:
-    """The inverse of the error function."""
-    return erf_inverse(node.tensor(value))
-
-
-@op("Ndtri")
-def ndtri(node: Node, value: Value) -> Tensor:
-    """The inverse of the normal distribution."""
-    return erf_inverse(node.tensor(value) * 2.0 - 1.0) * math.sqrt(2)
+FAMILY.formula("Erfinv", "The inverse of the error function.", erf_inverse)
+FAMILY.formula("Ndtri", "The inverse of the normal distribution.", lambda x: erf_inverse(x * 2.0 - 1.0) * math.sqrt(2))
 
 
 def known_number(value: Value) -> float | None:

@@ -87,16 +87,8 @@ def batch_norm_grad(
 # -- softmax and losses ------------------------------------------------------------------------------------------------
 
 
-@op("Softmax")
-def softmax(node: Node, logits: Value) -> Tensor:
-    """Softmax of the last axis."""
-    return networks.softmax(node.tensor(logits), -1)
-
-
-@op("LogSoftmax")
-def log_softmax(node: Node, logits: Value) -> Tensor:
-    """Logarithm of the softmax of the last axis."""
-    return networks.log_softmax(node.tensor(logits), -1)
+FAMILY.formula("Softmax", "Softmax of the last axis.", lambda x: networks.softmax(x, -1))
+FAMILY.formula("LogSoftmax", "Logarithm of the softmax of the last axis.", lambda x: networks.log_softmax(x, -1))
 
 
 @op("SparseSoftmaxCrossEntropyWithLogits")
@@ -160,44 +152,13 @@ def selu_grad(node: Node, grad: Value, result: Value) -> Tensor:
     return arithmetic.where(arithmetic.less(y, 0), dy * (y + scale * alpha), dy * scale)
 
 
-@op("SigmoidGrad")
-def sigmoid_grad(node: Node, result: Value, grad: Value) -> Tensor:
-    """``dy y (1 - y)`` from the result."""
-    return make(SigmoidGrad, node.tensor(grad), node.tensor(result))
+FAMILY.formula("SigmoidGrad", "``dy y (1 - y)`` from the result.", lambda y, dy: make(SigmoidGrad, dy, y))
+FAMILY.formula("TanhGrad", "``dy (1 - y^2)`` from the result.", lambda y, dy: make(TanhGrad, dy, y))
 
+FAMILY.formula("SoftplusGrad", "``dy sigmoid(x)``.", lambda dy, x: make(SoftplusGrad, dy, x))
+FAMILY.formula("SoftsignGrad", "``dy / (1 + |x|)^2``.", lambda dy, x: dy / arithmetic.square(abs(x) + 1.0))
 
-@op("TanhGrad")
-def tanh_grad(node: Node, result: Value, grad: Value) -> Tensor:
-    """``dy (1 - y^2)`` from the result."""
-    return make(TanhGrad, node.tensor(grad), node.tensor(result))
+FAMILY.formula("InvGrad ReciprocalGrad", "``-dy y^2`` from the result.", lambda y, dy: -(dy * arithmetic.square(y)))
+FAMILY.formula("SqrtGrad", "``dy / (2 y)`` from the result.", lambda y, dy: dy * 0.5 / y)
 
-
-@op("SoftplusGrad")
-def softplus_grad(node: Node, grad: Value, value: Value) -> Tensor:
-    """``dy sigmoid(x)``."""
-    return make(SoftplusGrad, node.tensor(grad), node.tensor(value))
-
-
-@op("SoftsignGrad")
-def softsign_grad(node: Node, grad: Value, value: Value) -> Tensor:
-    """``dy / (1 + |x|)^2``."""
-    return node.tensor(grad) / arithmetic.square(abs(node.tensor(value)) + 1.0)
-
-
-@op("InvGrad", "ReciprocalGrad")
-def reciprocal_grad(node: Node, result: Value, grad: Value) -> Tensor:
-    """``-dy y^2`` from the result."""
-    return -(node.tensor(grad) * arithmetic.square(node.tensor(result)))
-
-
-@op("SqrtGrad")
-def sqrt_grad(node: Node, result: Value, grad: Value) -> Tensor:
-    """``dy / (2 y)`` from the result."""
-    return node.tensor(grad) * 0.5 / node.tensor(result)
-
-
-@op("RsqrtGrad")
-def rsqrt_grad(node: Node, result: Value, grad: Value) -> Tensor:
-    """``-dy y^3 / 2`` from the result."""
-    y = node.tensor(result)
-    return node.tensor(grad) * -0.5 * y * y * y
+FAMILY.formula("RsqrtGrad", "``-dy y^3 / 2`` from the result.", lambda y, dy: dy * -0.5 * y * y * y)

@@ -8,6 +8,7 @@ the program's own seed: the variable does not change.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +55,28 @@ def of_seed(node: Node, seed: Value) -> RandomSource:
     return RandomSource(arithmetic.cast(node.tensor(seed), UINT32), 1)
 
 
+def of_key(node: Node, key: Value, _counter: Value, _algorithm: Value) -> RandomSource:
+    """The source that a key is."""
+    if not isinstance(key, RandomSource):
+        raise node.error("its key comes neither from a seed nor from a generator")
+    return key
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
 def draw(node: Node, op_class: type[Op], source: RandomSource, shape: Value, **attributes: Any) -> Tensor:
     """New numbers of the op's shape and type."""
     wanted = node.integers(shape, "the shape")
     return make(op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes)
+
+
+def _uniform(node: Node, source: RandomSource, shape: Value) -> Tensor:
+    return draw(node, RandomUniform, source, shape)
+
+
+def _normal(node: Node, source: RandomSource, shape: Value) -> Tensor:
+    return draw(node, RandomNormal, source, shape)
 
 
 def _truncated(node: Node, source: RandomSource, shape: Value) -> Tensor:
@@ -76,31 +95,44 @@ def _integers(node: Node, source: RandomSource, shape: Value, low: Value, high: 
     return draw(node, RandomInteger, source, shape, low=limits[0], high=limits[1])
 
 
-# -- stateful ----------------------------------------------------------------------------------------------------------
+def _any(node: Node, source: RandomSource, shape: Value) -> Tensor:
+    """Whole numbers from the whole range of the type."""
+    limits = np.iinfo(node.dtype().numpy)
+    return draw(node, RandomInteger, source, shape, low=int(limits.min), high=int(limits.max) + 1)
 
 
-@op("RandomUniform", folds=False)
-def random_uniform(node: Node, shape: Value) -> Tensor:
-    """Uniform numbers from 0 to 1."""
-    return draw(node, RandomUniform, stateful(node), shape)
+#: How many operands say what the source of an op is; they stand behind the shape.
+_OPERANDS = {stateful: 0, of_seed: 1, of_key: 3}
 
 
-@op("RandomStandardNormal", folds=False)
-def random_normal(node: Node, shape: Value) -> Tensor:
-    """Normal numbers."""
-    return draw(node, RandomNormal, stateful(node), shape)
+def _drawing(name: str, meaning: str, source: Callable[..., RandomSource], numbers: Callable[..., Tensor]) -> None:
+    """Declare an op of a shape, what its source is, and the limits of its numbers."""
+    count = _OPERANDS[source]
+
+    def handler(node: Node, shape: Value, *rest: Value) -> Tensor:
+        return numbers(node, source(node, *rest[:count]), shape, *rest[count:])
+
+    handler.__doc__ = meaning
+    op(name, folds=False)(handler)
 
 
-@op("TruncatedNormal", folds=False)
-def truncated_normal(node: Node, shape: Value) -> Tensor:
-    """Normal numbers within two standard deviations."""
-    return _truncated(node, stateful(node), shape)
+_drawing("RandomUniform", "Uniform numbers from 0 to 1.", stateful, _uniform)
+_drawing("RandomStandardNormal", "Normal numbers.", stateful, _normal)
+_drawing("TruncatedNormal", "Normal numbers within two standard deviations.", stateful, _truncated)
+_drawing("RandomUniformInt", "Whole numbers from low to below high.", stateful, _integers)
+_drawing("StatelessRandomUniform", "Uniform numbers of a seed.", of_seed, _uniform)
+_drawing("StatelessRandomNormal", "Normal numbers of a seed.", of_seed, _normal)
+_drawing("StatelessTruncatedNormal", "Normal numbers within two standard deviations, of a seed.", of_seed, _truncated)
+_drawing("StatelessRandomUniformInt", "Whole numbers of a seed.", of_seed, _integers)
+_drawing("StatelessRandomUniformFullInt", "Whole numbers of a seed from the whole range of the type.", of_seed, _any)
+_drawing("StatelessRandomUniformV2", "Uniform numbers of a key.", of_key, _uniform)
+_drawing("StatelessRandomNormalV2", "Normal numbers of a key.", of_key, _normal)
+_drawing("StatelessTruncatedNormalV2", "Normal numbers within two standard deviations, of a key.", of_key, _truncated)
+_drawing("StatelessRandomUniformIntV2", "Whole numbers of a key.", of_key, _integers)
+_drawing("StatelessRandomUniformFullIntV2", "Whole numbers of a key from the whole range of the type.", of_key, _any)
 
 
-@op("RandomUniformInt", folds=False)
-def random_integers(node: Node, shape: Value, low: Value, high: Value) -> Tensor:
-    """Whole numbers from low to below high."""
-    return _integers(node, stateful(node), shape, low, high)
+# -- orders and classes ------------------------------------------------------------------------------------------------
 
 
 @op("RandomShuffle", folds=False)
@@ -128,33 +160,6 @@ def _chosen(node: Node, source: RandomSource, logits: Value, count: Value) -> Te
 def multinomial(node: Node, logits: Value, count: Value) -> Tensor:
     """Classes drawn by their logits."""
     return _chosen(node, stateful(node), logits, count)
-
-
-# -- stateless ---------------------------------------------------------------------------------------------------------
-
-
-@op("StatelessRandomUniform", folds=False)
-def stateless_uniform(node: Node, shape: Value, seed: Value) -> Tensor:
-    """Uniform numbers of a seed."""
-    return draw(node, RandomUniform, of_seed(node, seed), shape)
-
-
-@op("StatelessRandomNormal", folds=False)
-def stateless_normal(node: Node, shape: Value, seed: Value) -> Tensor:
-    """Normal numbers of a seed."""
-    return draw(node, RandomNormal, of_seed(node, seed), shape)
-
-
-@op("StatelessTruncatedNormal", folds=False)
-def stateless_truncated(node: Node, shape: Value, seed: Value) -> Tensor:
-    """Normal numbers within two standard deviations, of a seed."""
-    return _truncated(node, of_seed(node, seed), shape)
-
-
-@op("StatelessRandomUniformInt", folds=False)
-def stateless_integers(node: Node, shape: Value, seed: Value, low: Value, high: Value) -> Tensor:
-    """Whole numbers of a seed."""
-    return _integers(node, of_seed(node, seed), shape, low, high)
 
 
 @op("StatelessMultinomial", folds=False)
@@ -190,52 +195,6 @@ def algorithm(_node: Node) -> np.ndarray:
 def read_and_skip(node: Node, _handle: Value, *_operands: Value) -> RandomSource:
     """The state of a generator: the program's own seed."""
     return RandomSource(node.place.seed(), node.place.random_key())
-
-
-def _source(node: Node, value: Value) -> RandomSource:
-    if not isinstance(value, RandomSource):
-        raise node.error("its key comes neither from a seed nor from a generator")
-    return value
-
-
-@op("StatelessRandomUniformV2", folds=False)
-def uniform_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
-    """Uniform numbers of a key."""
-    return draw(node, RandomUniform, _source(node, key), shape)
-
-
-@op("StatelessRandomNormalV2", folds=False)
-def normal_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
-    """Normal numbers of a key."""
-    return draw(node, RandomNormal, _source(node, key), shape)
-
-
-@op("StatelessTruncatedNormalV2", folds=False)
-def truncated_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
-    """Normal numbers within two standard deviations, of a key."""
-    return _truncated(node, _source(node, key), shape)
-
-
-@op("StatelessRandomUniformIntV2", folds=False)
-def integers_of_key(
-    node: Node, shape: Value, key: Value, _counter: Value, _kind: Value, low: Value, high: Value
-) -> Tensor:
-    """Whole numbers of a key."""
-    return _integers(node, _source(node, key), shape, low, high)
-
-
-@op("StatelessRandomUniformFullIntV2", folds=False)
-def full_integers_of_key(node: Node, shape: Value, key: Value, _counter: Value, _kind: Value) -> Tensor:
-    """Whole numbers of a key from the whole range of the type."""
-    limits = np.iinfo(node.dtype().numpy)
-    return draw(node, RandomInteger, _source(node, key), shape, low=int(limits.min), high=int(limits.max) + 1)
-
-
-@op("StatelessRandomUniformFullInt", folds=False)
-def full_integers(node: Node, shape: Value, seed: Value) -> Tensor:
-    """Whole numbers of a seed from the whole range of the type."""
-    limits = np.iinfo(node.dtype().numpy)
-    return draw(node, RandomInteger, of_seed(node, seed), shape, low=int(limits.min), high=int(limits.max) + 1)
 
 
 @op("Bitcast")

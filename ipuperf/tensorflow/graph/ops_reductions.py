@@ -123,10 +123,7 @@ def in_top_k(node: Node, predictions: Value, targets: Value, *count: Value) -> T
     return arithmetic.less(above, float(k))
 
 
-@op("L2Loss")
-def l2_loss(node: Node, value: Value) -> Tensor:
-    """Half the sum of squares."""
-    return reductions.sumsquare(node.tensor(value)) * 0.5
+FAMILY.formula("L2Loss", "Half the sum of squares.", lambda x: reductions.sumsquare(x) * 0.5)
 
 
 @op("Bincount", "DenseBincount")

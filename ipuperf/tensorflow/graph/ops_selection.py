@@ -32,10 +32,7 @@ def select(node: Node, condition: Value, left: Value, right: Value) -> Tensor:
     return arithmetic.where(chosen, x, y)
 
 
-@op("SelectV2")
-def select_broadcast(node: Node, condition: Value, left: Value, right: Value) -> Tensor:
-    """One of two tensors, element by element."""
-    return arithmetic.where(node.tensor(condition), node.tensor(left), node.tensor(right))
+FAMILY.formula("SelectV2", "One of two tensors, element by element.", arithmetic.where)
 
 
 @op("ClipByValue")

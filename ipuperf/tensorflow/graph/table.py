@@ -45,6 +45,20 @@ class Family(dict[str, Handler]):
 
         return declare
 
+    def formula(self, types: str, meaning: str, function: Callable[..., Any]) -> None:
+        """Declare that ops are ``function`` of their operands, all of them tensors.
+
+        Args:
+            types: separated by spaces.
+            meaning: what the generated table says.
+        """
+
+        def handler(node: Any, *values: Any) -> Any:
+            return function(*node.tensors(values))
+
+        handler.__doc__ = meaning
+        self.op(*types.split())(handler)
+
 
 class Operations:
     """The handlers of all families."""

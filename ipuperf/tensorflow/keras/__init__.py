@@ -4,6 +4,9 @@ Models of Keras (``tf_keras``, Keras of TensorFlow 2) that are made inside ``IPU
 :mod:`.attaching`.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
+from ipuperf.popart.offering import offered as _offered
+
 from . import extensions, layers, losses, optimizers
 from .assignments import (
     FunctionalLayerPipelineStageAssignment,
@@ -17,20 +20,4 @@ from .attaching import attach, detach
 from .optimizers import ALSOptimizer, ALSOptimizerGradientAccumulationWrapper
 from .stage_scope import PipelineStage
 
-__all__ = [
-    "ALSOptimizer",
-    "ALSOptimizerGradientAccumulationWrapper",
-    "FunctionalLayerPipelineStageAssignment",
-    "FunctionalNestedModelPipelineStageAssignment",
-    "ModelLayerPipelineStageAssignment",
-    "NestedModelPipelineStageAssignment",
-    "PipelineStage",
-    "SequentialLayerPipelineStageAssignment",
-    "SequentialNestedModelPipelineStageAssignment",
-    "attach",
-    "detach",
-    "extensions",
-    "layers",
-    "losses",
-    "optimizers",
-]
+__all__ = _offered(__name__, "extensions layers losses optimizers")

@@ -1,10 +1,9 @@
 """Collectives between replicas (upstream ``popxl.ops.collectives``)."""
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
-from typing import Any
-
-from ...errors import unsupported
+from ...package import offer as _offer
 from .between_ipus import all_reduce
 from .collectives import (
     replica_sharded_slice,
@@ -16,20 +15,4 @@ from .collectives import (
 )
 from .comm_group import CommGroup, CommGroupType
 
-__all__ = [
-    "CommGroup",
-    "CommGroupType",
-    "all_reduce",
-    "replica_sharded_slice",
-    "replicated_all_gather",
-    "replicated_all_reduce",
-    "replicated_all_reduce_",
-    "replicated_reduce_scatter",
-    "replicated_slice",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise unsupported(f"popxl.ops.collectives.{name}", __all__)
+__all__, __getattr__ = _offer(__name__)

@@ -1,10 +1,9 @@
 """In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``docs/reference/popxl.md`` 7."""
 
+# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
-from typing import Any
-
-from ...errors import unsupported
+from ...package import offer as _offer
 from .accumulate import (
     accumulate_,
     accumulate_mean_,
@@ -19,24 +18,4 @@ from .accumulate import (
 from .adam_updater import adam_updater, adamax_updater, lamb_updater
 from .adam_var_update import adam_var_update
 
-__all__ = [
-    "accumulate_",
-    "accumulate_mean_",
-    "accumulate_moving_average_",
-    "accumulate_moving_average_square_",
-    "accumulate_square_",
-    "accumulator_scale_",
-    "accumulator_zero_",
-    "adam_updater",
-    "adam_var_update",
-    "adamax_updater",
-    "copy_var_update_",
-    "lamb_updater",
-    "sparse_accumulate_",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise unsupported(f"popxl.ops.var_updates.{name}", __all__)
+__all__, __getattr__ = _offer(__name__)

@@ -1,6 +1,9 @@
 """``tensorflow.python.ipu.keras.layers``, ``tf.keras.ipu.layers`` and ``ipu_tensorflow_addons.keras.layers``."""
 
-from ..refused import refused
+# ruff: noqa: F401  # what is imported is the package's content
+from ipuperf.popart.offering import offered as _offered
+
+from ..refused import refused as _refused
 from .ctc import CTCInferenceLayer, CTCLoss, CTCPredictionsLayer
 from .dense import SerialDense
 from .dropout import Dropout
@@ -16,30 +19,8 @@ from .normalization import (
 )
 from .rnn import GRU, LSTM, PopnnGRU, PopnnLSTM
 
-EffectiveTransformer = refused("EffectiveTransformer")
-CaptureUpstreamGradients = refused("CaptureUpstreamGradients")
-CaptureActivationGradients = refused("CaptureActivationGradients")
+EffectiveTransformer = _refused("EffectiveTransformer")
+CaptureUpstreamGradients = _refused("CaptureUpstreamGradients")
+CaptureActivationGradients = _refused("CaptureActivationGradients")
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "AssumeEqualAcrossReplicas",
-    "CTCInferenceLayer",
-    "CTCLoss",
-    "CTCPredictionsLayer",
-    "CaptureActivationGradients",
-    "CaptureUpstreamGradients",
-    "Dropout",
-    "EffectiveTransformer",
-    "Embedding",
-    "GroupNorm",
-    "GroupNormalization",
-    "InstanceNorm",
-    "InstanceNormalization",
-    "LayerNorm",
-    "LayerNormalization",
-    "PopnnGRU",
-    "PopnnLSTM",
-    "RecomputationCheckpoint",
-    "SerialDense",
-]
+__all__ = _offered(__name__)

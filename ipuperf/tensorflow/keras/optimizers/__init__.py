@@ -1,5 +1,8 @@
 """``tensorflow.python.ipu.keras.optimizers`` and ``tf.keras.ipu.optimizers``."""
 
+# ruff: noqa: F401  # what is imported is the package's content
+from ipuperf.popart.offering import offered as _offered
+
 from .wrappers import (
     ALSOptimizer,
     ALSOptimizerGradientAccumulationWrapper,
@@ -9,11 +12,4 @@ from .wrappers import (
     MapGradientOptimizerInvertedChaining,
 )
 
-__all__ = [
-    "ALSOptimizer",
-    "ALSOptimizerGradientAccumulationWrapper",
-    "CrossReplicaOptimizer",
-    "GradientAccumulationOptimizer",
-    "IpuOptimizer",
-    "MapGradientOptimizerInvertedChaining",
-]
+__all__ = _offered(__name__)

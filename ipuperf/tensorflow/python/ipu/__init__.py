@@ -4,9 +4,10 @@ Raises (when imported):
     ModuleNotFoundError: without TensorFlow. ImportError: with a version that programs cannot run on.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 import sys as _sys
 
-from ipuperf.tensorflow.versions import check_version
+from ipuperf.tensorflow.versions import check_version as _check_version
 
 try:
     from tensorflow import __version__ as _version
@@ -18,7 +19,7 @@ except ModuleNotFoundError as error:
         "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'", name="tensorflow"
     ) from None
 else:
-    check_version(_version)
+    _check_version(_version)
 
 from . import (
     autoshard,
@@ -94,58 +95,7 @@ if "tf_keras.src.engine.training" in _sys.modules:  # TensorFlow has loaded Kera
     ipu_strategy.attach_keras()
     _stand_for_private_keras()
 
-__all__ = [
-    "all_to_all_op",
-    "application_compile_op",
-    "autoshard",
-    "config",
-    "control_flow_ops",
-    "cross_replica_ops",
-    "cross_replica_optimizer",
-    "custom_ops",
-    "dataset_benchmark",
-    "dataset_extractor",
-    "distributed",
-    "embedded_runtime",
-    "embedding_ops",
-    "f8_ops",
-    "functional_ops",
-    "gradient_accumulation",
-    "gradient_accumulation_optimizer",
-    "horovod",
-    "image_ops",
-    "internal_ops",
-    "ipu_compiler",
-    "ipu_infeed_queue",
-    "ipu_multi_worker_strategy",
-    "ipu_optimizer",
-    "ipu_outfeed_queue",
-    "ipu_session_run_hooks",
-    "ipu_strategy",
-    "loops",
-    "map_gradient_optimizer",
-    "math_ops",
-    "nn_ops",
-    "normalization_ops",
-    "ops",
-    "optimizers",
-    "outlined_function",
-    "pipelining_ops",
-    "rand_ops",
-    "reduce_scatter_op",
-    "replication_ops",
-    "rnn_ops",
-    "scopes",
-    "serving",
-    "sharded_optimizer",
-    "sharding",
-    "slicing_ops",
-    "statistics_ops",
-    "summary_ops",
-    "utils",
-    "vertex_edsl",
-    "within_replica_ops",
-]
+__all__ = sorted(name for name in globals() if not name.startswith("_"))  # all that is imported above
 
 
 def __getattr__(name: str) -> object:

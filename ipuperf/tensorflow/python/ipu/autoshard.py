@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import tensorflow as tf
 
 from ...attributes import written
+from ...effects import EFFECTS
 from .sharding import dependencies, has_attr, set_shard
 
 _MARK = "_ipu_autoshard"
@@ -38,8 +39,6 @@ def automatic_sharding(
     Raises:
         ValueError: a number below 1, or fewer places to cut than are needed.
     """
-    from ...effects import EFFECTS
-
     EFFECTS.given("ipu.autoshard.automatic_sharding(frozen_inference)", frozen_inference)
     if num_shards < 1:
         raise ValueError(f"automatic_sharding: num_shards is {num_shards}; at least 1 is needed")

@@ -69,15 +69,11 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
             return self.extended.call_for_each_replica(fn, args=tuple(args), kwargs=dict(kwargs or {}))
 
     experimental_run_v2 = run
+    supports_loss_scaling = True
 
     @property
     def _device_ordinal(self) -> int:
         return ordinal_of(self._device)
-
-    @property
-    def supports_loss_scaling(self) -> bool:
-        """Keras' loss scaling works."""
-        return True
 
 
 def attach_keras() -> None:
@@ -87,7 +83,14 @@ def attach_keras() -> None:
 
 
 class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
-    """What TensorFlow asks of a strategy: one replica, as replication is inside of the program."""
+    """What TensorFlow asks of a strategy: one replica, as replication is inside of the program, and fixed shapes."""
+
+    _num_replicas_in_sync = 1
+    experimental_require_static_shapes = True
+    experimental_between_graph = False
+    should_checkpoint = True
+    should_save_summary = True
+    _support_per_replica_values = False
 
     def __init__(self, container_strategy: IPUStrategyV1, ipu_device: str) -> None:
         super().__init__(container_strategy)
@@ -161,45 +164,14 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
         return replica_id_in_sync_group
 
     @property
-    def _num_replicas_in_sync(self) -> int:
-        return 1
-
-    @property
     def worker_devices(self) -> tuple[str, ...]:
         """The device."""
         return (self._device,)
 
-    @property
-    def parameter_devices(self) -> tuple[str, ...]:
-        """The device."""
-        return (self._device,)
-
-    @property
-    def experimental_require_static_shapes(self) -> bool:
-        """Programs have fixed shapes."""
-        return True
-
-    @property
-    def experimental_between_graph(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def should_checkpoint(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def should_save_summary(self) -> bool:
-        """Yes."""
-        return True
+    parameter_devices = worker_devices
 
     def _global_batch_size(self) -> bool:
         return True
-
-    @property
-    def _support_per_replica_values(self) -> bool:
-        return False
 
 
 IPUStrategy = IPUStrategyV1

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...attributes import SHARD, written
+from ...effects import EFFECTS
 from ...state import state
 from ...tracer import resource_variables
 
@@ -65,8 +66,6 @@ def ipu_shard(index: Any) -> Iterator[None]:
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
     """An attribute for the Poplar compiler: it is written on the ops of the block, which run as without it."""
-    from ...effects import EFFECTS
-
     EFFECTS.given("ipu.scopes.frontend_attribute(attribute_value)", attribute_value)
     EFFECTS.given("ipu.scopes.frontend_attribute(restore_to)", restore_to)
     with written(f"_ipu_frontend_{attribute_name}", attribute_value):
@@ -76,8 +75,6 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
 @contextmanager
 def stochastic_rounding(override: Any) -> Iterator[None]:
     """Whether float16 results of the block are rounded stochastically: they are rounded to the nearest value."""
-    from ...effects import EFFECTS
-
     EFFECTS.given("ipu.scopes.stochastic_rounding(override)", override)
     yield
 
@@ -89,8 +86,6 @@ def partials_type(override_type: Any) -> Iterator[None]:
     Raises:
         ValueError: another type than float16 and float32.
     """
-    from ...effects import EFFECTS
-
     if tf.as_dtype(override_type) not in (tf.float16, tf.float32):
         raise ValueError(f"Only support float16, float32, provided {tf.as_dtype(override_type).name}")
     EFFECTS.given("ipu.scopes.partials_type(override_type)", override_type)
@@ -100,8 +95,6 @@ def partials_type(override_type: Any) -> Iterator[None]:
 @contextmanager
 def ipu_jit_scope(ipu_scope: Any) -> Iterator[None]:
     """Ops that are compiled together: all ops of a program are."""
-    from ...effects import EFFECTS
-
     EFFECTS.given("ipu.scopes.ipu_jit_scope(ipu_scope)", ipu_scope)
     yield
 

@@ -1,0 +1,63 @@
+"""Functions that make one op of their operands and do nothing else, as rows: a name, the op, what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipuperf.ir import Op, Operand, Tensor
+
+from .making import make, many
+from .naming import FunctionT, named
+
+
+def unary(name: str, op: type[Op], meaning: str, *, aten: str = "", output: str = "") -> Callable[[Tensor], Tensor]:
+    """A function of one tensor.
+
+    Args:
+        name: of the function.
+        meaning: its docstring.
+        aten: what PyTorch calls it (:func:`.naming.named`).
+        output: name of the op's output; default: as front ends name outputs.
+    """
+
+    def function(t: Tensor) -> Tensor:
+        return make(op, t, name=output)
+
+    return _called(function, name, meaning, aten)
+
+
+def binary(
+    name: str, op: type[Op], meaning: str, *, aten: str = "", output: str = ""
+) -> Callable[[Operand, Operand], Tensor]:
+    """A function of two tensors, or of one and host data; arguments as for :func:`unary`."""
+
+    def function(lhs: Operand, rhs: Operand) -> Tensor:
+        return make(op, lhs, rhs, name=output)
+
+    return _called(function, name, meaning, aten)
+
+
+def comparison(name: str, op: type[Op], meaning: str) -> Callable[[Operand, Operand], Tensor]:
+    """As :func:`binary`, with PopXL's names of the arguments of comparisons."""
+
+    def function(input: Operand, other: Operand) -> Tensor:
+        return make(op, input, other)
+
+    return _called(function, name, meaning, "")
+
+
+def reduction(name: str, op: type[Op], meaning: str, *, aten: str = "", **attributes: Any) -> Callable[..., Tensor]:
+    """A function along axes, which makes an op with ``attributes``."""
+
+    def function(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        return make(op, t, axes=many(axis), keepdims=keepdims, **attributes)
+
+    return _called(function, name, meaning, aten)
+
+
+def _called(function: FunctionT, name: str, meaning: str, aten: str) -> FunctionT:
+    """``function`` under its name, with its docstring and PyTorch's names."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = meaning
+    return named(aten=aten)(function) if aten else function

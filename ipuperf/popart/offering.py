@@ -1,0 +1,22 @@
+"""What a package offers to programs: the names that it imports for them, said once, where they are imported."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+def offered(package: str, modules: str = "") -> list[str]:
+    """The public names that ``package`` (its ``__name__``) has by now, sorted.
+
+    Of its submodules only ``modules`` (separated by spaces) are among them: the import system makes every submodule a
+    name of its package. Names that begin with an underscore are the package's own.
+    """
+    wanted = modules.split()
+    return sorted(n for n, value in vars(sys.modules[package]).items() if n in wanted or _is_public(n, value))
+
+
+def _is_public(name: str, value: Any) -> bool:
+    """Whether a name of a package is neither private, nor a module, nor a feature of ``__future__``."""
+    return not name.startswith("_") and not isinstance(value, ModuleType) and type(value).__module__ != "__future__"

@@ -74,11 +74,11 @@ class Softmax(Op):
         run = classes if self.axis == len(spec.shape) - 1 else 1
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, reduced=True),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True, reduced=True),
         ]
 
 
@@ -126,7 +126,7 @@ class SoftmaxGrad(Op):
         return [
             vertices.binary("MULTIPLY", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, reduced=True),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]
 

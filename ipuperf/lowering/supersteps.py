@@ -109,6 +109,7 @@ class Superstepper:
         self.chip = machine.chip
         self.out = OpSteps()
         self.gathered = False
+        self.apart = False  # whether the op's last reduction was over several tiles
 
     # -- layouts ---------------------------------------------------------------------------------------------------
 
@@ -235,6 +236,8 @@ class Superstepper:
         if item.elements != self.anchor.total:
             size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
             elements = linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles).elements
+        if self.apart and item.reduced is not None:
+            self.exchange(f"{item.vertex}/reduced", elements.map(item.reduced))
         self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
         if item.low_confidence:
             self.out.low_confidence.append(f"{item.vertex} ({self.op.type})")
@@ -248,7 +251,9 @@ class Superstepper:
         """Partial reduction where the data lies, then the stages of :func:`~.reductions.plan_reduction`."""
         source = self.layouts[self.op.inputs[item.operand]]
         self.compute(item.vertex, self.tile_cycles(item.cycles, source.elements), flops=item.flops)
-        for stage in plan_reduction(source.elements, item, self.chip):
+        stages = plan_reduction(source.elements, item, self.chip)
+        self.apart = bool(stages)
+        for stage in stages:
             self.exchange(f"{item.vertex}/partials", stage.arriving)
             self.out.need(stage.arriving)
             self.compute(item.vertex, self.tile_cycles(item.cycles, stage.partials))

@@ -118,20 +118,21 @@ class BatchNormalization(norms.Normalisation):
             norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
             *norms.sums_over(self.group, channels, (dtype, norms.statistics_dtype(dtype))),
             replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
-            *_multiply_add_work(dtype, count, channels),
+            *_multiply_add_work(dtype, count, channels, reduced=True),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
             norms.fused("RunningMean", dtype, channels, 2, 3),
             norms.fused("RunningVariance", dtype, channels, 2, 3),
         ]
 
 
-def _multiply_add_work(dtype: DType, count: int, channels: int) -> list[Work]:
-    """Fold the statistics into one factor and one summand per channel and apply them."""
+def _multiply_add_work(dtype: DType, count: int, channels: int, *, reduced: bool = False) -> list[Work]:
+    """Fold the statistics into one factor and one summand per channel and apply them. ``reduced``: they are the op's
+    own."""
     return [
         vertices.binary("MULTIPLY", dtype, channels),
         norms.fused("Addend", dtype, channels, 3, 2),
-        vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
-        vertices.broadcast_inner("ADD", dtype, count, channels, in_place=True),
+        vertices.broadcast_inner("MULTIPLY", dtype, count, channels, reduced=reduced),
+        vertices.broadcast_inner("ADD", dtype, count, channels, in_place=True, reduced=reduced),
     ]
 
 

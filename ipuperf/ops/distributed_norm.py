@@ -86,8 +86,8 @@ class DistributedLayerNorm(norms.Normalisation):
             norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, row),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True),
             vertices.broadcast_inner("MULTIPLY", dtype, count, row, in_place=True),
             vertices.broadcast_inner("ADD", dtype, count, row, in_place=True),
         ]

@@ -120,15 +120,15 @@ class GroupNormalization(norms.Normalisation):
             whiten: list[Work] = [
                 norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
                 convert,
-                vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups),
-                vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True),
+                vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups, reduced=True),
+                vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True, reduced=True),
             ]
         else:
             whiten = [
                 norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
                 convert,
-                vertices.broadcast_outer("SUBTRACT", dtype, count, row),
-                vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True),
+                vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
+                vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True),
             ]
         return [
             *whiten,

@@ -55,11 +55,11 @@ class LogSoftmax(AlongAxis):
         dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, reduced=True),
             vertices.unary("EXPONENT", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("LOGARITHM", dtype, rows, in_place=True),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, in_place=True),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, in_place=True, reduced=True),
         ]
 
 
@@ -98,12 +98,12 @@ class LogSoftmaxGrad(AlongAxis):
         dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, operand=1, run=run),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, reduced=True),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, rows, operand=1, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True, reduced=True),
             vertices.reduction("ADD", dtype, count, rows, run=run),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True, reduced=True),
             vertices.binary("SUBTRACT", dtype, count),
         ]

@@ -123,12 +123,12 @@ def gradient_work(
     row = count // max(statistics, 1)
     reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
 
-    def spread(name: str, in_place: bool) -> Vertices:
+    def spread(name: str, in_place: bool, reduced: bool = False) -> Vertices:
         if strided:
-            return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place)
+            return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place, reduced=reduced)
         if grouped:
-            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place)
-        return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place)
+            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced)
+        return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place, reduced=reduced)
 
     def sums(outputs: int, run: int) -> Reduction:
         if strided:
@@ -146,9 +146,9 @@ def gradient_work(
         vertices.binary("MULTIPLY", dtype, count),
         sums(statistics, row),
         *sums_over(group, statistics, (dtype, dtype)),
-        spread("MULTIPLY", True),
+        spread("MULTIPLY", True, reduced=True),
         vertices.binary("ADD", dtype, count, in_place=True),
-        spread("ADD", True),
+        spread("ADD", True, reduced=True),
         spread("MULTIPLY", True),
     ]
 

@@ -79,11 +79,11 @@ class Softmax(AlongAxis):
         dtype, count, rows, classes, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, reduced=True),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True, reduced=True),
         ]
 
 
@@ -121,7 +121,7 @@ class SoftmaxGrad(AlongAxis):
         return [
             vertices.binary("MULTIPLY", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, reduced=True),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]
 

@@ -247,12 +247,12 @@ def broadcast_scalar(name: str, dtype: DType, elements: int, *, in_place: bool =
 
 
 def broadcast_outer(
-    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1
+    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1, reduced: bool = False
 ) -> Vertices:
     """BroadcastVectorOuterByRow (popopsCycleEstimators.cpp:232-299): one value for each row of ``row`` elements.
 
     ``W * (15 + ceil(rows / W) * (o + 2 * ceil(row / vector))) + 11``, o = 7 for rows that are whole vectors, else 25.
-    A tile with fewer elements than a row holds part of one row.
+    A tile with fewer elements than a row holds part of one row. ``reduced``: the values are what the op reduced before.
     """
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
@@ -264,8 +264,11 @@ def broadcast_outer(
         total = chip.workers * (15 + outer * (aligned + 2 * ceil_div(length, vector))) + 11
         return np.where(count > 0, total, 0).astype(np.int64)
 
+    def values(count: np.ndarray) -> np.ndarray:
+        return ceil_div(count, row) * dtype.size
+
     vertex = f"popops::BroadcastVectorOuterByRow{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
-    return Vertices(vertex, elements, cycles, flops * elements)
+    return Vertices(vertex, elements, cycles, flops * elements, reduced=values if reduced else None)
 
 
 #: Row fragments on a tile: matrix products write groups of 16 output channels (ConvPlan partialChansPerGroup), so a
@@ -274,13 +277,14 @@ INNER_FRAGMENT = 16
 
 
 def broadcast_inner(
-    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1
+    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1, reduced: bool = False
 ) -> Vertices:
     """BroadcastVectorInner (popopsCycleEstimators.cpp:690-1240): a vector of ``row`` elements for every row.
 
     With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float,
     ``24 + L * (8 + 2B)``; for half with L a multiple of 8 and ADD ``37 + L/8 * (13 + 2B)``, with L a multiple of 4 and
     MULTIPLY ``34 + L/4 * (9 + B)``, otherwise ``34 + L * (5 + 9B)``; the tile takes W times that plus 12.
+    ``reduced``: the vector is what the op reduced before.
     """
     fragment = min(row, INNER_FRAGMENT)
     half = kind(dtype) == "half"
@@ -296,8 +300,12 @@ def broadcast_inner(
             thread = np.where(length % 8 == 0, 37 + length // 8 * (13 + 2 * blocks), thread)
         return np.where(count > 0, chip.workers * thread + 12, 0).astype(np.int64)
 
+    def values(count: np.ndarray) -> np.ndarray:
+        return np.minimum(count, row) * dtype.size
+
     vertex = f"popops::BroadcastVectorInner1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
-    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True)
+    given = values if reduced else None
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True, reduced=given)
 
 
 def select(dtype: DType, elements: int) -> Vertices:

@@ -67,6 +67,8 @@ class Vertices(Work):
             need counts once for each of them. A tile with a share of the ``elements`` reads that share of these, at
             most the whole input; they arrive over the exchange unless the input lies like the result. None: one
             element of each input for each element. Empty: the vertices read nothing.
+        reduced: bytes that a tile with so many elements reads of what the op reduced over several tiles before (one
+            value for each row, a vector for all rows), which arrive over the exchange. None: nothing.
     """
 
     vertex: str
@@ -75,6 +77,7 @@ class Vertices(Work):
     flops: int = 0
     low_confidence: bool = False
     operands: tuple[int, ...] | None = None
+    reduced: Callable[[np.ndarray], np.ndarray] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,14 @@ class CollectiveRound:
         sends: pairs of IPUs of the machine.
         part: fraction of the tensor that each send moves.
         reduced: fraction of the tensor that a member then adds up.
+        together: it is over for all members when it is for the last (a simplification; otherwise for each by itself).
     """
 
     sends: tuple[tuple[int, int], ...]
     part: Fraction
     reduced: Fraction
     times: int
+    together: bool = False
 
     def chunk(self, size: int) -> int:
         """Bytes of a send for a tensor of ``size`` bytes."""
@@ -105,7 +107,7 @@ def broadcast_round(members: Ring) -> CollectiveRound:
     """Everybody sends the whole tensor to everybody else, and adds up what came: ``R - 1`` times as much as it holds,
     each as one of its ``R`` chunks, because a tensor so small has no more to add on a tile."""
     sends = tuple((source, destination) for source in members for destination in members if source != destination)
-    return CollectiveRound(sends, Fraction(1), Fraction(len(members) - 1, len(members)), 1)
+    return CollectiveRound(sends, Fraction(1), Fraction(len(members) - 1, len(members)), 1, together=True)
 
 
 def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:

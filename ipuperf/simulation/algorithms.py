@@ -23,8 +23,8 @@ those thresholds, are ours. ``D`` is the bytes of the whole tensor on one replic
     (GCL user guide, 4.1.1), and not for groups with a stride (release notes of GCL 3.0). Groups over several racks do
     not take it here: their collectives work in phases (there), of which nothing more is public.
 
-Any other all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in which
-values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever the
+Any other all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in
+which values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever the
 algorithm. Which member ends up with which shard follows it too, and is left open upstream.
 """
 

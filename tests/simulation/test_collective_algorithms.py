@@ -56,7 +56,7 @@ def deliver(rounds, members, kind):
     return sent, received
 
 
-@pytest.mark.parametrize("method", (RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL))
+@pytest.mark.parametrize("method", [RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 3, 8, 64])
 def test_every_member_sends_and_receives_what_the_theory_asks_for(method, kind, size):

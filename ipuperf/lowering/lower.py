@@ -13,8 +13,8 @@ A program is one for all IPUs of a replica: where one of them communicates, the 
 lists (:class:`.steps.ExternalSync`) and go on, so that communication of different IPUs comes in the program's order.
 
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
-them (unchanged operands and results are aliased, which PopART and Poplar do for most calls); element-wise ops are
-not fused.
+them (unchanged operands and results are aliased, as by PopART's ``aliasZeroCopy``, which PopXL sets; calls of outlined
+functions copy them, see :mod:`.function_calls`); element-wise ops are not fused.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from ipuperf.ops.work import CallGraph, ReadCondition
 
 from . import branches, lookups, products  # noqa: F401 (the last two register how their works are lowered)
 from .alike import Known
-from .code_loading import write_transfers
+from .code_loading import loaded_codes, write_transfers
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives
 from .fitting import DoesNotFitError, memory_warnings
+from .function_calls import add_copies, shared_code
 from .layout import Layout
 from .lowered import CallCopies, LoweredGraph, LoweredOp
 from .memory import MemoryModel
 from .merging import merge_exchanges
+from .outlining import value_of
 from .placement import ipus_per_replica
 from .places import Places
 from .program import DeviceProgram, OpInfo, ProgramWarning
@@ -311,13 +313,24 @@ class Lowering(Places):
         placement = self.tile_sets.machine.place(self.ir.replication_factor, self.ipus)
         main = self.lower_graph(self.ir.main_graph, {})
         write_transfers(self.graphs, self.machine)
+        loaded = loaded_codes(self.graphs, self.machine.chip)
+        shared = shared_code(
+            self.graphs,
+            loaded,
+            self.value,
+            lambda item: self.phases[item.op] == "recompute",
+            self.outlining,
+            self.tile_sets,
+        )
+        for (_, tile_set), code in shared.items():
+            add_copies(code.calls, self.tile_sets.machines[tile_set])
         functions = {
             f"{graph.name}@{ipu}": Sequence(-1, graph.name, tuple(steps))
             for graph, lowered in self.graphs.items()
             if not graph.is_main
             for ipu, steps in self.steps_of(lowered).items()
         }
-        memory = MemoryModel(self, self.graphs, self.ipus, self.known.work, self.outlining).report()
+        memory = MemoryModel(self, self.graphs, self.ipus, loaded, shared).report()
         warnings = [ProgramWarning("low confidence", f"low confidence: {name}") for name in self.low_confidence]
         warnings += memory_warnings(memory, self.tile_sets.machine, outlined=self.outlining is not None)
         return DeviceProgram(
@@ -334,6 +347,14 @@ class Lowering(Places):
             io_tiles=self.tile_sets.io_tiles,
             plans=self.plans,
         )
+
+    def value(self, item: LoweredOp) -> float | None:
+        """Value of an op to the outliner; calls end a stretch."""
+        return None if item.calls else value_of(item.op.type, self.known.work(item.op), self.ir.replication_factor)
+
+    def recomputed(self, item: LoweredOp) -> bool:
+        """Whether an op runs again what the forward pass ran."""
+        return self.phases[item.op] == "recompute"
 
     def steps_of(self, lowered: LoweredGraph) -> dict[int, list[Step]]:
         """The steps of ``lowered`` on each IPU, calls as :class:`Call` of the callee's function there."""

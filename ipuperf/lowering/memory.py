@@ -8,7 +8,7 @@ state, stack, headers and constants are always live.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,9 @@ import numpy as np
 from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
 
 from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
-from .code_loading import loaded_codes, split
+from .code_loading import CodeOf, split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
-from .outlining import Outlinable, outline, value_of
 from .program import MemoryReport, VariableInfo
 from .starts import LinearStarts
 from .sweep import sweep
@@ -29,9 +28,8 @@ from .tilevector import TileVector
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
-    from ipuperf.ops.base import Op
-    from ipuperf.ops.work import Work
 
+    from .function_calls import FunctionCall, SharedCode
     from .lowered import LoweredGraph, LoweredOp
     from .places import Places
 
@@ -101,8 +99,8 @@ class MemoryModel:
         places: where its tensors lie.
         graphs: its graphs, lowered.
         ipus: IPUs of a replica.
-        work: what an op asks of the machine.
-        outlining: see :func:`~.lower.lower`.
+        loaded: code that is not always live (:mod:`.code_loading`).
+        shared: all other code, by IPU and tile set.
     """
 
     def __init__(
@@ -110,17 +108,16 @@ class MemoryModel:
         places: Places,
         graphs: Mapping[Graph, LoweredGraph],
         ipus: int,
-        work: Callable[[Op], Iterable[Work]],
-        outlining: float | None,
+        loaded: Mapping[Graph, CodeOf],
+        shared: Mapping[tuple[int, str], SharedCode],
     ) -> None:
         self.places = places
         self.graphs = graphs
         self.main = graphs[places.ir.main_graph]
         self.chip = places.machine.chip
         self.ipus = range(ipus)
-        self.work = work
-        self.outlining = outlining
-        self.loaded = loaded_codes(graphs, self.chip)
+        self.loaded = loaded
+        self.shared = shared
         self.starts = LinearStarts(places)
 
     def report(self) -> MemoryReport:
@@ -158,7 +155,6 @@ class MemoryModel:
         """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
         constants."""
         held = {ipu: _Held() for ipu in self.ipus}
-        ops: dict[tuple[int, str], list[Outlinable]] = {}
         sets = self.places.tile_sets
         beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
         for graph, lowered in self.graphs.items():
@@ -169,8 +165,6 @@ class MemoryModel:
                 steps = item.steps
                 if graph in self.loaded:
                     own.add_code(split(steps.code)[1])
-                elif (value := self._value(item)) is None or steps.code.parts:  # what has no code is passed over
-                    ops.setdefault((item.ipu, item.tile_set), []).append(Outlinable(item, lowered.layouts, value))
                 if steps.sender is not None:
                     other.add_code(steps.sender)
                 for ipu, piece in steps.elsewhere.items():
@@ -182,13 +176,12 @@ class MemoryModel:
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
                     for ipu in self.places.holders(tensor):
                         held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
-        for (ipu, tile_set), items in ops.items():
-            outlined = outline(items, self.outlining)
+        for (ipu, tile_set), shared in self.shared.items():
             own = (beside if tile_set == IO else held)[ipu]
-            chip = sets.chip(tile_set)
-            for item in outlined.kept:
+            for item in shared.kept:
                 own.add_code(item.steps.code, self._start(item))
-            own.add_code(call_code(chip, outlined.calls, self._spread(outlined.operands, chip.tiles)))
+            chip = sets.chip(tile_set)
+            own.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
         if not sets.io_tiles:
             return {ipu: own.total(self.chip) for ipu, own in held.items()}
         parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
@@ -204,21 +197,17 @@ class MemoryModel:
         tensors = [item.op.inputs[index] for index in item.op.modified_inputs()] or item.op.inputs
         return max([self.starts.of(tensor) for tensor in tensors], default=0)
 
-    def _spread(self, operands: Iterable[tuple[Tensor, Layout]], tiles: int) -> np.ndarray:
-        """How many of the operands have a part on each of the tiles (those on the other tile set left out)."""
+    def _copied(self, calls: Iterable[FunctionCall], tiles: int) -> np.ndarray:
+        """How many of the tensors that calls copy have a part on each of the tiles."""
         count = np.zeros(tiles, dtype=np.int64)
-        for (layout, start), number in Counter((y, self.starts.of(x)) for x, y in operands).items():
-            if layout.elements.tiles == tiles:
-                count += np.roll(layout.elements.dense() > 0, start) * number
+        copied = Counter(
+            (call.layout(tensor), self.starts.of(tensor))
+            for call in calls
+            for tensor in (*call.operands, *call.results)
+        )
+        for (layout, start), number in copied.items():
+            count += np.roll(layout.elements.dense() > 0, start) * number
         return count
-
-    def _value(self, item: LoweredOp) -> float | None:
-        """Value of an op to the outliner; calls end a stretch. Nothing is asked for without an outliner."""
-        if self.outlining is None:
-            return 0.0
-        if item.calls:
-            return None
-        return value_of(item.op.type, self.work(item.op), self.places.ir.replication_factor)
 
 
 def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:

@@ -7,18 +7,23 @@ replicated programs) counts 1000, any other 0.1 (``Op::getHighSubgraphValue``, `
 product is shared alone, and a ReLU only next to one or among ten others. Host I/O and copies between IPUs are never
 shared. PopXL leaves outlining to the user, who calls graphs.
 
-A call costs control code and, for each tensor that a stretch reads from outside, the vertices of the copy into the
-function's input, on the tiles where the tensor lies.
+A call copies what the stretch reads from outside into the inputs of the function before it, and what it changes of
+that or makes for others back after it (``popart:willow/src/popx/op/callx.cpp`` copyInputs, copyModified, copyOutputs;
+all of it, as ``aliasZeroCopy`` is off by default): on-tile copies, one compute set each (:mod:`.function_calls`). Its
+code is control code and a vertex of each of these copies on the tiles where the tensor lies.
 
 Simplifications: ops are compared one by one, and functions do not contain each other, so
-``outlineSequenceBreakCost`` and ``enableOutliningCopyCostPruning`` mean nothing here; the cycles of copying operands
-in and results out, and the bytes of a function's own inputs (at most the operands of one stretch), are not counted.
+``outlineSequenceBreakCost`` and ``enableOutliningCopyCostPruning`` mean nothing here; a function's own inputs and
+outputs lie as the tensors of each call (PopART lays them out as those of the first one), and their bytes (at most the
+operands of one stretch) are not counted. Recomputed ops, which are those of the forward pass once more in PopART, share
+their code and are calls where recomputed ops repeat each other; what they make is copied there, not in the forward pass
+too.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
@@ -39,6 +44,8 @@ OUTLINE_THRESHOLD = 1.0
 
 _NORMS = ("LayerNorm", "GroupNorm", "BatchNorm", "InstanceNorm")
 _UPDATES = ("Adam", "Lamb", "SGD", "CopyVarUpdate", "ScaledAdd")
+_LOOKED_AT = 8
+"""Earlier occurrences of the begin of a stretch that are compared with it, the latest ones."""
 _MODULUS = (1 << 61) - 1
 _BASE = 1_000_003
 
@@ -121,43 +128,112 @@ class Outlinable(NamedTuple):
         return id(self.item.steps.code)
 
 
-@dataclass(frozen=True)
-class Outlined:
-    """Code of the ops of one IPU when repeated stretches are functions.
-
-    Attributes:
-        kept: ops that have their own code.
-        calls: calls of functions that replace a stretch.
-        operands: tensors that those calls read, with their layouts.
-    """
-
-    kept: tuple[LoweredOp, ...]
-    calls: int
-    operands: tuple[tuple[Tensor, Layout], ...]
-
-
-def outline(ops: Sequence[Outlinable], threshold: float | None) -> Outlined:
-    """What is left of the code of ``ops``, the ops of one IPU that have code or end a stretch, in the order of the
-    program.
-
-    ``threshold``: None switches outlining off.
-    """
+def kept(ops: Sequence[Outlinable], threshold: float | None) -> tuple[LoweredOp, ...]:
+    """The ops that have their own code, of ``ops``, those of one IPU that have code or end a stretch, in the order of
+    the program. ``threshold``: None switches outlining off."""
     if threshold is None:
-        return Outlined(tuple([op.item for op in ops]), 0, ())
+        return tuple([op.item for op in ops])
+    shared = repeated(_numbered(ops), [op.value for op in ops], threshold)
+    return tuple([op.item for op, other in zip(ops, shared, strict=True) if not other])
+
+
+def function_bodies(ops: Sequence[Outlinable], threshold: float | None) -> list[Sequence[Outlinable]]:
+    """The stretches of ``ops`` that run as calls of functions; see :func:`called`. ``ops`` and ``threshold`` as for
+    :func:`kept`."""
+    if threshold is None:
+        return []
+    graphs = [id(op.item.op.graph) for op in ops]
+    return [ops[each.start : each.stop] for each in called(_numbered(ops), [op.value for op in ops], graphs, threshold)]
+
+
+def _numbered(ops: Sequence[Outlinable]) -> list[int]:
+    """A number for each op, equal where their keys are."""
     numbers: dict[Hashable, int] = {}
-    keys = [numbers.setdefault(op.key, len(numbers)) for op in ops]
-    shared = repeated(keys, [op.value for op in ops], threshold)
-    kept, calls, operands = [], 0, list[tuple[Tensor, Layout]]()
-    made: set[Tensor] = set()
-    for index, (item, layouts, _) in enumerate(ops):
-        if not shared[index]:
-            kept.append(item)
+    return [numbers.setdefault(op.key, len(numbers)) for op in ops]
+
+
+def called(keys: Sequence[int], values: Sequence[float | None], graphs: Sequence[int], threshold: float) -> list[range]:
+    """Stretches that run as calls, in order; none overlap.
+
+    A stretch that occurred before begins where one of the least ones does (as in :func:`repeated`), goes on as long as
+    what followed an earlier occurrence, and does not reach into that (:func:`_best`). First occurrences are calls too.
+    Of stretches inside others, the outer ones are taken.
+
+    Args:
+        keys, values, threshold: as in :func:`repeated`.
+        graphs: equal for ops of one graph; a stretch ends with its graph.
+    """
+    least = dict(_least_of_one(values, threshold))
+    earlier: dict[tuple[int, ...], deque[int]] = {}
+    found: list[range] = []
+    start = 0
+    while start < len(keys):
+        length = 0
+        if start in least:
+            begin = tuple(keys[start : least[start]])
+            source, length = _best(keys, values, graphs, earlier.get(begin, ()), start)
+        if start in least and length >= len(begin):
+            found += [range(source, source + length), range(start, start + length)]
+        else:
+            length = 1
+        for place in range(start, start + length):
+            if place in least:
+                earlier.setdefault(tuple(keys[place : least[place]]), deque(maxlen=_LOOKED_AT)).append(place)
+        start += length
+    return _outermost(found, len(keys))
+
+
+def _best(
+    keys: Sequence[int], values: Sequence[float | None], graphs: Sequence[int], places: Iterable[int], start: int
+) -> tuple[int, int]:
+    """Which of the earlier ``places`` goes on as ``start`` does, and for how many ops: the latest one that does up to
+    ``start`` itself (equal layers one after the other), else the one with which that is longest."""
+    best = (0, 0)
+    for place in reversed(tuple(places)):
+        length = _alike(keys, values, graphs, place, start)
+        if length == start - place:
+            return place, length
+        if length > best[1]:
+            best = (place, length)
+    return best
+
+
+def _least_of_one(values: Sequence[float | None], threshold: float) -> Iterator[tuple[int, int]]:
+    """For each op the end of the shortest stretch worth more than ``threshold`` that begins with it, where there is."""
+    stop, total = 0, 0.0
+    for start, first in enumerate(values):
+        if first is None:
             continue
-        if not index or not shared[index - 1]:
-            calls += 1
-            made = set()
-        inputs = item.op.inputs
-        read = inputs if len(inputs) == 1 else dict.fromkeys(inputs)
-        operands += [(tensor, layouts[tensor]) for tensor in read if tensor not in made]
-        made.update(inputs, item.op.outputs)
-    return Outlined(tuple(kept), calls, tuple(operands))
+        if stop <= start:
+            stop, total = start, 0.0
+        while stop < len(values) and total <= threshold + 1e-9 and (value := values[stop]) is not None:
+            total += value
+            stop += 1
+        if total > threshold + 1e-9:
+            yield start, stop
+        total -= first
+
+
+def _alike(keys: Sequence[int], values: Sequence[float | None], graphs: Sequence[int], earlier: int, start: int) -> int:
+    """How many ops from ``start`` on are those from ``earlier`` on, before both end or meet."""
+    length, most = 0, min(start - earlier, len(keys) - start)
+    while (
+        length < most
+        and keys[earlier + length] == keys[start + length]
+        and None not in (values[earlier + length], values[start + length])
+        and graphs[start + length] == graphs[start]
+        and graphs[earlier + length] == graphs[earlier]
+    ):
+        length += 1
+    return length
+
+
+def _outermost(stretches: Iterable[range], ops: int) -> list[range]:
+    """The longest of ``stretches`` that do not overlap, in order."""
+    taken = bytearray(ops)
+    kept = []
+    for stretch in sorted(stretches, key=lambda each: (-len(each), each.start)):
+        if not any(taken[stretch.start : stretch.stop]):
+            taken[stretch.start : stretch.stop] = b"\1" * len(stretch)
+            kept.append(stretch)
+    return sorted(kept, key=lambda each: each.start)

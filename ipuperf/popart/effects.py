@@ -12,7 +12,7 @@ from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORT
 
 SHARED: dict[str, Effect] = {
     "outlineSequenceBreakCost": Effect(NO_EFFECT, "ops are outlined one by one, no sequence is broken", (10000.0,)),
-    "enableOutliningCopyCostPruning": Effect(NO_EFFECT, "copies into outlined functions take no time", (True,)),
+    "enableOutliningCopyCostPruning": Effect(NO_EFFECT, "functions are made whatever their copies cost", (True,)),
     "instrumentWithHardwareCycleCounter": Effect(NO_EFFECT, "the simulated cycles of each run are known", (False,)),
     "enableStochasticRounding": Effect(NO_EFFECT, "float16 results are rounded to the nearest value", (False,)),
     "enableFloatingPointChecks": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),

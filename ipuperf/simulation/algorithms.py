@@ -24,8 +24,8 @@ those thresholds, are ours. ``D`` is the bytes of the whole tensor on one replic
     not take it here: their collectives work in phases (there), of which nothing more is public.
 
 Any other all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in
-which values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever the
-algorithm. Which member ends up with which shard follows it too, and is left open upstream.
+which values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever
+the algorithm. Which member ends up with which shard follows it too, and is left open upstream.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ CONSTANTS = {
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,
     ASSUMED: """
-        lowering/planner/candidates.py _MOST_PASSES FEW_PASSES, lowering/planner/layers.py _JOINT_ROWS,
-        lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
+        lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES FEW_PASSES,
+        lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }
 

@@ -36,7 +36,8 @@ SHARED = ROOT.parent / "shared"
 ``IPUPERF_DATA``) and ``seeds`` (the vendor's tutorials, ``NUMBER_*.txt``). Nothing else in the project looks outside
 it; what is missing is named by the skipped tests."""
 AGAIN = 12
-"""Of the tests that passed without PyTorch, and whose files do not name it, one in so many runs again beside it."""
+"""Of the tests that passed without PyTorch, one in so many runs again beside it; all do in files that name it, but for
+those marked ``heavy``."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -55,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         metavar="FILE",
         help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
-        "TensorFlow",
+        "TensorFlow, but for heavy ones",
     )
 
 
@@ -81,11 +82,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what passed in an environment without PyTorch, but for samples and files in which PyTorch is named."""
+    """Deselect what passed in an environment without PyTorch, but for samples and files in which PyTorch is named (what
+    is heavy runs whole programs: those that need PyTorch could not pass without it)."""
     passed = set(file.read_text(encoding="utf-8").splitlines())
     texts = {path: path.read_text(encoding="utf-8").lower() for path in {item.path for item in items}}
     about = {path: "torch" in text or "tensorflow" in text for path, text in texts.items()}
-    again = [item for item in items if item.nodeid in passed and not about[item.path]]
+    again = [i for i in items if i.nodeid in passed and ("heavy" in i.keywords or not about[i.path])]
     left_out = {id(item) for place, item in enumerate(again) if place % AGAIN}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
     items[:] = [item for item in items if id(item) not in left_out]

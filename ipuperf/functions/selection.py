@@ -187,7 +187,7 @@ def dynamic_update_(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[i
 
 
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
-    """``(t + increment) % modulus`` of an int32 or uint32 tensor; increment and modulus are whole numbers."""
+    """``(t + increment) % modulus`` of a number tensor; increment and modulus of integers are whole numbers."""
     return make(_k.IncrementMod, t, increment=increment, modulus=modulus)
 
 

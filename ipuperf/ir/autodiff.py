@@ -52,6 +52,11 @@ class Derivative:
         """The forward tensors whose values the gradient graph has to be given, by id."""
         return [connection.tensor for connection in self.inputs if not connection.is_gradient]
 
+    def serves(self, provided: Sequence[Tensor], required: Sequence[Tensor]) -> bool:
+        """Whether it is given just these gradients and gives (at least) those."""
+        have = {connection.tensor for connection in self.outputs}
+        return set(required) <= have and [c.tensor for c in self.inputs if c.is_gradient] == list(provided)
+
 
 def gradient_name(tensor: Tensor) -> str:
     """Name of a tensor's gradient."""
@@ -61,14 +66,18 @@ def gradient_name(tensor: Tensor) -> str:
 class GradientBuilder(Builder):
     """Handed to :meth:`Op.gradient`: makes ops in the gradient graph and fetches forward values.
 
-    ``known`` holds derivatives of called graphs that were made beforehand and must be used.
+    ``known`` holds derivatives of called graphs that were made beforehand and must be used, and the first one of each
+    graph that was made on the way; ``others`` all that were made on the way.
     """
 
-    def __init__(self, derivative: Derivative, add_class: type[Op], known: dict[Graph, Derivative]) -> None:
+    def __init__(
+        self, derivative: Derivative, add_class: type[Op], known: dict[Graph, Derivative], others: list[Derivative]
+    ) -> None:
         super().__init__(derivative.graph)
         self.derivative = derivative
         self.add_class = add_class
         self.known = known
+        self.others = others
         self._forward: dict[Tensor, Tensor] = {}
 
     def forward(self, tensor: Tensor) -> Tensor:
@@ -83,24 +92,32 @@ class GradientBuilder(Builder):
         """(forward tensor, its image here), by forward id."""
         return sorted(self._forward.items(), key=lambda item: item[0].id)
 
+    def given_derivative(self, callee: Graph) -> Derivative | None:
+        """The derivative of a called graph that was made beforehand."""
+        made = any(found.forward is callee for found in self.others)
+        return None if made else self.known.get(callee)
+
     def derivative_of(self, callee: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> Derivative:
-        """The derivative of a called graph, made on first need and shared by all its calls."""
+        """The derivative of a called graph, made on first need and shared by all its calls that use the same results;
+        calls that use others get one of their own."""
         if callee not in self.known and callee.own_gradient:
             raise IrError(
                 f"graph {callee.name!r} has been marked as unsafe to autodiff where it is called: its module defines "
                 "build_grad; differentiate it itself and pass the result in called_graphs_grad_info"
             )
-        if callee not in self.known:
-            self.known[callee] = differentiate(callee, provided, required, add_class=self.add_class, known=self.known)
-        found = self.known[callee]
-        wanted = set(required)
-        have = {c.tensor for c in found.outputs}
-        if not wanted <= have or [c.tensor for c in found.inputs if c.is_gradient] != list(provided):
+        given = self.given_derivative(callee)
+        for found in self.others if given is None else [given]:
+            if found.forward is callee and found.serves(provided, required):
+                return found
+        if given is not None:
             raise IrError(
                 f"graph {callee.name!r} is called in ways that need different gradients; differentiate it beforehand "
                 "with all outputs and inputs and pass the result as called_graphs_grad_info"
             )
-        return found
+        new = differentiate(callee, provided, required, add_class=self.add_class, known=self.known, others=self.others)
+        self.known.setdefault(callee, new)
+        self.others.append(new)
+        return new
 
 
 def _dependents(order: Sequence[Op], sources: Sequence[Tensor]) -> set[Tensor]:
@@ -121,6 +138,7 @@ def differentiate(
     known: dict[Graph, Derivative] | None = None,
     recomputation: Recomputation | None = None,
     within: Sequence[Tensor] = (),
+    others: list[Derivative] | None = None,
 ) -> Derivative:
     """Build the gradient graph of ``forward``.
 
@@ -134,6 +152,7 @@ def differentiate(
             their results are not among its inputs. Default: none, or all but what gives results where a loop or a
             conditional executes ``forward``.
         within: other tensors of ``forward`` whose gradients are outputs as well, after the required ones.
+        others: derivatives of called graphs that were made on the way; new ones are added.
 
     Raises:
         IrError: an in-place op, a tensor that is no output or input of the graph, or a required gradient that does not
@@ -150,11 +169,12 @@ def differentiate(
         name = f"{forward.name or 'main'}_bwd_{taken}"
     with CONTEXT.phase("bwd"):
         derivative = Derivative(forward, forward.ir.create_named_graph(name))
-    builder = GradientBuilder(derivative, add_class, {} if known is None else known)
+    builder = GradientBuilder(derivative, add_class, {} if known is None else known, [] if others is None else others)
     grads: dict[Tensor, Tensor] = {}
     with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
-            grads[tensor] = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
+            grad = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
+            _collect(builder, grads, tensor, grad)  # an output that is there twice has both gradients
             derivative.inputs.append(Connection(tensor, True))
         _backward(forward, builder, grads, required)
         for tensor in required:
@@ -202,13 +222,17 @@ def _backward(
         if len(in_grads) != len(op.inputs):
             raise IrError(f"{op.where()}: gradient gives {len(in_grads)} results for {len(op.inputs)} inputs")
         for tensor, grad in zip(op.inputs, in_grads, strict=True):
-            if grad is None or tensor not in active:
-                continue
-            if tensor in grads:
-                grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
-            grads[tensor] = grad
+            if grad is not None and tensor in active:
+                _collect(builder, grads, tensor, grad)
         _belong_to(op, builder.graph.ops[made:])
     _drop_unused(builder, {grads[t] for t in required if t in grads})
+
+
+def _collect(builder: GradientBuilder, grads: dict[Tensor, Tensor], tensor: Tensor, grad: Tensor) -> None:
+    """Add ``grad`` to what is known of the gradient of ``tensor``."""
+    if tensor in grads:
+        grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
+    grads[tensor] = grad
 
 
 def _belong_to(forward: Op, made: Sequence[Op]) -> None:

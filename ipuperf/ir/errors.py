@@ -19,6 +19,10 @@ class MixedTypesError(DTypeError, TypeError):
     """As :class:`DTypeError`, where upstream raises a ``TypeError``."""
 
 
+class ForeignTensorError(IrError, ValueError):
+    """An operand that belongs to another graph or program than the op."""
+
+
 class AmbiguityError(IrError):
     """An in-place change and another use of the same tensor are not ordered with respect to each other."""
 

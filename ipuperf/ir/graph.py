@@ -19,7 +19,7 @@ import numpy as np
 from .builder import Operand
 from .context import CONTEXT
 from .dtype import DType, dtype_of
-from .errors import IrError
+from .errors import ForeignTensorError, IrError
 from .location import user_location
 from .op import Op
 from .replicas import ReplicaGrouping
@@ -154,8 +154,8 @@ class Graph:
         """Append an op: number it, apply its shape rule, create its outputs (named by ``names``), order and place it.
 
         Raises:
-            IrError: an operand belongs to another graph, an attribute that is unknown, missing or of a wrong type
-                (:mod:`.attributes`); ShapeError / DTypeError from the op's rule.
+            ForeignTensorError: an operand belongs to another graph; IrError: an attribute that is unknown, missing or
+                of a wrong type (:mod:`.attributes`); ShapeError / DTypeError from the op's rule.
         """
         return self.create_at(op_class, inputs, names, attributes, user_location())
 
@@ -172,7 +172,7 @@ class Graph:
         """:meth:`create` for builders, which know the op's ``location``; ``settled``: see :class:`.op.Op`."""
         for tensor in inputs:
             if tensor.graph is not self:
-                raise IrError(self._foreign(op_class.type, tensor))
+                raise ForeignTensorError(self._foreign(op_class.type, tensor))
         if self.facts is not None or self.ir.sealed:
             self._thawed()
         op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)
@@ -235,7 +235,7 @@ class Graph:
     def append_operand(self, op: Op, tensor: Tensor) -> None:
         """Give an existing op (a call site) one more operand, a tensor of this graph."""
         if tensor.graph is not self:
-            raise IrError(self._foreign(op.label, tensor))
+            raise ForeignTensorError(self._foreign(op.label, tensor))
         self._thawed()
         op.inputs.append(tensor)
         tensor.consumers.append(op)

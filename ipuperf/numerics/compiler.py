@@ -235,8 +235,9 @@ class _Frame:
         if found is not None:
             return found
         if isinstance(tensor, Constant):
-            if self.plan.group(tensor) in self.plan.changes:
-                raise EvaluationError(f"constant {tensor.id!r} is changed in place; copy it first")
+            if changes := self.plan.changes.get(self.plan.group(tensor)):
+                changer = self.plan.order[changes[0]].where()
+                raise EvaluationError(f"{changer}: constant {tensor.id!r} is changed in place; copy it first")
             return self.compiler.constant(tensor)
         if isinstance(tensor, Variable):
             if tensor.remote is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ipuperf.ir import Graph, Op, Tensor, schedule
-from ipuperf.ops import base
+from ipuperf.ir import Graph, IrError, Op, Tensor, Variable, schedule
+from ipuperf.ops import ConcatInplace, base
 
 
 @dataclass
@@ -67,9 +67,29 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
     plan.kept = {plan.group(t) for t in graph.outputs}
     plan.written = {t for op in plan.order for t in op.outputs if plan.group(t) in plan.changes}
     for position, op in enumerate(plan.order):
+        if isinstance(op, ConcatInplace):
+            _check_joined(plan, position, op)
         if _copies_a_view(op):
             _elide(plan, position, op)
     return plan
+
+
+def _check_joined(plan: Plan, position: int, op: Op) -> None:
+    """IrError where somebody reads the operands of an in-place concat after its result was changed, or its result after
+    an operand was changed: the value is a copy here."""
+    result = plan.group(op.outputs[0])
+    sources = {plan.group(t) for t in op.inputs}
+    seen = [t for t in sources if isinstance(t, Variable) or t in plan.graph.inputs or t in plan.kept]
+    for change in plan.changes.get(result, ()):
+        if seen or any(plan.last_use[t] > change for t in sources):
+            _refuse_joined(op, plan.order[change], "an operand of it")
+    read = len(plan.order) if result in plan.kept else plan.last_use[result]
+    for change in (change for t in sources for change in plan.changes.get(t, ()) if position < change < read):
+        _refuse_joined(op, plan.order[change], "its result")
+
+
+def _refuse_joined(op: Op, changer: Op, read: str) -> None:
+    raise IrError(f"{op.where()}: {changer.label} changes what it shares, and {read} is read later; use concat")
 
 
 def _overwrites(op: Op) -> bool:

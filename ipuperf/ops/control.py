@@ -164,10 +164,8 @@ def _way_back(
     for tensor, grad in zip(callee.outputs, grads):
         if grad is not None:
             given[tensor] = builder.op(builder.add_class, [given[tensor], grad]) if tensor in given else grad
-    if callee in builder.known:
-        required = {c.tensor for c in builder.known[callee].outputs}
-    else:
-        required = reached_by_gradients(callee, given)
+    known = builder.given_derivative(callee)
+    required = reached_by_gradients(callee, given) if known is None else {c.tensor for c in known.outputs}
     wanted = [t for t in callee.inputs if t in required]
     if not wanted:
         return None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ipuperf.ir import DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
-from ipuperf.ir.attributes import INTEGERS, WHOLE, Attribute
+from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute
 
 from . import vertices
 from .axes import wrapped
@@ -372,31 +372,41 @@ class DynamicUpdateToUpdateGrad(Dynamic):
 
 
 class IncrementMod(Op):
-    """``(t + increment) mod modulus`` for uint32 and int32; the remainder has the sign of the sum, as popops Rem.
+    """``(t + increment) mod modulus``; the remainder has the sign of the sum, as popops Rem.
 
-    Attributes ``increment``, ``modulus`` (whole numbers that the type can hold, modulus at least 1). As on the device
-    the sum is taken in the type of t, so it wraps round where the type ends.
+    Attributes ``increment``, ``modulus``: for uint32 and int32 whole numbers that the type can hold, modulus at least
+    1; for float16 and float32 any finite ones, modulus above 0. As on the device the sum is taken in the type of t, so
+    it wraps round where an integer type ends.
     """
 
     type: ClassVar[str] = "IncrementMod"
     in_place: ClassVar[bool] = False
 
-    increment = Attribute(WHOLE)
-    modulus = Attribute(WHOLE)
+    increment = Attribute(NUMBER)
+    modulus = Attribute(NUMBER)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         tensor = self.inputs[0]
-        if tensor.dtype.name not in ("uint32", "int32"):
-            raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are uint32, int32")
-        bounds = np.iinfo(tensor.dtype.numpy)
-        for name, value, least in (("increment", self.increment, int(bounds.min)), ("modulus", self.modulus, 1)):
-            if not least <= value <= bounds.max:
-                raise IrError(
-                    f"{self.where()}: {name}={value!r}; a whole number from {least} to {bounds.max} is needed "
-                    f"({tensor.dtype.name})"
-                )
+        if tensor.dtype.name not in ("uint32", "int32", "float16", "float32"):
+            allowed = "uint32, int32, float16, float32"
+            raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are {allowed}")
+        if tensor.dtype.is_floating_point:
+            finite = np.isfinite([self.increment, self.modulus]).all()
+            self.require(bool(finite) and self.modulus > 0, f"modulus={self.modulus}; finite, above 0 is needed")
+        else:
+            self._check_whole(tensor.dtype)
         return [self.like(tensor)]
+
+    def _check_whole(self, dtype: DType) -> None:
+        """IrError unless both numbers are whole and in the range of ``dtype``."""
+        bounds = np.iinfo(dtype.numpy)
+        for name, value, least in (("increment", self.increment, int(bounds.min)), ("modulus", self.modulus, 1)):
+            if value != int(value) or not least <= value <= bounds.max:
+                raise IrError(
+                    f"{self.where()}: {name}={value:.10g}; a whole number from {least} to {bounds.max} is needed "
+                    f"({dtype.name})"
+                )
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Add, then take the remainder."""
@@ -416,13 +426,19 @@ class IncrementMod(Op):
         with one vertex's overhead, hence low confidence.
         """
         spec = self.inputs[0].spec
-        loop = sum(vertices.BROADCAST_SCALAR[name]["int"][0] for name in ("ADD", "REMAINDER"))
+        loops = [vertices.BROADCAST_SCALAR[name][vertices.kind(spec.dtype)] for name in ("ADD", "REMAINDER")]
+
+        def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+            vector = vertices.vector_width(spec.dtype, chip)
+            steps = [(cycles, vector if step == vertices.VECTOR else step) for cycles, step in loops]
+            return 20 + np.sum([cycles * vertices.ceil_div(m, step) for cycles, step in steps], axis=0)
+
         name = "IncrementModInPlace" if self.in_place else "IncrementMod"
         return [
             Vertices(
                 f"popops::map::{name}<{vertices.poplar_type(spec.dtype)}>",
                 spec.elements,
-                vertices.tile_cycles(lambda m, chip: 20 + loop * m, 11),
+                vertices.tile_cycles(thread, 11),
                 low_confidence=True,
             )
         ]

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import BOOL, Constant, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
 from . import unary, vertices
 from .base import Environment, Kernel, Op
@@ -180,13 +180,15 @@ class Pow(Binary):
     vertex = "POWER"
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g * e * x ** (e - 1)`` and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as upstream)."""
+        """``g * e * x ** (e - 1)`` (0 where e is 0) and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as
+        upstream)."""
         grad = given(grads)
         base, exponent = (builder.forward(t) for t in self.inputs)
-        lower = exponent - 1
-        slope = exponent * base**lower
-        d_base = grad * slope
         nothing = zero(builder, base.dtype)
+        slope = exponent * base ** (exponent - 1)
+        if not (isinstance(self.inputs[1], Constant) and self.inputs[1].data.all()):  # 0 ** -1 is infinite
+            slope = builder.op(Where, [builder.op(Equal, [exponent, nothing]), nothing, slope], name="pow_slope")
+        d_base = grad * slope
         log = builder.op(
             Where, [builder.op(Equal, [base, nothing]), nothing, builder.op(unary.Log, [base])], name="pow_log"
         )

@@ -16,6 +16,7 @@ def autodiff(
     known: dict[Graph, Derivative] | None = None,
     recomputation: Recomputation | None = None,
     within: Sequence[Tensor] = (),
+    others: list[Derivative] | None = None,
 ) -> Derivative:
     """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
 
@@ -26,10 +27,18 @@ def autodiff(
         known: derivatives of called graphs, made beforehand.
         recomputation: forward ops that the gradient graph runs again.
         within: other tensors of ``graph`` whose gradients are wanted.
+        others: to which derivatives of called graphs that are made on the way are added.
 
     Raises:
         IrError: see :func:`ipuperf.ir.differentiate`.
     """
     return differentiate(
-        graph, provided, required, add_class=Add, known=known, recomputation=recomputation, within=within
+        graph,
+        provided,
+        required,
+        add_class=Add,
+        known=known,
+        recomputation=recomputation,
+        within=within,
+        others=others,
     )

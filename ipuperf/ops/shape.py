@@ -396,19 +396,10 @@ class Concat(Op):
 
 class ConcatInplace(Concat):
     """Concat that is a view of all operands on the device: no work. NumPy arrays cannot share several sources, so the
-    value is a copy and the result must not be changed in place; it counts as memory of its own."""
+    value is a copy, and counts as memory of its own; where a program would see the difference, it is refused
+    (``numerics/plan.py``)."""
 
     type = "ConcatInplace"
-
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
-        """Always a copy; an in-place change of operands or result later on is refused."""
-        changed = changers(storage_of(self.outputs[0]))
-        for tensor in self.inputs:
-            changed |= {op for op in changers(storage_of(tensor)) if op.id > self.id}
-        if changed:
-            names = ", ".join(sorted(op.label for op in changed))
-            raise IrError(f"{self.where()}: {names} changes a tensor shared by an in-place concat; use concat")
-        return None
 
     def work(self) -> list[Work]:
         """Nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from . import checkNumIpusPerReplica, getNumIpusPerReplica, replicas_of_one_process
+from . import checkNumIpusPerReplica, getNumIpusPerReplica, instances_stood_for, replicas_of_one_process
 
 
 class _SelectsIpus(Protocol):
@@ -12,12 +12,15 @@ class _SelectsIpus(Protocol):
 
     auto_select_ipus: Any
 
+    def served_by(self, host_processes: int) -> None: ...
+
 
 _Config = TypeVar("_Config", bound=_SelectsIpus)
 
 
 def set_ipu_config(config: _Config, ipus_per_replica: int | None = None, configure_device: bool = True) -> _Config:
-    """Give ``config`` the IPUs of all instances' replicas, which this process runs.
+    """Give ``config`` the IPUs of all instances' replicas, which this process runs; in simulated time each instance has
+    a host process of its own.
 
     Args:
         config: the program's configuration, not applied yet.
@@ -34,6 +37,7 @@ def set_ipu_config(config: _Config, ipus_per_replica: int | None = None, configu
     checkNumIpusPerReplica(ipus)
     if configure_device:
         config.auto_select_ipus = ipus * replicas_of_one_process("popdist.tensorflow.set_ipu_config")
+        config.served_by(instances_stood_for())
     return config
 
 

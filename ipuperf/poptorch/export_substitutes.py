@@ -139,13 +139,45 @@ def _instance_norm(
     return functional.instance_norm(x, None, None, weight, bias, True, momentum, eps)
 
 
+def _cov(
+    x: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``cov`` without the check that more observations are weighed than ``correction``: with fewer, by 0 as there."""
+    rows = x.reshape(1, -1) if x.dim() < 2 else x
+    rows = rows if rows.is_floating_point() else rows.float()
+    ones = torch.ones(rows.shape[1], dtype=rows.dtype)
+    counts = ones if fweights is None else fweights.to(rows.dtype)
+    weights = counts if aweights is None else counts * aweights.to(rows.dtype)
+    total = weights.sum()
+    apart = rows - (rows * weights).sum(1, keepdim=True) / total
+    lost = correction if aweights is None else correction * (weights * aweights).sum() / total
+    return (apart @ (apart * weights).T / (total - lost).clamp(min=0)).squeeze()
+
+
+def _corrcoef(x: torch.Tensor) -> torch.Tensor:
+    """``corrcoef`` by :func:`_cov`."""
+    found = _cov(x)
+    if not found.dim():
+        return found / found
+    deviation = found.diagonal().sqrt()
+    return (found / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
+    torch.Tensor.corrcoef: _corrcoef,
+    torch.Tensor.cov: _cov,
     torch.Tensor.detach_: _detach_,
     torch.Tensor.random_: _random,
     torch.as_strided: _as_strided,
     torch.bincount: _bincount,
+    torch.corrcoef: _corrcoef,
+    torch.cov: _cov,
     torch.ctc_loss: _ctc_loss,
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),

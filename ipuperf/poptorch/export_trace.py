@@ -36,6 +36,7 @@ from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
 from .export_bodies import BODY
+from .export_checks import check_exported
 from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
@@ -214,6 +215,7 @@ def trace(
             except Exception as error:
                 raise _explained(error) from error
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
+    check_exported(program, location_of_node)
     plain.made_constant(program)
     with _quiet(), _no_stacks(), no_code():
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)

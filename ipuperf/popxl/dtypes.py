@@ -94,6 +94,8 @@ class dtype:
         if text.startswith("torch."):
             return cls.from_name(text.removeprefix("torch."))
         try:
+            if type_like is None:  # NumPy's default type is nobody's wish
+                raise TypeError
             return cls.from_name(np.dtype(type_like).name)
         except TypeError:
             raise ValueError(f"{type_like!r} is not a dtype; allowed: {', '.join(_BY_NAME)}") from None

@@ -329,6 +329,11 @@ class IPUConfig(_Category):
         "pooling": _Pooling,
         "scheduling": _Scheduling,
     }
+    _host_processes: int = 1
+
+    def served_by(self, host_processes: int) -> None:
+        """Say how many host processes serve the replicas, as those of ``poprun`` would (not upstream)."""
+        object.__setattr__(self, "_host_processes", host_processes)
 
     def check(self) -> None:
         """Raise ValueError where attributes contradict each other."""
@@ -424,7 +429,9 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     EFFECTS.given("ipu.config.configure_ipu_system(reset_configuration)", reset_configuration)
     config.check()
     _tell_effects(config)
-    state().config = IPUConfig.from_dict(config.to_dict())
+    taken = IPUConfig.from_dict(config.to_dict())
+    taken.served_by(config._host_processes)
+    state().config = taken
 
 
 def get_ipu_config() -> list[IPUConfig]:

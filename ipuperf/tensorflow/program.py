@@ -262,6 +262,7 @@ class TracedProgram:
             merging=devices.collective_merging(config),
             outlining=OUTLINE_THRESHOLD if outlined else None,
             prefetch_depth=max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
+            host_processes=1 if config is None else config._host_processes,
         )
         self.executable.evaluator.load_variables()
         return self.executable

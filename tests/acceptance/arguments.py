@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import syntax
+
 from ipuperf.runtime.effects import APPLIED, Effect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -50,15 +52,12 @@ class Sources:
     """All files of ipuperf as syntax trees, and what has to be known of all of them at once."""
 
     def __init__(self, folder: Path = PACKAGE) -> None:
-        self.trees = {
-            file.relative_to(folder).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
-            for file in sorted(folder.rglob("*.py"))
-        }
+        self.trees = {file.relative_to(folder).as_posix(): syntax.tree(file) for file in sorted(folder.rglob("*.py"))}
         self.index()
 
     def index(self) -> None:
         """Gather what is needed of all files."""
-        nodes = [node for tree in self.trees.values() for node in ast.walk(tree)]
+        nodes = [node for tree in self.trees.values() for node in syntax.nodes(tree)]
         self.classes: dict[str, list[ast.ClassDef]] = {}
         for node in nodes:
             if isinstance(node, ast.ClassDef):

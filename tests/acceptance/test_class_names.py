@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+from syntax import tree
+
 import ipuperf
 
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
@@ -24,6 +26,6 @@ KNOWN = set("Ledger Lowering MatMul Place Reduction Step".split())
 def test_no_other_class_name_is_there_twice() -> None:
     names: Counter[str] = Counter()
     for path in Path(ipuperf.__file__).parent.rglob("*.py"):
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = tree(path).body
         names.update(node.name for node in body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
     assert {name for name, count in names.items() if count > 1} == UPSTREAM | SPECIAL | KNOWN

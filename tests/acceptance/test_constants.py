@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from syntax import tree
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("lowering", "simulation", "ops", "pipelines")
 
@@ -60,7 +62,8 @@ CONSTANTS = {
         """,
     ASSUMED: """
         lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES FEW_PASSES,
-        lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL, ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
+        lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL,
+        ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }
 
@@ -75,9 +78,9 @@ def listed() -> dict[str, str]:
     return found
 
 
-def numbers(source: str) -> Iterator[str]:
+def numbers(module: ast.Module) -> Iterator[str]:
     """Names of a module's constants that are, or hold, numbers."""
-    for node in ast.parse(source).body:
+    for node in module.body:
         if isinstance(node, ast.Assign):
             target, value = node.targets[0], node.value
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -96,18 +99,14 @@ def modules() -> Iterator[Path]:
 
 def test_what_counts_as_a_constant() -> None:
     assert list(
-        numbers("A = 3\nB: float = 2.5\nC, D = (1, 'x')\nE = 'x'\nf = 3\nG = {'a': (1, 2)}\nH = True\n")
+        numbers(ast.parse("A = 3\nB: float = 2.5\nC, D = (1, 'x')\nE = 'x'\nf = 3\nG = {'a': (1, 2)}\nH = True\n"))
     ) == list("ABCDG")
 
 
 def test_every_constant_of_the_cost_model_is_listed_with_its_kind() -> None:
     """A figure about hardware is no constant here: it goes to ``ipuperf/machine/data``, with unit, source and kind."""
     package = ROOT / "ipuperf"
-    found = {
-        f"{path.relative_to(package).as_posix()} {name}"
-        for path in modules()
-        for name in numbers(path.read_text("utf-8"))
-    }
+    found = {f"{path.relative_to(package).as_posix()} {name}" for path in modules() for name in numbers(tree(path))}
     assert found - set(listed()) == set(), "a figure about hardware belongs in machine/data; else list it with its kind"
     assert set(listed()) - found == set(), "listed, but gone"
 

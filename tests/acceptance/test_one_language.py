@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from syntax import nodes, tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -40,8 +41,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path.relative_to(REPOSITORY).as_posix()
-        self.tree = ast.parse(path.read_text(encoding="utf-8"))
-        self.nodes = list(ast.walk(self.tree))
+        self.nodes = nodes(tree(path))
 
     def classes(self) -> Iterator[ast.ClassDef]:
         return (node for node in self.nodes if isinstance(node, ast.ClassDef))

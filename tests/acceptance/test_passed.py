@@ -16,9 +16,10 @@ def shared(request: pytest.FixtureRequest, repository: Path) -> ModuleType:
     return found
 
 
-def _items(path: Path, text: str, count: int) -> list[Any]:
+def _items(path: Path, text: str, count: int, *marks: str) -> list[Any]:
     path.write_text(text)
-    return [SimpleNamespace(nodeid=f"{path.name}::test[{n}]", path=path) for n in range(count)]
+    marked = dict.fromkeys(marks, True)
+    return [SimpleNamespace(nodeid=f"{path.name}::test[{n}]", path=path, keywords=marked) for n in range(count)]
 
 
 def _report(nodeid: str, when: str, passed: bool) -> Any:
@@ -28,18 +29,20 @@ def _report(nodeid: str, when: str, passed: bool) -> Any:
 def test_what_passed_runs_again_where_pytorch_is_named_and_else_one_in_so_many(shared: Any, tmp_path: Path) -> None:
     plain = _items(tmp_path / "test_plain.py", "import numpy", 2 * shared.AGAIN + 2)
     about = _items(tmp_path / "test_about.py", "pytest.importorskip('torch')", 3)
+    heavy = _items(tmp_path / "test_heavy.py", "pytest.importorskip('torch')", 2, "heavy")
     kept = shared._Passed(tmp_path / "passed.txt")
-    for item in [*plain[:-1], *about]:
+    for item in [*plain[:-1], *heavy, *about]:
         kept.pytest_runtest_logreport(_report(item.nodeid, "setup", True))
         kept.pytest_runtest_logreport(_report(item.nodeid, "call", item is not plain[0]))
     kept.pytest_sessionfinish()
     names = (tmp_path / "passed.txt").read_text().splitlines()
-    assert sorted(names) == sorted(item.nodeid for item in [*plain[1:-1], *about])
+    assert sorted(names) == sorted(item.nodeid for item in [*plain[1:-1], *heavy, *about])
 
     left_out: list[Any] = []
     hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))
-    items = [*plain, *about]
+    items = [*plain, *heavy, *about]
     shared._leave_out_passed(tmp_path / "passed.txt", SimpleNamespace(hook=hook), items)
-    again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], *about]  # failed, samples, never ran, PyTorch
+    # failed, two samples, never ran, the third sample, PyTorch
+    again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], heavy[0], *about]
     assert items == again
-    assert left_out == [item for item in plain if item not in again]
+    assert left_out == [*(item for item in plain if item not in again), heavy[1]]

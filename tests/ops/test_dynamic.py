@@ -189,6 +189,15 @@ def test_increment_mod_remainder_has_the_sign_of_the_sum(bench):
     np.testing.assert_array_equal(found, [[-1, 2]])  # C's remainder: -8 % 7 == -1
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_increment_mod_of_floats_may_be_fractions(bench, mk2, dtype):
+    found = bench.run(IncrementMod, np.array([[0.25, 1.5, -4]], dtype), increment=0.75, modulus=2)
+    np.testing.assert_array_equal(found, np.array([[1, 0.25, -1.25]], dtype))
+    (work,) = bench.op(IncrementMod, np.zeros((1, 8), dtype), increment=0.75, modulus=2).work()
+    rest = {np.float16: 2 + 2 * 225, np.float32: 4 + 4 * 93}[dtype]  # 8 elements a worker: additions, remainders
+    assert work.cycles(np.array([48]), mk2).tolist() == [6 * (20 + rest) + 11]
+
+
 def test_increment_mod_with_the_largest_modulus(bench):
     largest = 2**32 - 1
     found = bench.run(IncrementMod, np.array([[0, largest - 1, largest]], np.uint32), increment=1, modulus=largest)
@@ -206,9 +215,10 @@ def test_increment_mod_work(bench, mk2):
 @pytest.mark.parametrize(
     ("dtype", "attributes", "message"),
     [
-        (np.float32, {"increment": 1, "modulus": 4}, "float32; allowed are uint32, int32"),
+        (np.int16, {"increment": 1, "modulus": 4}, "int16; allowed are uint32, int32, float16, float32"),
+        (np.float32, {"increment": 1, "modulus": 0.0}, "modulus=0.0; finite, above 0 is needed"),
         (np.int32, {"increment": 1, "modulus": 0}, "modulus=0; a whole number from 1 to 2147483647"),
-        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number is needed"),
+        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number from -2147483648"),
         (np.uint32, {"increment": -1, "modulus": 4}, "increment=-1; a whole number from 0 to 4294967295"),
         (np.uint32, {"increment": 1, "modulus": 2**32}, "modulus=4294967296; a whole number from 1 to 4294967295"),
         (np.int32, {"increment": 1, "modulus": 2**31}, r"modulus=2147483648; .* is needed \(int32\)"),

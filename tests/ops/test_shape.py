@@ -148,15 +148,6 @@ def test_change_of_a_view_that_numpy_cannot_express(run_graph):
         run_graph(graph, {x: X.copy()})
 
 
-def test_concat_in_place_refuses_later_changes(run_graph):
-    graph = ir.Ir().create_graph("g")
-    x = graph.add_input(ir.TensorSpec((4, 6), FLOAT32), "x")
-    joined = graph.create(ops.ConcatInplace, [x, x], ["c"], axis=0).outputs[0]
-    graph.create(ops.ExpInplace, [joined], ["e"])
-    with pytest.raises(IrError, match="use concat"):
-        run_graph(graph, {x: X.copy()})
-
-
 def test_work_is_the_bytes_copied(bench):
     assert bench.op(ops.Transpose, X).work() == [Copy(96)]
     assert bench.op(ops.Slice, X, axis=0, start=0, stop=1).work() == [Copy(24)]

@@ -69,6 +69,21 @@ def test_running_products_of_zeros_have_gradients(check_all: Any) -> None:
     check_all({"cumprod": lambda x: (x.cumprod(1), x.prod(1))}, torch.tensor([[2.0, 0.0, 3.0, 0.0, 5.0]]))
 
 
+def test_powers_of_zero_have_gradients(check_all: Any) -> None:
+    exponents = torch.tensor([0.0, 1.0, 2.0, 3.0])
+    check_all({"pow": lambda x: (x**exponents, x**0, x**1)}, torch.tensor([0.0, 0.0, 0.0, 2.0]))
+
+
+def test_covariances(check_all: Any) -> None:
+    counts, weights = torch.tensor([1, 2, 1, 3]), torch.tensor([0.5, 1.0, 0.25, 2.0])
+    cases = {
+        "cov": lambda x: (torch.cov(x), x.cov(correction=0), torch.cov(x[0])),
+        "weighted": lambda x: (torch.cov(x, fweights=counts), torch.cov(x, fweights=counts, aweights=weights)),
+        "corrcoef": lambda x: (torch.corrcoef(x), x[0].corrcoef() * x.sum()),
+    }
+    check_all(cases, noise(3, 4))
+
+
 def test_distances(check_all: Any) -> None:
     orders = {f"p{i}": lambda x, y, p=p: torch.cdist(x, y, p) for i, p in enumerate((1.0, 2.0, 3.0, float("inf")))}
     check_all(orders, noise(3, 1, 4, 5), noise(2, 6, 5))  # some rows are equal

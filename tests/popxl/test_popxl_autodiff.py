@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_connections() -> None:
         call = ops.call_with_info(graph, x, w)
         assert len(call.outputs) == len(graph.outputs) > 1
         assert x in info.inputs_dict(call).values()
-        with pytest.raises(ValueError, match="is needed"):
+        with pytest.raises(TypeError, match="is needed"):
             info.inputs_dict(ops.call_with_info(info.graph, call.outputs[0], inputs_dict=info.inputs_dict(call)))
 
 
@@ -102,6 +103,67 @@ def test_required_and_provided_gradients() -> None:
             autodiff(graph, grads_provided=[graph.outputs[1]], grads_required=[b])
         with pytest.raises(IrError, match="not an input"):
             autodiff(graph, grads_required=[graph.outputs[0]])
+
+
+def test_each_gradient_of_an_output_given_twice_counts() -> None:
+    a, b, *grads = RNG.normal(size=(5, 2)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        operands = [popxl.variable(a), popxl.variable(b)]
+        graph = ir.create_graph(lambda x, y: (x, x * y, x), *operands)
+        info = info_of(ir, graph)
+        call = ops.call_with_info(graph, *operands)
+        dx, dy = ops.call(info.graph, *map(popxl.constant, grads), inputs_dict=info.inputs_dict(call))
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in (dx, dy)]
+        for stream, t in zip(streams, (dx, dy)):
+            ops.host_store(stream, t)
+    with popxl.Session(ir) as session:
+        result = session.run()
+    np.testing.assert_allclose(result[streams[0]], grads[0] + grads[1] * b + grads[2], rtol=1e-6)
+    np.testing.assert_allclose(result[streams[1]], grads[1] * a, rtol=1e-6)
+
+
+CALLS = {
+    "other results": lambda call, a, b: call(a, b)[0] + call(b, a)[1],
+    "a chain": lambda call, a, b: call(call(a, b)[0], b)[1] + call(a, b)[1],
+    "all results": lambda call, a, b: call(a, b)[0] * call(a, a)[1] - call(b, b)[0],
+}
+
+
+@pytest.mark.parametrize("outer", CALLS.values(), ids=CALLS)
+def test_calls_that_use_different_results_of_a_graph(outer: Any) -> None:
+    torch = pytest.importorskip("torch")
+    a, b, grad = RNG.normal(size=(3, 2, 2)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        operands = [popxl.variable(a), popxl.variable(b)]
+        inner = ir.create_graph(lambda x, y: (x * y, ops.exp(x)), *operands)
+        graph = ir.create_graph(lambda x, y: outer(lambda *t: ops.call(inner, *t)[:2], x, y), *operands)
+        info = info_of(ir, graph)
+        call = ops.call_with_info(graph, *operands)
+        grads = ops.call(info.graph, popxl.constant(grad), inputs_dict=info.inputs_dict(call))
+        assert {t.ipu for t in grads} == {0}
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in grads]
+        for stream, t in zip(streams, grads):
+            ops.host_store(stream, t)
+    with popxl.Session(ir) as session:
+        result = session.run()
+    wanted = [torch.tensor(t, requires_grad=True) for t in (a, b)]
+    outer(lambda x, y: (x * y, torch.exp(x)), *wanted).backward(torch.tensor(grad))
+    for stream, t in zip(streams, wanted):
+        np.testing.assert_allclose(result[stream], t.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_made_beforehand_have_to_fit_the_calls() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        spec = popxl.TensorSpec((2,), popxl.float32)
+        inner = ir.create_graph(lambda x: (x * x, ops.exp(x)), spec)
+        known = {inner: info_of(ir, inner, grads_provided=inner.outputs[:1])}
+        for index, fits in ((0, True), (1, False)):
+            graph = ir.create_graph(lambda x, index=index: ops.call(inner, x)[index], spec)
+            with nullcontext() if fits else pytest.raises(IrError, match="called in ways that need different"):
+                autodiff(graph, called_graphs_grad_info=known)
 
 
 def test_modifying_ops_and_loops_cannot_be_differentiated() -> None:

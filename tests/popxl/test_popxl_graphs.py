@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -277,7 +279,7 @@ def test_call_site_info(ir: popxl.Ir) -> None:
     with ir.main_graph:
         x, w = (popxl.variable(np.ones(2, np.float32), name=n) for n in "xw")
         graph = ir.create_graph(lambda a, b: (a + b, a), x, w)
-        info = ops.call_with_info(graph, w, inputs_dict={graph.inputs[0]: x})
+        info = ops.call_with_info(graph, x, inputs_dict={graph.inputs[1]: w})
         assert isinstance(info, CallSiteInfo)
         assert info.called_graph == graph
         assert info.inputs == (x, w)
@@ -296,14 +298,37 @@ def test_wrong_operands_of_a_call(ir: popxl.Ir) -> None:
     with ir.main_graph:
         x = popxl.variable(np.ones(2, np.float32))
         graph = ir.create_graph(lambda a, b: a + b, x, x)
-        with pytest.raises(ValueError, match=r"1 operands for 2 inputs.*missing.*/b"):
+        with pytest.raises(ValueError, match=r"missing: .*/b: .* 2 inputs: 1 operands by position, 0 in"):
             ops.call(graph, x)
+        with pytest.raises(ValueError, match="twice.*/a"):  # as upstream: what is given by position comes first
+            ops.call(graph, x, inputs_dict={graph.inputs[0]: x})
+        with pytest.raises(ValueError, match="belongs to graph"):
+            ops.call(graph, x, graph.inputs[0])
         with pytest.raises(ValueError, match="no inputs of it"):
             ops.call(graph, x, inputs_dict={x: x})
         with pytest.raises(IrError, match=r"is \(3,\) float32"):
             ops.call(graph, x, popxl.variable(np.ones(3, np.float32)))
         with pytest.raises(TypeError, match="got a str"):
             ops.call(graph, x, "x")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda p, q: [(p, q)],
+        lambda p, q: [{"p": p, "q": q}.values()],
+        lambda p, q: [iter([p, q])],
+        lambda p, q: [[5.0, 3.0]],
+        lambda p, q: [p, np.float32(3)],
+        lambda p, q: [np.array(5.0), [q]],
+    ],
+    ids=["tuple", "view", "iterator", "numbers", "mixed", "array"],
+)
+def test_operands_of_a_call_may_be_nested_once(ir: popxl.Ir, given: Callable[..., Any]) -> None:
+    with ir.main_graph:
+        p, q = popxl.constant(5.0), popxl.constant(3.0)
+        (difference,) = ops.call(ir.create_graph(lambda a, b: a - b, p, q), *given(p, q))
+    assert run(ir, difference=difference) == {"difference": 2.0}
 
 
 def test_repeat_carries_outputs(ir: popxl.Ir) -> None:
@@ -421,3 +446,30 @@ def test_operands_of_a_repeat_that_do_not_fit() -> None:
         ]:
             with pytest.raises(ValueError, match=words):
                 build()
+
+
+SIX = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def _joined_in_place(first: str, then: Callable[[popxl.Tensor], Any], read: str) -> np.ndarray:
+    """A session of ``z = concat_([a, b])``, an in-place change of ``first``, and a store of ``read``."""
+    program = popxl.Ir()
+    with program.main_graph, popxl.in_sequence(True):
+        a, b = popxl.variable(SIX), popxl.variable(SIX) + 1
+        held = {"a": a, "b": b, "z": ops.concat_([a, b])}
+        then(held[first])
+        stream = popxl.d2h_stream(held[read].shape, held[read].dtype)
+        ops.host_store(stream, held[read])
+    with popxl.Session(program) as session:
+        return session.run()[stream]
+
+
+@pytest.mark.parametrize(("first", "read"), [("z", "b"), ("z", "z"), ("a", "z"), ("b", "z")])
+def test_concat_in_place_is_refused_where_its_sharing_would_be_seen(first: str, read: str) -> None:
+    with pytest.raises(IrError, match="changes what it shares, and (its result|an operand of it) is read later; use"):
+        _joined_in_place(first, ops.exp_, read)
+
+
+def test_concat_in_place_of_what_changes_after_its_last_use() -> None:
+    np.testing.assert_array_equal(_joined_in_place("z", ops.identity, "z"), np.concatenate([SIX, SIX + 1]))
+    np.testing.assert_allclose(_joined_in_place("a", ops.exp_, "b"), SIX + 1)

@@ -193,6 +193,8 @@ def test_dtypes() -> None:
     assert popxl.float32.as_numpy() == np.float32
     with pytest.raises(ValueError, match="unknown popxl dtype"):
         popxl.dtype.as_dtype("float8")
+    with pytest.raises(ValueError, match="None is not a dtype"):
+        popxl.dtype.as_dtype(None)
     with pytest.raises(AttributeError, match="not supported"):
         _ = popxl.dtypes.complex64
 

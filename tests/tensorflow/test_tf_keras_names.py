@@ -46,6 +46,8 @@ assert float(distributed.allreduce(tf.constant(2.0), tf.distribute.ReduceOp.MEAN
 assert horovod.allgather([1, 2]).numpy().tolist() == distributed.broadcast([1, 2]).numpy().tolist() == [1, 2]
 config = ipu.config.IPUConfig()
 assert popdist.tensorflow.set_ipu_config(config, ipus_per_replica=2) is config and config.auto_select_ipus == 8
+config.configure_ipu_system()
+assert ipu.config.get_ipu_config()[0]._host_processes == 2  # simulated time has a host process for each instance
 uninstall()
 from tensorflow.python import keras as own
 assert own.Model is not tf.keras.Model
@@ -55,5 +57,6 @@ assert not issubclass(tf.keras.optimizers.SGD, optimizer_v2.OptimizerV2)
 
 def test_names_of_keras_2_6():
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "POPDIST_NUM_TOTAL_REPLICAS": "4", "POPDIST_NUM_IPUS_PER_REPLICA": "2"}
+    environment["POPDIST_NUM_LOCAL_REPLICAS"] = "2"
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, timeout=120)
     assert ran.returncode == 0, ran.stderr

@@ -17,6 +17,8 @@ collect_ignore = ["example_project"]
 
 Step = tuple[int, int, int, int, int, str, str]
 MakeTrace = Callable[..., Trace]
+WITHOUT = [word for name in ("hypothesispytest", "pytest_cov") for word in ("-p", f"no:{name}")]
+"""Plug-ins of others that no run of :func:`run_pytest` uses: to load them takes half of its time."""
 RunPytest = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -75,7 +77,7 @@ def run_pytest(child_environment: dict[str, str]) -> RunPytest:
 
     def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *args],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *WITHOUT, *args],
             cwd=folder,
             env={**child_environment, "COLUMNS": "200"},
             capture_output=True,

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parent / "example_project"
 RunPytest = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -46,11 +48,12 @@ class TestBlock:
 
 def test_a_run_that_does_not_use_it_loads_nothing(tmp_path: Path, run_pytest: RunPytest) -> None:
     (tmp_path / "test_unused.py").write_text(UNUSED)
-    done = run_pytest(tmp_path, "-q", "-p", "no:cov", "-p", "no:hypothesispytest")
+    done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "baselines" not in done.stdout
 
 
+@pytest.mark.heavy
 def test_options_settings_and_places(tmp_path: Path, run_pytest: RunPytest) -> None:
     folder = tmp_path / "tests" / "unit"
     folder.mkdir(parents=True)
@@ -76,6 +79,7 @@ def test_options_settings_and_places(tmp_path: Path, run_pytest: RunPytest) -> N
     assert sorted(path.name for path in (tmp_path / "all" / "tests" / "unit").iterdir()) == names
 
 
+@pytest.mark.heavy
 def test_the_example_project_is_guarded(tmp_path: Path, run_pytest: RunPytest) -> None:
     project = tmp_path / "project"
     shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("__pycache__", "baselines"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipuperf import ir as _ir
@@ -11,7 +11,7 @@ from ipuperf import ops as _k
 from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
-from .operands import create, is_operand
+from .operands import create, ensure_tensor, is_operand
 
 
 class CallSiteInfo:
@@ -97,51 +97,53 @@ class CallSiteInfo:
         self._op.attributes["by_ref"] = tuple(sorted({*self._op.attributes.get("by_ref", ()), *indices}))
 
 
-def flatten_operands(inputs: Sequence[Any]) -> list[Tensor]:
-    """Positional operands, one level of nesting resolved; host data becomes constants later."""
+def flatten_operands(inputs: Sequence[Any]) -> list[Any]:
+    """Positional operands, one level of nesting resolved (lists, views of dictionaries, iterators); an array is one
+    operand. Host data becomes constants later."""
     flat: list[Any] = []
     for value in inputs:
-        if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
-            flat.extend(value)
-        else:
-            flat.append(value)
+        one = not isinstance(value, Iterable) or isinstance(value, str) or hasattr(value, "dtype")
+        flat.extend([value] if one else value)
     return flat
 
 
 def resolve_operands(
     graph: Graph, inputs: Sequence[Any], inputs_dict: Mapping[Tensor, Any] | None, what: str
 ) -> list[Tensor]:
-    """One operand per input of ``graph``: those in ``inputs_dict`` at their place, the positional ones in the gaps.
+    """One operand per input of ``graph``: the positional ones for the first inputs, those in ``inputs_dict`` at theirs.
 
     Raises:
-        ValueError: too few or too many operands, or a key that is no input of the graph; TypeError: no tensor.
+        ValueError: too few or too many operands, an input given twice, or a key that is no input of the graph;
+            TypeError: no tensor.
     """
-    from .operands import ensure_tensor
-
     named = {k._ir_tensor: v for k, v in (inputs_dict or {}).items()}
     parameters = graph._base.inputs
     unknown = [k.id for k in named if k not in parameters]
     if unknown:
         raise ValueError(f"{what} of graph {graph.name!r}: {unknown} are no inputs of it: not in the called graph")
     positional = flatten_operands(inputs)
-    free = [p for p in parameters if p not in named]
-    if len(positional) != len(free):
-        missing = [p.id for p in free[len(positional) :]]
-        hint = f"; missing: {missing}" if missing else ""
-        twice = "Graph input tensor is specified twice" if len(positional) <= len(parameters) else ""
-        problem = "Not enough inputs have been provided" if missing else twice or "Too many inputs have been provided"
+    if problem := _miscounted(parameters, positional, named):
         raise ValueError(
-            f"{problem}: {what} of graph {graph.name!r}: {len(positional)} operands for {len(free)} inputs that "
-            f"inputs_dict does not give{hint}"
+            f"{problem}: {what} of graph {graph.name!r} with {len(parameters)} inputs: {len(positional)} operands by "
+            f"position, {len(named)} in inputs_dict"
         )
-    given = iter(positional)
     operands: list[Tensor] = []
-    for parameter in parameters:
-        value = named[parameter] if parameter in named else next(given)
+    for index, parameter in enumerate(parameters):
+        value = positional[index] if index < len(positional) else named[parameter]
         if not is_operand(value):
             raise TypeError(f"{what} of graph {graph.name!r}: input {parameter.id!r} got a {type(value).__name__}")
         operands.append(ensure_tensor(value, wrap(parameter).dtype))
     return operands
+
+
+def _miscounted(parameters: Sequence[_ir.Tensor], positional: Sequence[Any], named: Mapping[_ir.Tensor, Any]) -> str:
+    """What is wrong with the number of operands; empty when each input has one."""
+    if len(positional) > len(parameters):
+        return "Too many inputs have been provided"
+    if twice := [t.id for t in parameters[: len(positional)] if t in named]:
+        return f"Graph input tensor is specified twice, by position and in inputs_dict: {', '.join(twice)}"
+    missing = [t.id for t in parameters[len(positional) :] if t not in named]
+    return f"Not enough inputs have been provided; missing: {', '.join(missing)}" if missing else ""
 
 
 def call_with_info(

@@ -84,7 +84,7 @@ class GradGraphInfo:
         """For a call of the forward graph: gradient graph input -> forward tensor at that call, without the gradients.
 
         Raises:
-            ValueError: the call is not one of the forward graph.
+            TypeError: the call is not one of the forward graph.
         """
         self._check(fwd_call_info)
         connections = self._derivative.inputs
@@ -111,7 +111,7 @@ class GradGraphInfo:
 
     def _check(self, fwd_call_info: CallSiteInfo) -> None:
         if fwd_call_info.called_graph != self.forward_graph:
-            raise ValueError(
+            raise TypeError(
                 f"the call is one of graph {fwd_call_info.called_graph.name!r}; a call of "
                 f"{self.forward_graph.name!r} is needed"
             )
@@ -137,15 +137,16 @@ def autodiff(
             gradient that does not exist.
     """
     known = {g._base: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
-    given = set(known)
+    given, others = set(known), list[_ir.Derivative]()
     with graph._base.ir.deep_calls():
         derivative = _k.autodiff(
             graph._base,
             None if grads_provided is None else [t._ir_tensor for t in grads_provided],
             None if grads_required is None else [t._ir_tensor for t in grads_required],
             known,
+            others=others,
         )
-        for made in [d for g, d in known.items() if g not in given] + [derivative]:
+        for made in (*others, derivative):
             place_gradients(made)
     info = GradGraphInfo(derivative)
     if not return_all_grad_graphs:

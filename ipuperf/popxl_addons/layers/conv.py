@@ -61,8 +61,8 @@ class Conv2D(Module):
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(N, C, H, W) -> (N, out_channels, H', W')``."""
         shape, group = (self.out_channels, x.shape[1] // self.groups, *self.kernel_size), self.replica_grouping
-        weight = self.add_variable_input("weight", partial(drawn, shape), x.dtype, replica_grouping=group)
-        y = ops.conv(x, weight, **self.options)
+        self.weight = self.add_variable_input("weight", partial(drawn, shape), x.dtype, replica_grouping=group)
+        y = ops.conv(x, self.weight, **self.options)
         if not self.bias:
             return y
         zeros = partial(np.zeros, (1, self.out_channels, 1, 1))

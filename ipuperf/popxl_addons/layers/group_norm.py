@@ -28,9 +28,9 @@ class GroupNorm(Module):
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(N, C, ...)``, the same shape."""
         shape, group = (x.shape[1],), self.replica_grouping
-        weight = self.add_variable_input("weight", partial(np.ones, shape), x.dtype, replica_grouping=group)
-        bias = self.add_variable_input("bias", partial(np.zeros, shape), x.dtype, replica_grouping=group)
-        return ops.group_norm(x, weight, bias, self.num_groups, self.eps)
+        self.weight = self.add_variable_input("weight", partial(np.ones, shape), x.dtype, replica_grouping=group)
+        self.bias = self.add_variable_input("bias", partial(np.zeros, shape), x.dtype, replica_grouping=group)
+        return ops.group_norm(x, self.weight, self.bias, self.num_groups, self.eps)
 
     @staticmethod
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:

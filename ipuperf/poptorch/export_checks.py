@@ -1,0 +1,39 @@
+"""What an exported program may not hold, said with the user's line before anything is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.utils._pytree as pytree
+
+from .aten_lowering import ExportError
+from .errors import UnsupportedError
+
+
+def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.fx.Node], str]) -> None:
+    """Check the values and constants of an export.
+
+    Args:
+        line: the ``file:line`` that made a node.
+
+    Raises:
+        ExportError: complex numbers; UnsupportedError: what a transform of ``torch.func`` inside a model left.
+    """
+    for node in program.graph.nodes:
+        if node.op == "call_function" and _is_complex(node):
+            name = str(node.target).rpartition(".")[0].replace(".", "::")
+            raise ExportError(
+                f"{line(node)}: the result of {name} is complex, which the IPU does not have; compute with real and "
+                "imaginary parts as two tensors"
+            )
+    for value in program.constants.values():
+        if isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
+            raise UnsupportedError(
+                "torch.func.grad and its relatives inside a model are unsupported: the gradients of a program are made "
+                "by poptorch.trainingModel; torch.func.vmap and torch.func.jvp work"
+            )
+
+
+def _is_complex(node: torch.fx.Node) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.is_complex() for t in pytree.tree_leaves(node.meta.get("val")))

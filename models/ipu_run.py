@@ -35,7 +35,7 @@ OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
 #: Fields of :class:`RunOptions` that no model's own code sees.
 _OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum",
            "half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding",
-           "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
+           "sharded_from", "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
            "host_processes", "norm_replicas")  # fmt: skip
 
 
@@ -57,7 +57,8 @@ class RunOptions:
             optimiser but ``lars``); infinity for no clipping.
         offload_optimiser: optimiser state lives in Streaming Memory.
         offload_activations: stashed activations live there.
-        sharding: optimiser state, and with it the weight update, is split over the replicas.
+        sharding: optimiser state, and with it the weight update, is split over the replicas, of tensors that have
+            ``sharded_from`` elements or more.
         recompute: forwards of pipeline stages are computed again in the backward pass; on one IPU what stands between
             the checkpoints is, or without ``checkpoint_layers`` what PopART's Standard recomputation picks.
         checkpoint_layers: with recomputation, the result of each layer is kept.
@@ -92,6 +93,7 @@ class RunOptions:
     offload_optimiser: bool = False
     offload_activations: bool = False
     sharding: bool = False
+    sharded_from: int = MIN_ELEMENTS_SHARDING
     recompute: bool = True
     checkpoint_layers: bool = True
     memory_proportions: tuple[float, ...] = ()
@@ -185,6 +187,7 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     every = options.return_all or options.io_tiles
     found.outputMode(poptorch.OutputMode.All if every else poptorch.OutputMode.Final)
     state = poptorch.TensorLocationSettings().useOnChipStorage(not options.offload_optimiser)
+    state.minElementsForReplicatedTensorSharding(options.sharded_from)
     found.TensorLocations.setOptimizerLocation(state.useReplicatedTensorSharding(options.sharding))
     if options.offload_activations:
         off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)
@@ -351,8 +354,8 @@ _OPTIMISERS = MappingProxyType({"momentum": "sgd", "adam": "adam", "adamw": "ada
 _RECOMPUTE = MappingProxyType({"none": (False, False), "standard": (True, False), "checkpoints": (True, True)})
 _STATED_BY_CASE = frozenset(
     {"training", "micro_batch", "gradient_accumulation", "replicas", "layers_per_ipu", "precision", "optimiser",
-     "io_tiles", "synthetic", "prefetch", "offload_optimiser", "offload_activations", "sharding", "recompute",
-     "checkpoint_layers"}
+     "io_tiles", "synthetic", "prefetch", "offload_optimiser", "offload_activations", "sharding", "sharded_from",
+     "recompute", "checkpoint_layers"}
 )  # fmt: skip
 Chosen = TypeVar("Chosen", bound=RunOptions)
 
@@ -415,7 +418,10 @@ def _how(case: Case) -> dict[str, Any]:
     _allow(case, "optimiser", tuple(_OPTIMISERS) if training else ("none",))
     _allow(case, "recompute", tuple(_RECOMPUTE) if training else ("none",))
     _allow(case, "offload", ((), ("optimiser",), ("activations",), ("optimiser", "activations")) if training else ((),))
-    _allow(case, "sharding", (0, MIN_ELEMENTS_SHARDING) if training else (0,))
+    fewest = max(2, case.replicas // case.config.get("host_processes", 1))
+    if case.sharding and not (training and case.sharding >= fewest):
+        allowed = f"0 or a number of elements from {fewest} on" if training else "0"
+        raise _refused(case, "sharding", case.sharding, allowed)
     if not training:
         _allow(case, "accumulation", (1,))
     if not case.pipeline:
@@ -435,6 +441,7 @@ def _how(case: Case) -> dict[str, Any]:
         "offload_optimiser": "optimiser" in case.offload,
         "offload_activations": "activations" in case.offload,
         "sharding": bool(case.sharding),
+        "sharded_from": case.sharding or MIN_ELEMENTS_SHARDING,
         "recompute": recompute,
         "checkpoint_layers": checkpoint,
     }

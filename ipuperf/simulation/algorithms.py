@@ -17,9 +17,15 @@ those thresholds, are ours. ``D`` is the bytes of the whole tensor on one replic
     cheaper of the two rings; all rings of a dimension run at once. Rungs have three times the links of rails, both
     rails work at once, and rounds add up per dimension (1 + 31 instead of 63 on 64 IPUs).
 
-An all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in which
-values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever the
-algorithm. Which member ends up with which shard follows it too, and is left open upstream.
+``broadcast``
+    All-reduces only: each member sends the whole tensor to all others, which add on their own: one round. GCL takes it
+    where group size times bytes is at most :data:`MAX_BROADCAST_BYTES`, as "the network latency cost is paid only once"
+    (GCL user guide, 4.1.1), and not for groups with a stride (release notes of GCL 3.0). Groups over several racks do
+    not take it here: their collectives work in phases (there), of which nothing more is public.
+
+Any other all-reduce is a reduce-scatter and then an all-gather. Chunks are rounded up to whole bytes. The order in
+which values are added follows the algorithm on hardware; the numeric half adds by ascending replica number, whatever
+the algorithm. Which member ends up with which shard follows it too, and is left open upstream.
 """
 
 from __future__ import annotations
@@ -31,10 +37,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ipuperf.lowering.steps import Collective
-from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, RING_PAIR
+from ipuperf.lowering.steps.collective import BROADCAST, HIERARCHICAL, MEET_IN_MIDDLE, RING_PAIR
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine, Topology
+
+MAX_BROADCAST_BYTES = 2048
+"""Most bytes times members of an all-reduce by broadcast: the default of GCL's ``syncful.maxBroadcastSize``
+(``docs.graphcore.ai/projects/gcl-user-guide``, 4.1.1)."""
 
 Ring = tuple[int, ...]
 """IPUs of the machine, each a neighbour of the next and the last of the first."""
@@ -48,12 +58,14 @@ class CollectiveRound:
         sends: pairs of IPUs of the machine.
         part: fraction of the tensor that each send moves.
         reduced: fraction of the tensor that a member then adds up.
+        together: it is over for all members when it is for the last (a simplification; otherwise for each by itself).
     """
 
     sends: tuple[tuple[int, int], ...]
     part: Fraction
     reduced: Fraction
     times: int
+    together: bool = False
 
     def chunk(self, size: int) -> int:
         """Bytes of a send for a tensor of ``size`` bytes."""
@@ -89,6 +101,13 @@ def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: st
     if size % 2 == 0:
         rounds.append(CollectiveRound(tuple(here), chunk, added * chunk, 1))
     return tuple(rounds)
+
+
+def broadcast_round(members: Ring) -> CollectiveRound:
+    """Everybody sends the whole tensor to everybody else, and adds up what came: ``R - 1`` times as much as it holds,
+    each as one of its ``R`` chunks, because a tensor so small has no more to add on a tile."""
+    sends = tuple((source, destination) for source in members for destination in members if source != destination)
+    return CollectiveRound(sends, Fraction(1), Fraction(len(members) - 1, len(members)), 1, together=True)
 
 
 def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
@@ -167,8 +186,9 @@ class Planner:
     def plan(self, step: Collective, members: Ring) -> CollectivePlan:
         """The rounds of ``step`` among ``members`` (IPUs of the machine, ascending).
 
-        The cheapest of all algorithms by :meth:`estimate` (of equal ones the first named above) unless the step names
-        one; the hierarchical one falls back to the cheapest ring where the members fill no grid.
+        Broadcast for small all-reduces; otherwise the cheapest of the others by :meth:`estimate` (of equal ones the
+        first named above) unless the step names one. The hierarchical one falls back to the cheapest ring where the
+        members fill no grid, broadcast where nothing is reduced for all.
         """
         key = (step.kind, step.bytes, step.reduce_cycles, step.method, members)
         if key not in self._plans:
@@ -201,10 +221,12 @@ class Planner:
         return self._ways[sends]
 
     def _candidates(self, step: Collective, members: Ring) -> list[CollectivePlan]:
+        if self._broadcasts(step, members):
+            return [CollectivePlan(BROADCAST, (broadcast_round(members),))]
         ring = self.topology.ring(members)
         plans = []
         for method in (RING_PAIR, MEET_IN_MIDDLE):
-            if step.method in ("auto", method, HIERARCHICAL):
+            if step.method in ("auto", method, HIERARCHICAL, BROADCAST):
                 halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
                 plans.append(CollectivePlan(method, tuple(item for half in halves for item in half)))
         if step.method in ("auto", HIERARCHICAL):
@@ -213,6 +235,13 @@ class Planner:
                 only = step.method == HIERARCHICAL
                 plans = [*([] if only else plans), self._hierarchical(step, members, grid)]
         return plans
+
+    def _broadcasts(self, step: Collective, members: Ring) -> bool:
+        """Whether this is an all-reduce by broadcast."""
+        if step.kind != "all_reduce" or step.method != "auto":
+            return step.kind == "all_reduce" and step.method == BROADCAST
+        small = step.bytes * len(members) <= MAX_BROADCAST_BYTES
+        return small and not _strided(step) and len({self.topology.rack(ipu) for ipu in members}) == 1
 
     def _hierarchical(self, step: Collective, members: Ring, grid: Sequence[Sequence[Ring]]) -> CollectivePlan:
         rounds: list[CollectiveRound] = []
@@ -224,6 +253,11 @@ class Planner:
                 part /= len(rings[0])
             rounds += [item for phase in (half if reduces else half[::-1]) for item in phase]
         return CollectivePlan(HIERARCHICAL, tuple(rounds))
+
+
+def _strided(step: Collective) -> bool:
+    """Whether its groups are of every so-many-th replica."""
+    return any(group[-1] - group[0] + 1 != len(group) for group in step.groups)
 
 
 def _halves(kind: str) -> tuple[bool, ...]:

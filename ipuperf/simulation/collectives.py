@@ -48,8 +48,8 @@ class Members(ABC):
 
 class _Round(NamedTuple):
     """What is the same each time a round is gone through: bytes of a send, cycles of the reduction, the sends as pairs
-    of IPUs and bundled, how many of them begin or end at each member, whether that is the same number, and the place of
-    the last round that is like it."""
+    of IPUs and bundled, how many of them begin or end at each member, whether that is the same number, the place of the
+    last round that is like it, and whether it is over for all members at once."""
 
     chunk: int
     reduce: int
@@ -58,6 +58,7 @@ class _Round(NamedTuple):
     ends: dict[int, int]
     even: bool
     last: int
+    together: bool
 
 
 class Course(NamedTuple):
@@ -127,7 +128,7 @@ class Courses:
             bundles, ends = self._bundled(item.sends)
             chunk, reduce = item.chunk(step.bytes), reduce_cycles(item, step, len(ipus))
             even, last = len(set(ends.values())) == 1, len(rounds) + item.times - 1
-            rounds += [_Round(chunk, reduce, item.sends, bundles, ends, even, last)] * item.times
+            rounds += [_Round(chunk, reduce, item.sends, bundles, ends, even, last, item.together)] * item.times
         return Course(tuple(rounds), self._planner.syncs.before(ipus))
 
     def _bundled(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
@@ -223,6 +224,8 @@ class CollectiveRun:
                 left[ipu] -= 1
                 if left[ipu] == 0:
                     done.append(ipu)
+        if self._item.together:
+            done = [] if any(left.values()) else list(self._ipus)
         if done:
             self._members_done(done)
 

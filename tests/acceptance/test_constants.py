@@ -14,7 +14,7 @@ from syntax import tree
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("lowering", "simulation", "ops", "pipelines")
 
-POPLIBS = "a rule, table or estimate of PopLibs or PopART, cited beside it"
+POPLIBS = "a rule, table or estimate of PopLibs, PopART or GCL, cited beside it"
 DEFINED = "what an operation or a format is"
 BOOKKEEPING = (
     "how ipuperf computes: sizes of blocks and caches, order of events, limits of a search; no result depends on it"
@@ -29,7 +29,7 @@ CONSTANTS = {
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
         COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
-        ops/accumulation.py _FUSED_OPERATIONS,
+        ops/accumulation.py _FUSED_OPERATIONS, simulation/algorithms.py MAX_BROADCAST_BYTES,
         ops/pooling.py INNER_LOOP,
         ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
         VECTOR SCALAR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from math import ceil
 
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf.lowering import Collective
-from ipuperf.lowering.steps.collective import HIERARCHICAL, MEET_IN_MIDDLE, METHODS, RING_PAIR
+from ipuperf.lowering.steps.collective import BROADCAST, HIERARCHICAL, MEET_IN_MIDDLE, METHODS, RING_PAIR
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
-from ipuperf.simulation.algorithms import CollectiveSyncs, Planner, dimensions
+from ipuperf.simulation.algorithms import MAX_BROADCAST_BYTES, CollectiveSyncs, Planner, dimensions
 from ipuperf.trace import check
 
 CLOCK = 1_325_000_000
@@ -55,7 +56,7 @@ def deliver(rounds, members, kind):
     return sent, received
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", [RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 3, 8, 64])
 def test_every_member_sends_and_receives_what_the_theory_asks_for(method, kind, size):
@@ -159,14 +160,14 @@ def test_rings_of_four_racks_have_half_the_ports_each_way():
 
 
 @pytest.mark.parametrize("size", [4, 8])
-@pytest.mark.parametrize("nbytes", [16, 6_400_000])
+@pytest.mark.parametrize("nbytes", [1600, 6_400_000])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_is_what_a_collective_takes_alone(kind, nbytes, size):
     machine = s.machine("pod16", sync=600, latency=20)
     _, estimate = plan(machine.topology, kind, nbytes, tuple(range(size)), reduce=40)
     trace = run(machine, kind, nbytes, range(size), reduce=40)
     assert s.end(trace) == estimate
-    for method in METHODS[1:]:
+    for method in (RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL):
         assert s.end(run(machine, kind, nbytes, range(size), method, 40)) >= s.end(trace)
 
 
@@ -175,6 +176,35 @@ def test_small_messages_meet_in_the_middle_and_large_ones_use_both_rings():
     topology, members = load_machine("pod16").topology, (0, 1, 2, 3, 5)
     assert plan(topology, "reduce_scatter", 1000, members)[0].method == MEET_IN_MIDDLE
     assert plan(topology, "reduce_scatter", 100_000_000, (0, 1, 2, 3))[0].method == RING_PAIR
+
+
+def test_small_all_reduces_are_broadcasts():
+    """GCL user guide, 4.1.1: up to 2,048 bytes times members, the latency paid once; whoever reduces for its own shard,
+    has a group with a stride or a second rack does not. Named, it is taken for any size, and a ring where nothing is
+    reduced for all."""
+    pod64, members = load_machine("pod64").topology, tuple(range(0, 64, 8))
+    largest = MAX_BROADCAST_BYTES // 8
+    found, _ = plan(pod64, "all_reduce", largest, members)
+    assert (found.method, found.count) == (BROADCAST, 1)
+    sent, received = deliver(found.rounds, members, "all_reduce")
+    assert set(sent.values()) == set(received.values()) == {7}
+    assert plan(pod64, "all_reduce", largest + 1, members)[0].method == MEET_IN_MIDDLE
+    assert plan(pod64, "reduce_scatter", 4, members)[0].method != BROADCAST
+    assert plan(load_machine("pod128").topology, "all_reduce", 4, (0, 1, 64, 65))[0].method != BROADCAST
+    strided = Collective(0, "c", "all_reduce", 4, ((0, 2), (1, 3)), 0)
+    assert Planner(pod64, CLOCK, CollectiveSyncs(600, 600, 4)).plan(strided, (0, 2)).method != BROADCAST
+    assert plan(pod64, "all_reduce", 10**6, members, BROADCAST)[0].method == BROADCAST
+    assert plan(pod64, "all_gather", 4, members, BROADCAST)[0].method in (RING_PAIR, MEET_IN_MIDDLE)
+
+
+def test_a_broadcast_is_one_round_and_adds_what_came():
+    """Three others' tensors, in one sync, over the longest way of the ladder; all go on together."""
+    trace = run(s.machine("pod16", sync=600, latency=20), "all_reduce", 4, (0, 4, 8, 12), reduce=50)
+    hops = load_machine("pod16").topology.hops(0, 12)
+    moving = cycles(4 * 4, RAIL)  # at most two sends from each side cross the middle, each way
+    assert 600 + 20 * hops + cycles(4, RAIL) + 150 <= s.end(trace) <= 600 + 20 * hops + moving + 150
+    links = sum(2 * load_machine("pod16").topology.hops(*pair) for pair in itertools.combinations((0, 4, 8, 12), 2))
+    assert trace.columns("transfers")["bytes"].sum() == 4 * links
 
 
 def test_sixty_four_replicas_take_the_hierarchy():

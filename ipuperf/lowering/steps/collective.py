@@ -10,7 +10,8 @@ from .base import Place, Step, traffic
 RING_PAIR = "bidirectional_ring_pair"
 MEET_IN_MIDDLE = "meet_in_middle_ring"
 HIERARCHICAL = "hierarchical"
-METHODS = ("auto", RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL)
+BROADCAST = "broadcast"
+METHODS = ("auto", RING_PAIR, MEET_IN_MIDDLE, HIERARCHICAL, BROADCAST)
 """Values of :attr:`Collective.method`."""
 
 

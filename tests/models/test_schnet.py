@@ -71,4 +71,4 @@ def test_times_of_a_case_are_an_epochs(models: SimpleNamespace) -> None:
     from ipuperf.validation import BUILT_IN, figures, problem, read_cases
 
     (case,) = [c for c in read_cases(BUILT_IN, known=problem).cases if c.id == "HYD-QM9-syn-r1-EPOCH"]
-    assert figures(case).predicted(case) == pytest.approx(3.55, rel=0.03)
+    assert figures(case).predicted(case) == pytest.approx(3.55, rel=0.05)

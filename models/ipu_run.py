@@ -187,7 +187,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     every = options.return_all or options.io_tiles
     found.outputMode(poptorch.OutputMode.All if every else poptorch.OutputMode.Final)
     state = poptorch.TensorLocationSettings().useOnChipStorage(not options.offload_optimiser)
-    state.minElementsForReplicatedTensorSharding(options.sharded_from)
+    if options.sharded_from != MIN_ELEMENTS_SHARDING:
+        state.minElementsForReplicatedTensorSharding(options.sharded_from)
     found.TensorLocations.setOptimizerLocation(state.useReplicatedTensorSharding(options.sharding))
     if options.offload_activations:
         off_chip = poptorch.TensorLocationSettings().useOnChipStorage(False)

@@ -69,6 +69,7 @@ class BertOptions(RunOptions):
         split_qkv: three products instead of one for queries, keys and values.
         joined_qkv: one product with parameters for each of the three, joined for it.
         attention_bias: the products of the attention have biases.
+        next_sentence: pre-training tells next sentences from others, besides masked tokens.
         heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
         wide: GELU and norms of the layers and the embeddings in float32, with casts around them (PopRT's converter with
             ``fp16_skip_op_types="Gelu,GroupNormalization"``).
@@ -96,6 +97,7 @@ class BertOptions(RunOptions):
     dropout: float = 0.1
     attention_dropout: float = 0.0
     epsilon: float = 1e-3
+    next_sentence: bool = True
     heads_on_ipu: bool = True
     wide: bool = False
     questions: bool = False
@@ -165,7 +167,8 @@ class Embeddings(nn.Module):
 
 
 class Heads(nn.Module):
-    """Scores of masked tokens over the vocabulary, and of "is the next sentence" for each sequence."""
+    """Scores of masked tokens over the vocabulary, and of "is the next sentence" for each sequence where the options
+    ask for them."""
 
     def __init__(self, options: BertOptions, words: nn.Embedding) -> None:
         super().__init__()
@@ -175,10 +178,11 @@ class Heads(nn.Module):
         self.norm = nn.LayerNorm(options.hidden, options.epsilon)
         self.decoder = words.weight
         self.bias = nn.Parameter(torch.zeros(options.padded_vocabulary))
-        self.pooler = nn.Linear(options.hidden, options.hidden)
-        self.next_sentence = nn.Linear(options.hidden, 2)
+        if options.next_sentence:
+            self.pooler = nn.Linear(options.hidden, options.hidden)
+            self.next_sentence = nn.Linear(options.hidden, 2)
 
-    def forward(self, x: torch.Tensor, masked: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor, masked: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """``(batch, masked tokens, vocabulary)`` and ``(batch, sequences, 2)``."""
         options = self.options
         places = torch.arange(x.shape[1], dtype=masked.dtype, device=masked.device)
@@ -186,6 +190,8 @@ class Heads(nn.Module):
         chosen = self.norm(self.gelu(self.transform(chosen)))
         channels = poptorch.MatMulSerializationMode.OutputChannels
         scores = poptorch.serializedMatMul(chosen, self.decoder.t(), channels, options.embedding_parts) + self.bias
+        if not options.next_sentence:
+            return (scores,)
         first = x[:, -options.sequences_per_pack :] if options.packed else x[:, :1]
         return scores, self.next_sentence(torch.tanh(self.pooler(first)))
 
@@ -283,7 +289,8 @@ class Bert(nn.Module):
         next_labels: torch.Tensor | None = None,
         positions: torch.Tensor | None = None,
     ) -> Any:
-        """Losses (total, masked tokens, next sentence), scores or hidden states.
+        """Losses (total, masked tokens, next sentence), scores or hidden states; without ``next_sentence``
+        no scores and losses of it.
 
         With the head for questions and answers, ``masked`` and ``masked_labels`` of shape ``(batch,)`` are the places
         of the first and the last token of the answer, and the result is loss and scores, or scores.
@@ -299,13 +306,15 @@ class Bert(nn.Module):
         if self.heads is None or masked is None:
             return x
         with poptorch.Block("Heads", ipu_id=0):
-            scores, following = self.heads(x, masked)
+            scores, *following = self.heads(x, masked)
             if masked_labels is None or next_labels is None:
-                return scores, following
+                return scores, *following
             masked_loss = F.cross_entropy(
                 scores.reshape(-1, scores.shape[2]), masked_labels.reshape(-1), ignore_index=_NO_LABEL
             ).float()
-            next_loss = F.cross_entropy(following.reshape(-1, 2), next_labels.reshape(-1)).float()
+            if not following:
+                return poptorch.identity_loss(masked_loss, "none"), masked_loss
+            next_loss = F.cross_entropy(following[0].reshape(-1, 2), next_labels.reshape(-1)).float()
             return poptorch.identity_loss(masked_loss + next_loss, "none"), masked_loss, next_loss
 
     def answered(self, x: torch.Tensor, first: torch.Tensor | None, last: torch.Tensor | None) -> Any:

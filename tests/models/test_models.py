@@ -77,6 +77,7 @@ CASES = [
     ("bert", {"split_qkv": True}),
     ("bert", {"packed": True, "epsilon": 1e-5}),
     ("bert", {"questions": True}),
+    ("bert", {"packed": True, "next_sentence": False}),
     ("bert", {"halves": ((1, 3), (0, 1)), "layers_per_ipu": (0, 2)}),
     ("gpt2", {}),
     ("resnet50", {"norm": "batch"}),
@@ -86,7 +87,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"), CASES, ids=["bert", "packed", "answers", "halves", "gpt2", "resnet50", "resnext", "vit"]
+    ("name", "changes"),
+    CASES,
+    ids=["bert", "packed", "answers", "masked", "halves", "gpt2", "resnet50", "resnext", "vit"],
 )
 def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: str, changes: dict[str, Any]) -> None:
     """Results of all micro-batches, then parameters and running statistics, after two weight updates with SGD."""

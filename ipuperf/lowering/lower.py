@@ -318,7 +318,7 @@ class Lowering(Places):
             self.graphs,
             loaded,
             self.value,
-            lambda item: self.phases[item.op] == "recompute",
+            self.recomputed,
             self.outlining,
             self.tile_sets,
         )

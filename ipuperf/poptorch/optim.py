@@ -112,14 +112,12 @@ class Optimizer:
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
 
-    def _begin(self, native: Callable[..., None], arguments: Mapping[str, Any]) -> None:
+    def _begin(self, native: Callable[..., None], params: Iterable[Any], **arguments: Any) -> None:
         """Be made by ``native``, a constructor of PyTorch, with those of the constructor's ``arguments`` that are its
         own, and keep the additional ones, checked. None: left out."""
-        given = {
-            name: value for name, value in arguments.items() if value is not None and name not in ("self", "params")
-        }
+        given = {name: value for name, value in arguments.items() if value is not None}
         own = {name: value for name, value in given.items() if name not in self._additional}
-        native(self, arguments["params"], **own)
+        native(self, params, **own)
         for name in self._additional:
             value = given.get(name, _UNLESS_GIVEN[name])
             if name.endswith("accum_type"):
@@ -168,7 +166,13 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(partial(_begin_sgd, combined=bool(use_combined_accum)), locals())
+        self._begin(
+            partial(_begin_sgd, combined=bool(use_combined_accum)), params, lr=lr, momentum=momentum,
+            dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach,
+            differentiable=differentiable, loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
+            use_combined_accum=use_combined_accum, accum_type=accum_type, velocity_accum_type=velocity_accum_type,
+            max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
 
 def _begin_sgd(
@@ -219,7 +223,13 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(torch.optim.Adam.__init__, locals())
+        self._begin(
+            torch.optim.Adam.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+            loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
 
 class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
@@ -251,7 +261,13 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(torch.optim.AdamW.__init__, locals())
+        self._begin(
+            torch.optim.AdamW.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            maximize=maximize, foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
+            loss_scaling=loss_scaling, bias_correction=bias_correction, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One native step on the gradients that the parameters hold."""
@@ -310,7 +326,13 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        self._begin(torch.optim.RMSprop.__init__, locals())
+        self._begin(
+            torch.optim.RMSprop.__init__, params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,
+            momentum=momentum, centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
+            loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, use_tf_variant=use_tf_variant,
+        )  # fmt: skip
 
 
 class LAMB(Optimizer, StepByParameter):
@@ -340,7 +362,12 @@ class LAMB(Optimizer, StepByParameter):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        self._begin(self._begin_lamb, locals())
+        self._begin(
+            self._begin_lamb, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+            bias_correction=bias_correction, loss_scaling=loss_scaling, max_weight_norm=max_weight_norm,
+            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+        )  # fmt: skip
 
     @staticmethod
     def _begin_lamb(optimizer: LAMB, params: Iterable[Any], **own: Any) -> None:

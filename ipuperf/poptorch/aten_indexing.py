@@ -20,7 +20,7 @@ from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 # -- lookups -----------------------------------------------------------------------------------------------------------
 
@@ -328,12 +328,11 @@ def _index_written(low: Lowering, value: Value, dim: int, index: Value, source: 
 
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Handler] = {
+    **each("index_copy index_fill", _index_written),
     "embedding": embedding,
     "gather": gather,
     "index": index,
     "index_add": _index_add,
-    "index_copy": _index_written,
-    "index_fill": _index_written,
     "index_put": index_put,
     "index_reduce": _index_reduce,
     "index_select": index_select,

@@ -96,7 +96,7 @@ class Accumulate(UpdateOp):
             return lambda: np.add(target, inputs[1], out=target)
         value, before = self._in_type_of(target, inputs[1], env)
         add = bind_weighted_sum(target, target, value, self._coefficients(inputs), static, square, scratch_of(env))
-        return sequence([*before, add])
+        return sequence(*before, add)
 
     def _in_type_of(self, target: np.ndarray, value: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
         """The value in the type of the accumulator, where the fused expressions cast it."""

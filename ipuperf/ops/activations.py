@@ -126,12 +126,10 @@ class ReluGrad(ActivationGrad):
         integer = np.dtype(f"i{out.itemsize}")
         bits = env.scratch(out.shape, integer, slot=1)
         return sequence(
-            [
-                partial(np.greater, value, scalar(0, value.dtype), mask),
-                partial(np.copyto, bits, mask.view(np.int8)),
-                partial(np.negative, bits, bits),
-                partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
-            ]
+            partial(np.greater, value, scalar(0, value.dtype), mask),
+            partial(np.copyto, bits, mask.view(np.int8)),
+            partial(np.negative, bits, bits),
+            partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
         )
 
 
@@ -153,7 +151,7 @@ class Clip(Unary):
         """Two passes."""
         (array,), out = operands(inputs, outputs[0])
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
-        return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out)])
+        return sequence(partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` inside the limits (bounds included unless ``inner``)."""
@@ -181,13 +179,11 @@ class ClipGrad(ActivationGrad):
         inside, below = env.scratch(out.shape, np.bool_), env.scratch(out.shape, np.bool_, slot=1)
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence(
-            [
-                partial(np.greater if self.inner else np.greater_equal, value, low, inside),
-                partial(np.less if self.inner else np.less_equal, value, high, below),
-                partial(np.logical_and, inside, below, inside),
-                partial(out.fill, 0),
-                partial(np.copyto, out, grad, where=inside),
-            ]
+            partial(np.greater if self.inner else np.greater_equal, value, low, inside),
+            partial(np.less if self.inner else np.less_equal, value, high, below),
+            partial(np.logical_and, inside, below, inside),
+            partial(out.fill, 0),
+            partial(np.copyto, out, grad, where=inside),
         )
 
     def work(self) -> list[Work]:

@@ -132,7 +132,7 @@ class _AverageGrad(Pooling):
         steps: list[Step] = [partial(np.divide, flat(grad), counts, scaled)]
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> list[Work]:
         """One compute set of scaled sums of the gradients of an element's windows."""

@@ -75,14 +75,12 @@ class BatchNormalization(norms.Normalisation):
         view, spread = over.view(y), over.spread(inverse)
         unbiased = self.momentum * self.count / (self.count - 1)
         return arrays.kernel(
-            [
-                *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
-                *norms.inverse_deviation(variance, self.epsilon, inverse),
-                partial(np.multiply, view, spread, view),
-                *norms.affine(norms.channelwise(y), scale, bias),
-                *self._running(old_mean, mean, self.momentum, new_mean, env),
-                *self._running(old_variance, variance, unbiased, new_variance, env),
-            ]
+            *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
+            *norms.inverse_deviation(variance, self.epsilon, inverse),
+            partial(np.multiply, view, spread, view),
+            *norms.affine(norms.channelwise(y), scale, bias),
+            *self._running(old_mean, mean, self.momentum, new_mean, env),
+            *self._running(old_variance, variance, unbiased, new_variance, env),
         )
 
     def _running(
@@ -202,12 +200,10 @@ class BatchNormalizationInference(norms.Normalisation):
         inverse = env.scratch(variance.shape, variance.dtype, slot=6)
         source, target = norms.channelwise(x), norms.channelwise(y)
         return arrays.kernel(
-            [
-                *norms.inverse_deviation(variance, self.epsilon, inverse),
-                partial(np.subtract, source, norms.per_channel(mean, source), target),
-                partial(np.multiply, inverse, scale, inverse),
-                *norms.affine(target, inverse, bias),
-            ]
+            *norms.inverse_deviation(variance, self.epsilon, inverse),
+            partial(np.subtract, source, norms.per_channel(mean, source), target),
+            partial(np.multiply, inverse, scale, inverse),
+            *norms.affine(target, inverse, bias),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

@@ -27,15 +27,14 @@ Step = Callable[[], Any]
 BLOCK = 1 << 14
 
 
-def sequence(steps: Sequence[Step]) -> Kernel:
+def sequence(*steps: Step) -> Kernel:
     """A kernel that runs ``steps`` in order."""
     if len(steps) == 1:
         return steps[0]
-    calls = tuple(steps)
 
     def run() -> None:
-        for call in calls:
-            call()
+        for step in steps:
+            step()
 
     return run
 
@@ -90,7 +89,7 @@ def elementwise(chain: Chain, inputs: Sequence[np.ndarray], out: np.ndarray, env
     steps: list[Step] = []
     for block in blocks:
         steps += _block(chain, [a[block] if a.ndim else a for a in arrays], result[block], env, shape)
-    return sequence(steps)
+    return sequence(*steps)
 
 
 def one_pass(ufunc: np.ufunc, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment) -> Kernel:
@@ -171,9 +170,9 @@ class WorkingArrays:
         self.operands, self.results = [array for array, _ in read], [array for array, _ in written]
         self._before, self._after = ([step for _, steps in bound for step in steps] for bound in (read, written))
 
-    def kernel(self, steps: Sequence[Step]) -> Kernel:
+    def kernel(self, *steps: Step) -> Kernel:
         """Read the operands, run ``steps``, round the results."""
-        return sequence([*self._before, *steps, *self._after])
+        return sequence(*self._before, *steps, *self._after)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------

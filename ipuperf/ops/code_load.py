@@ -40,7 +40,7 @@ class RemoteCodeLoad(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """No values."""
-        return sequence([])
+        return sequence()
 
     def work(self) -> Sequence[Work]:
         """The transfer."""

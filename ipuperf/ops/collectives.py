@@ -237,7 +237,7 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(_copier(goal, result))
             if pad.size:
                 parts.append(_filler(pad))
-        return sequence(parts)
+        return sequence(*parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
@@ -306,7 +306,7 @@ class ReplicatedAllGather(_Collective):
             start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
             if stop > start:
                 parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
-        return sequence(parts)
+        return sequence(*parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The replica's shard of its gradient, in the operand's shape."""
@@ -364,7 +364,7 @@ class ReplicatedAllToAll(_Collective):
                 for sender_number, sender in enumerate(group):
                     part = _piece(value[sender], self.split, number, size)
                     parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
-        return sequence(parts)
+        return sequence(*parts)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The parts sent back."""

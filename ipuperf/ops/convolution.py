@@ -215,7 +215,7 @@ class Conv(_Convolutional):
             steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
             steps.append(half.copy(conv.output_view(y), product.by_axis))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The two gradient passes."""
@@ -269,7 +269,7 @@ class _InputPass(_Convolutional):
             steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps += columns.collect(flipped, grads.array, part)
             steps.append(half.copy(conv.input_view(dx), columns.inner))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Linear in both operands: a forward convolution and a weight gradient."""
@@ -378,7 +378,7 @@ class ConvWeightGrad(_Convolutional):
                 steps.append(partial(np.matmul, grads.array, turned, parts))
                 steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
             steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Linear in both operands: a forward convolution and an input gradient with the gradient as weights."""
@@ -444,7 +444,7 @@ def _native(
         if found is None:
             return None
         steps += found
-    return sequence(steps)
+    return sequence(*steps)
 
 
 class _Grid:

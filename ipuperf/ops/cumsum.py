@@ -43,11 +43,11 @@ class CumSum(Op):
         if self.reverse:
             line, target = line[::-1], target[::-1]
         if not self.exclusive:
-            return arrays.kernel([partial(np.add.accumulate, line, 0, None, target)])
+            return arrays.kernel(partial(np.add.accumulate, line, 0, None, target))
         steps: list[Step] = [partial(target[:1].fill, 0)]
         if len(line) > 1:
             steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Running sums of the gradient from the other end."""

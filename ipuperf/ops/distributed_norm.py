@@ -65,7 +65,7 @@ class DistributedLayerNorm(norms.Normalisation):
             partial(np.multiply, y, inverse[..., np.newaxis], y),
             *norms.affine(y, scale, bias),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""
@@ -140,7 +140,7 @@ class DistributedLayerNormGrad(Op):
             partial(np.subtract, dx, white, dx),
             partial(np.multiply, dx, inverse[..., np.newaxis], dx),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatisticsGradients`` and ``groupNormParamGradients``: layer norm's gradient with an

@@ -156,11 +156,9 @@ class Div(Binary):
             return super().kernel(inputs, outputs, env)
         (lhs, rhs), out = operands(inputs, outputs[0])
         return sequence(
-            [
-                partial(np.fmod, lhs, rhs, out),
-                partial(np.subtract, lhs, out, out),
-                partial(np.floor_divide, out, rhs, out),
-            ]
+            partial(np.fmod, lhs, rhs, out),
+            partial(np.subtract, lhs, out, out),
+            partial(np.floor_divide, out, rhs, out),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -296,7 +294,7 @@ class Where(Op):
         """Two copies, the second masked."""
         out = outputs[0]
         cond, lhs, rhs = (align(a, out.ndim) for a in inputs)
-        return sequence([partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond)])
+        return sequence(partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` on the chosen side, 0 on the other."""

@@ -50,7 +50,7 @@ class _Extremum(Op):
             return partial(np.copyto, out, arrays[0])
         steps: list[Step] = [partial(self.ufunc, arrays[0], arrays[1], out=out)]
         steps += [partial(self.ufunc, out, a, out=out) for a in arrays[2:]]
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g`` where an operand equals the result, else 0; operands that tie as ``ties`` says."""

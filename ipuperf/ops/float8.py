@@ -207,7 +207,7 @@ class _Product(Float8Op):
         steps.append(super().kernel(wide, [product], env))
         steps.append(lambda: np.ldexp(product, self.scales(scale, product.ndim), out=product))
         steps.append(half.copy(out, product))
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[works.Work]:
         """The metadata of both operands, and the product."""

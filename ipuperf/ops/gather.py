@@ -238,7 +238,7 @@ class Gather(Indexed):
             ]
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient's slices added up at the indices."""
@@ -342,7 +342,7 @@ class GatherGrad(Indexed):
             steps.append(partial(np.copyto, result, table[:, :, :size]))
         if self.padding_idx is not None:
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """A gather (without the padding's slices, which gave nothing)."""
@@ -430,11 +430,9 @@ class OneHot(Op):
         mask = env.scratch(out.shape, np.bool_, slot=0)
         off, on = (align(values[:, i], out.ndim) for i in range(2))
         return sequence(
-            [
-                partial(np.equal, np.expand_dims(indices, axis), line, mask),
-                partial(np.copyto, out, off),
-                partial(np.copyto, out, on, where=mask),
-            ]
+            partial(np.equal, np.expand_dims(indices, axis), line, mask),
+            partial(np.copyto, out, off),
+            partial(np.copyto, out, on, where=mask),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

@@ -37,12 +37,10 @@ class GradReduceSquareAdd(Op):
         squares = env.scratch(rows.shape, rows.dtype, slot=1)
         total = env.scratch(out.shape, rows.dtype, slot=2)
         return sequence(
-            [
-                *fill,
-                partial(np.multiply, rows, rows, squares),
-                partial(np.add.reduce, squares, 1, None, total),
-                partial(np.multiply, total, scale, out, casting="same_kind"),
-            ]
+            *fill,
+            partial(np.multiply, rows, rows, squares),
+            partial(np.add.reduce, squares, 1, None, total),
+            partial(np.multiply, total, scale, out, casting="same_kind"),
         )
 
     def work(self) -> Sequence[Work]:

@@ -45,7 +45,7 @@ def _strided_kernel(
             results[i] = env.scratch(array.shape, array.dtype, 30 + i)
             places = (slice(None), order) if array.ndim == 2 else (slice(None), slice(None), order)
             back.append(partial(array.__setitem__, places, results[i]))
-    return sequence([*steps, kernel(operands, results), *back])
+    return sequence(*steps, kernel(operands, results), *back)
 
 
 class GroupNormalization(norms.Normalisation):
@@ -97,7 +97,7 @@ class GroupNormalization(norms.Normalisation):
                 partial(np.multiply, view, spread, view),
                 *norms.affine(norms.channelwise(result), scale[one], bias[one]),
             ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """One op for all three, from x and the saved statistics."""

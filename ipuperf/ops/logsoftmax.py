@@ -34,14 +34,12 @@ class LogSoftmax(AlongAxis):
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         powers = env.scratch(x.shape, x.dtype, slot=3)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, x, axis, None, line, True),
-                partial(np.subtract, x, line, out),
-                partial(np.exp, out, powers),
-                partial(np.add.reduce, powers, axis, None, line, True),
-                partial(np.log, line, line),
-                partial(np.subtract, out, line, out),
-            ]
+            partial(np.maximum.reduce, x, axis, None, line, True),
+            partial(np.subtract, x, line, out),
+            partial(np.exp, out, powers),
+            partial(np.add.reduce, powers, axis, None, line, True),
+            partial(np.log, line, line),
+            partial(np.subtract, out, line, out),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -90,7 +88,7 @@ class LogSoftmaxGrad(AlongAxis):
             partial(np.multiply, out, line, out),
             partial(np.subtract, grad, out, out),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> list[Work]:
         """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply

@@ -94,7 +94,7 @@ class MatMul(Op):
         rhs, fill_rhs = widened(rhs, env, slot=1)
         if out.shape[0] == 1:
             lhs, rhs, out = lhs[0], rhs[0], out[0]
-        return sequence([*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after])
+        return sequence(*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after)
 
     # -- gradient --------------------------------------------------------------------------------------------------
 

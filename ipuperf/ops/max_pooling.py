@@ -85,7 +85,7 @@ class MaxPoolGrad(RegularPooling):
         arrays = WorkingArrays(inputs, outputs, env)
         (grad, pooled, x), (out,) = arrays.operands, arrays.results
         if not stages:
-            return arrays.kernel([partial(np.copyto, out, grad)])
+            return arrays.kernel(partial(np.copyto, out, grad))
         slot = 4
         values = [flat(x), *temporaries(flat(x).shape, stages, x.dtype, env, slot), flat(pooled)]
         slot += len(stages)
@@ -101,7 +101,7 @@ class MaxPoolGrad(RegularPooling):
             give = _give_apart if stages[index].windows.full and stages[index].windows.disjoint else _give_shared
             lines = _Lines(values[index], coarse, grads[index], grads[index + 1], mask, rest, part)
             steps += give(stages[index], lines)
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> list[Work]:
         """One compute set; each element compares itself with the maximum of each of its windows."""

@@ -88,7 +88,7 @@ class Convolutions(Op):
             member.kernel(inputs[2 * index : 2 * index + 2], outputs[index : index + 1], env)
             for index, member in enumerate(self.members())
         ]
-        return sequence(kernels)
+        return sequence(*kernels)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """For each of the two operands one op that holds the gradients of all convolutions (of those whose result has

@@ -308,10 +308,10 @@ def gradient_kernel(
     """
     arrays = WorkingArrays(inputs, outputs, env)
     if groups is not None:
-        return arrays.kernel(_gradient_by_samples(groups, arrays.operands, arrays.results, env))
+        return arrays.kernel(*_gradient_by_samples(groups, arrays.operands, arrays.results, env))
     x = arrays.operands[0]
     over = Statistics(len(x), x.shape[1:], None, shared)
-    return arrays.kernel(_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
+    return arrays.kernel(*_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
 
 
 def _gradient_by_samples(

@@ -161,7 +161,7 @@ def reduction_kernel(
         steps += stage.reduce(ufunc, identity, levels[index], levels[index + 1])
     if averaged:
         steps.append(partial(np.divide, flat(out), counts_of(averaged, out.dtype), flat(out)))
-    return sequence([*steps, *after])
+    return sequence(*steps, *after)
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class PrintTensor(Identity):
                 where = f" (replica {replica})" if len(source) > 1 else ""
                 print(f"{self.title}{where}: {self.shown(source[replica, ...])}", file=sys.stderr)
 
-        return sequence([copy, show]) if self.print_self else copy
+        return sequence(copy, show) if self.print_self else copy
 
     def work(self) -> list[Work]:
         """The way to the host, if it is printed, and the copy."""

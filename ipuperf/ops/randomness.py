@@ -165,7 +165,7 @@ class Dropout(Op):
                 steps.append(partial(_drop, part.reshape(-1), own, key, threshold))
             else:
                 steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The same dropout of the gradient."""
@@ -246,7 +246,7 @@ class _Random(Op):
         steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
         if not direct:
             steps.append(half.copy(out, draws))
-        return sequence(steps)
+        return sequence(*steps)
 
     def affine(self) -> tuple[float, float]:
         """Factor and summand that take the drawn numbers to the distribution."""
@@ -340,7 +340,7 @@ class RandomInteger(_Random):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Draw and copy, replica by replica."""
         pairs = list(zip(rows(outputs[0]), rows(inputs[0]), strict=True))
-        return sequence([partial(self._fill, out, seed) for out, seed in pairs])
+        return sequence(*(partial(self._fill, out, seed) for out, seed in pairs))
 
     def _fill(self, out: np.ndarray, seed: np.ndarray) -> None:
         source = np.random.Generator(generator(seed, self.key))

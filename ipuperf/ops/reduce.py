@@ -68,7 +68,7 @@ class Reduce(Op):
         dtype = working_dtype(out.dtype)
         axes = self.axes
         if not axes:
-            return sequence([*before, *self._plain(source, out, env)])
+            return sequence(*before, *self._plain(source, out, env))
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
         where = 1 if flat else tuple(a + 1 for a in axes)
         if flat:
@@ -76,7 +76,7 @@ class Reduce(Op):
         target, after = result_buffer(out, env, slot=2)
         shaped = target.reshape(-1) if flat else target.reshape(target.shape[0], *self._reduced_shape())
         steps: list[Step] = [*before, partial(self.ufunc.reduce, source, where, dtype, shaped), *self.finish(target)]
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
     def _plain(self, source: np.ndarray, out: np.ndarray, env: Environment) -> list[Step]:
         """Steps without any axis to reduce: every element is its own result."""
@@ -248,7 +248,7 @@ class ReduceProdGrad(Op):
             partial(np.multiply, result, grad.transpose(order), result),
             half.copy(outputs[0].transpose(order), result),
         ]
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[Work]:
         """Two running products and two multiplications over the elements."""
@@ -326,7 +326,7 @@ class LambSquare(Op):
         squares = env.scratch(source.shape, source.dtype, slot=1)
         lines = squares.reshape(len(squares), source.size // len(squares))
         add = partial(np.add.reduce, lines, 1, None, outputs[0])
-        return sequence([*steps, partial(np.square, source, squares), add])
+        return sequence(*steps, partial(np.square, source, squares), add)
 
     def work(self) -> list[Work]:
         """One reduction that squares (PopART popx/op/lambx.cpp)."""
@@ -361,10 +361,8 @@ class ArgMax(Op):
         found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(
-            [
-                partial(search, source, axis, found),
-                partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
-            ]
+            partial(search, source, axis, found),
+            partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
         )
 
     def work(self) -> list[Work]:

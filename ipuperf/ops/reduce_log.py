@@ -69,7 +69,7 @@ class ReduceLogSumExp(Reduce):
             partial(np.log, sums, sums),
             partial(np.add, sums, most, sums),
         ]
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """``g exp(x - out)``."""

@@ -67,7 +67,7 @@ class RotaryPosEmbed(Op):
         ]
         if n < x.shape[-1]:
             steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient of x, turned back."""

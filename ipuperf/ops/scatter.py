@@ -110,7 +110,7 @@ class ScatterReduce(Indexed):
             steps.append(partial(COMBINED[self.reduction][0].at, target, flat, updates))
         if not initial and self.reduction in ("max", "min"):
             steps += _clear_others(target, flat, env)
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradient at the indices, and for the initial values where they count. Of ``max`` and ``min`` all elements
@@ -259,7 +259,7 @@ class Scatter(Indexed):
             steps.append(partial(target.reshape(-1).put, positions.reshape(-1), values.reshape(-1), "clip"))
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """For the data the gradient with zeros at the indices, for the values the gradient there."""
@@ -382,7 +382,7 @@ class ScatterReduceGrad(Indexed):
         steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[Work]:
         """A planned lookup."""

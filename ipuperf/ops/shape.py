@@ -252,7 +252,7 @@ class SliceGrad(_Sliced):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Clear, then copy into the view."""
         out = outputs[0]
-        return sequence([partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0])])
+        return sequence(partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0]))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The slice of the gradient."""
@@ -328,7 +328,7 @@ class Split(Op):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One copy per part."""
         parts = np.split(inputs[0], np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
-        return sequence([partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)])
+        return sequence(*(partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradients joined; zeros for parts that have none."""
@@ -377,7 +377,7 @@ class Concat(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One concatenation into the output."""
-        return sequence([partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0])])
+        return sequence(partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0]))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The operand's part of the gradient."""
@@ -427,7 +427,7 @@ class Init(Op):
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Zeros, or nothing at all."""
-        return partial(outputs[0].fill, 0) if self.zero else sequence([])
+        return partial(outputs[0].fill, 0) if self.zero else sequence()
 
     def work(self) -> list[Work]:
         """A Fill compute set for zeros, otherwise nothing."""

@@ -67,20 +67,18 @@ class CrossEntropySharded(_Sharded):
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, logits, 2, None, line),
-                over(np.maximum, line),
-                partial(np.subtract, logits, line[..., np.newaxis], out),
-                partial(np.exp, out, exponentials),
-                partial(np.add.reduce, exponentials, 2, None, line),
-                over(np.add, line),
-                partial(np.log, line, line),
-                partial(np.subtract, line[..., np.newaxis], out, out),
-                *labels.steps,
-                partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
-                partial(np.copyto, loss, 0, where=labels.elsewhere),
-                over(np.add, loss),
-            ]
+            partial(np.maximum.reduce, logits, 2, None, line),
+            over(np.maximum, line),
+            partial(np.subtract, logits, line[..., np.newaxis], out),
+            partial(np.exp, out, exponentials),
+            partial(np.add.reduce, exponentials, 2, None, line),
+            over(np.add, line),
+            partial(np.log, line, line),
+            partial(np.subtract, line[..., np.newaxis], out, out),
+            *labels.steps,
+            partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
+            partial(np.copyto, loss, 0, where=labels.elsewhere),
+            over(np.add, loss),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -144,17 +142,15 @@ class CrossEntropyShardedGrad(_Sharded):
         labels = _OwnLabels(inputs[2], logs.shape[-1], env, slot=3)
         picked, own = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
         return arrays.kernel(
-            [
-                partial(np.negative, logs, out),
-                partial(np.exp, out, out),
-                partial(np.multiply, out, grad[..., np.newaxis], out),
-                *labels.steps,
-                partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-                partial(np.copyto, own, grad),
-                partial(np.copyto, own, 0, where=labels.elsewhere),
-                partial(np.subtract, picked, own, picked),
-                partial(out.reshape(-1).put, labels.index, picked),
-            ]
+            partial(np.negative, logs, out),
+            partial(np.exp, out, out),
+            partial(np.multiply, out, grad[..., np.newaxis], out),
+            *labels.steps,
+            partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
+            partial(np.copyto, own, grad),
+            partial(np.copyto, own, 0, where=labels.elsewhere),
+            partial(np.subtract, picked, own, picked),
+            partial(out.reshape(-1).put, labels.index, picked),
         )
 
     def work(self) -> Sequence[Work]:

@@ -60,13 +60,11 @@ class Softmax(AlongAxis):
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, x, axis, None, line, True),
-                partial(np.subtract, x, line, out),
-                partial(np.exp, out, out),
-                partial(np.add.reduce, out, axis, None, line, True),
-                partial(np.divide, out, line, out),
-            ]
+            partial(np.maximum.reduce, x, axis, None, line, True),
+            partial(np.subtract, x, line, out),
+            partial(np.exp, out, out),
+            partial(np.add.reduce, out, axis, None, line, True),
+            partial(np.divide, out, line, out),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -107,12 +105,10 @@ class SoftmaxGrad(AlongAxis):
         (grad, probs), (out,) = arrays.operands, arrays.results
         line = env.scratch((*grad.shape[:axis], 1, *grad.shape[axis + 1 :]), grad.dtype, slot=3)
         return arrays.kernel(
-            [
-                partial(np.multiply, grad, probs, out),
-                partial(np.add.reduce, out, axis, None, line, True),
-                partial(np.subtract, grad, line, out),
-                partial(np.multiply, out, probs, out),
-            ]
+            partial(np.multiply, grad, probs, out),
+            partial(np.add.reduce, out, axis, None, line, True),
+            partial(np.subtract, grad, line, out),
+            partial(np.multiply, out, probs, out),
         )
 
     def work(self) -> list[Work]:
@@ -332,7 +328,7 @@ class Nll(_Loss):
         """Pick, clamp, logarithm, reduce."""
         probs, before = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
-        return sequence([*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6)])
+        return sequence(*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The fused gradient with respect to ``probs``."""
@@ -372,7 +368,7 @@ class NllGrad(_Loss):
                 partial(np.divide, factor, values, factor),
             ]
         write = partial(out.reshape(-1).put, labels.index, factor)
-        return sequence([*steps, partial(out.fill, 0), write, *after])
+        return sequence(*steps, partial(out.fill, 0), write, *after)
 
     def work(self) -> list[Work]:
         """PopART popx/op/nllx.cpp: clamp, one-hot, negated quotient, scale."""
@@ -428,17 +424,15 @@ class NlllWithSoftmaxGradDirect(_Loss):
         picked = env.scratch(labels.index.shape, dtype, slot=10)
         rows = out.reshape(*labels.index.shape, self.classes)
         return sequence(
-            [
-                *before,
-                *labels.steps,
-                *loss,
-                *scale,
-                partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
-                partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-                partial(np.subtract, picked, factor, picked),
-                partial(out.reshape(-1).put, labels.index, picked),
-                *after,
-            ]
+            *before,
+            *labels.steps,
+            *loss,
+            *scale,
+            partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
+            partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
+            partial(np.subtract, picked, factor, picked),
+            partial(out.reshape(-1).put, labels.index, picked),
+            *after,
         )
 
     def work(self) -> list[Work]:

@@ -9,24 +9,18 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
-from . import vertices
 from .base import Environment, Kernel
 from .binding import Step, WorkingArrays, given
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
 from .windows import Windows, adaptive_windows, flat, temporaries
-from .work import Work
 
 
 class _Average(Pooling):
-    """Base of the averages ``x -> y``."""
+    """Base of the averages ``x -> y``: sums that are also scaled."""
 
     type = "AveragePool"
-
-    def infer(self) -> list[TensorSpec]:
-        """``(N, C, *windows)``."""
-        tensor = self.operand()
-        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
+    element_flops = 1
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One stage of sums for each axis, then a division by the counts."""
@@ -40,12 +34,6 @@ class _Average(Pooling):
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """The gradient of an input of spatial shape ``size``."""
         raise NotImplementedError
-
-    def work(self) -> list[Work]:
-        """One compute set of sums that also scale."""
-        spec = self.outputs[0].spec
-        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
 
 
 class AveragePool(RegularPooling, _Average):
@@ -106,6 +94,7 @@ class _AverageGrad(Pooling):
     """Base of ``grad -> dx``, the gradient of an average over an input of spatial shape ``input_size`` (attribute)."""
 
     type = "AveragePoolGrad"
+    element_flops = 1
     backward = True
 
     input_size = spatial("input_size")
@@ -133,12 +122,6 @@ class _AverageGrad(Pooling):
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
         return arrays.kernel(*steps)
-
-    def work(self) -> list[Work]:
-        """One compute set of scaled sums of the gradients of an element's windows."""
-        spec = self.outputs[0].spec
-        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
 
 
 class AveragePoolGrad(RegularPooling, _AverageGrad):

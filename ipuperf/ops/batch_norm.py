@@ -17,7 +17,7 @@ from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, instance, optional
 from . import elementwise as ew
 from . import normalisation as norms
 from . import unary, vertices
-from .base import Environment, Kernel, Op
+from .base import Environment, Kernel
 from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group
 from .work import Work
@@ -134,7 +134,7 @@ def _multiply_add_work(dtype: DType, count: int, channels: int, *, reduced: bool
     ]
 
 
-class BatchNormalizationGrad(Op):
+class BatchNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
     Attributes ``frozen``: the statistics were constants (inference form), so no gradient flows through them;
@@ -149,10 +149,6 @@ class BatchNormalizationGrad(Op):
     def movable(self) -> bool:
         """Not where other replicas wait for it."""
         return self.group is None and super().movable()
-
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`.gradient_kernel`."""

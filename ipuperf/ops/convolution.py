@@ -174,6 +174,13 @@ class _Convolutional(Op):
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
         return {name: self.attributes[name] for name in names}
 
+    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """By PyTorch's library where that does it, else by matrix products."""
+        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
+
+    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        raise NotImplementedError
+
     def work(self) -> list[works.Work]:
         """One planned pass."""
         return [self.convolution()]
@@ -202,11 +209,8 @@ class Conv(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_out, *conv.output_size), x.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
     def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, product = conv.columns(), conv.weights(), conv.results()
         steps: list[Step] = []
@@ -254,11 +258,8 @@ class _InputPass(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_in, *conv.input_size), grad.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
     def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
@@ -358,11 +359,8 @@ class ConvWeightGrad(_Convolutional):
         )
         return [TensorSpec((conv.channels_out, conv.channels_in // conv.groups, *conv.kernel_size), x.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
     def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+        """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         turned = columns.windows.swapaxes(2, 3)

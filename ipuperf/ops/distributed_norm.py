@@ -15,7 +15,7 @@ from ipuperf.ir.attributes import Attribute, instance
 
 from . import normalisation as norms
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Environment, Kernel
 from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group, over_group
 from .work import GroupCollective, Reduction, Work
@@ -105,17 +105,13 @@ def _mean_over_group(
     ]
 
 
-class DistributedLayerNormGrad(Op):
+class DistributedLayerNormGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
 
     type: ClassVar[str] = "LayerNormDistributedGrad"
     waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
-
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over

@@ -118,6 +118,18 @@ class Indexed(Op):
         return DEFAULT_SHARE if stated is None else stated
 
 
+class GroupIndexed(Indexed):
+    """Base of those that may have groups (``group_size``, default 1), each with indices of its own: of more than one,
+    the first axis of data and indices goes over them."""
+
+    group_size = Attribute(INTEGER, 1)
+
+    @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
+
+
 def check_indices(op: Op, tensor: Tensor) -> None:
     """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, is of a type that indices may have."""
     if tensor.dtype.name not in INDEX_TYPES:
@@ -179,7 +191,7 @@ def group_count(op: Indexed, count: int) -> int:
     return count
 
 
-class Gather(Indexed):
+class Gather(GroupIndexed):
     """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
 
     The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
@@ -204,11 +216,6 @@ class Gather(Indexed):
         axis = self.axis
         own = indices.shape[self.grouped :]
         return [TensorSpec(data.shape[:axis] + own + data.shape[axis + 1 :], data.dtype)]
-
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -275,7 +282,7 @@ def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
     ]
 
 
-class GatherGrad(Indexed):
+class GatherGrad(GroupIndexed):
     """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
 
     Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
@@ -284,16 +291,10 @@ class GatherGrad(Indexed):
 
     type = "GatherGrad"
 
-    group_size = Attribute(INTEGER, 1)
     axis = Attribute(INTEGER, 0, settle=lambda op, axis: wrapped(op, axis, op.rank))
     size = Attribute(INTEGER)
     padding_idx = Attribute(optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.size))
     zero_out_of_range = Attribute(FLAG, False)
-
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
 
     @property
     def own(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import normalisation as norms
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Environment, Kernel
 from .binding import Step, WorkingArrays, sequence
 from .work import Work
 
@@ -137,17 +137,13 @@ class GroupNormalization(norms.Normalisation):
         ]
 
 
-class GroupNormalizationGrad(Op):
+class GroupNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attributes of the forward op."""
 
     type = "GroupNormalizationGrad"
 
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)
-
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """See :func:`.gradient_kernel`; strided groups are gathered before and put back after."""

@@ -11,24 +11,18 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
-from . import vertices
 from .base import Environment, Kernel
 from .binding import Step, WorkingArrays, given
 from .pooling import RegularPooling, reduction_kernel
 from .windows import AxisPass, Windows, flat, temporaries
-from .work import Work
 
 
 class MaxPool(RegularPooling):
     """``x -> y``: largest element of each window; padding is never the largest."""
 
     type = "MaxPool"
+    vertex, kind = "MaxPooling", "max"
     dilated = True
-
-    def infer(self) -> list[TensorSpec]:
-        """``(N, C, *windows)``."""
-        tensor = self.operand()
-        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
 
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """One stage for each axis."""
@@ -38,12 +32,6 @@ class MaxPool(RegularPooling):
         """From the pooled and the unpooled tensor, as upstream."""
         y, x = builder.forward(self.outputs[0]), builder.forward(self.inputs[0])
         return [builder.op(MaxPoolGrad, [given(grads), y, x], **self.options())]
-
-    def work(self) -> list[Work]:
-        """One compute set."""
-        spec = self.outputs[0].spec
-        name = f"popnn::MaxPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "max", self.visits(spec))
 
 
 class MaxPoolGrad(RegularPooling):
@@ -56,6 +44,8 @@ class MaxPoolGrad(RegularPooling):
     """
 
     type = "MaxPoolGrad"
+    vertex, kind = "MaxPoolingGrad", "max_grad"
+    visit_flops = 2  # each element compares itself with the maximum of each of its windows
     dilated = True
     backward = True
 
@@ -102,12 +92,6 @@ class MaxPoolGrad(RegularPooling):
             lines = _Lines(values[index], coarse, grads[index], grads[index + 1], mask, rest, part)
             steps += give(stages[index], lines)
         return arrays.kernel(*steps)
-
-    def work(self) -> list[Work]:
-        """One compute set; each element compares itself with the maximum of each of its windows."""
-        spec = self.outputs[0].spec
-        name = f"popnn::MaxPoolingGrad<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "max_grad", 2 * self.visits(spec))
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -379,10 +379,13 @@ def create_gradient(
     return builder.create(op_class, inputs, names, **attributes).outputs
 
 
-def gradient_specs(op: Op) -> list[TensorSpec]:
-    """Specs of a normalisation gradient; the gradient of y must look like x."""
-    x, scale, grad = op.inputs[0], op.inputs[1], op.inputs[4]
-    op.same_dtype(x, scale, grad)
-    op.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
-    parameter = TensorSpec(scale.shape, scale.dtype)
-    return [TensorSpec(x.shape, x.dtype), parameter, parameter]
+class NormalisationGrad(Op):
+    """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``."""
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale; the gradient of y must look like x."""
+        x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
+        self.same_dtype(x, scale, grad)
+        self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
+        parameter = TensorSpec(scale.shape, scale.dtype)
+        return [TensorSpec(x.shape, x.dtype), parameter, parameter]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -222,6 +222,8 @@ class _Random(Op):
     """Base: input ``seed`` (uint32[2]); attributes ``shape``, ``dtype`` (a :class:`DType` or its name), ``key``."""
 
     flat = True
+    vertex: ClassVar[staticmethod[[DType, int], Vertices]] = staticmethod(uniform_vertex)
+
     shape = Attribute(INTEGERS)
     dtype = Attribute(NAMED_FLOATING, "float32")
     key = Attribute(optional(INTEGER), None, settle=_key)
@@ -248,6 +250,11 @@ class _Random(Op):
             steps.append(half.copy(out, draws))
         return sequence(*steps)
 
+    def work(self) -> list[Work]:
+        """One vertex of the distribution between setting and restoring seeds."""
+        out = self.outputs[0].spec
+        return seeded(self.vertex(out.dtype, out.elements)) if out.elements else []
+
     def affine(self) -> tuple[float, float]:
         """Factor and summand that take the drawn numbers to the distribution."""
         raise NotImplementedError
@@ -261,6 +268,7 @@ class RandomNormal(_Random):
     """Normally distributed numbers; attributes ``mean`` (0), ``std`` (1, at least 0)."""
 
     type = "RandomNormal"
+    vertex = staticmethod(normal_vertex)
 
     mean = Attribute(NUMBER, 0.0)
     std = Attribute(NUMBER, 1.0)
@@ -279,11 +287,6 @@ class RandomNormal(_Random):
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Standard normal."""
         np.random.Generator(generator(seed, key)).standard_normal(dtype=out.dtype.type, out=out)
-
-    def work(self) -> list[Work]:
-        """One Normal vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(normal_vertex(out.dtype, out.elements)) if out.elements else []
 
 
 class RandomUniform(_Random):
@@ -309,11 +312,6 @@ class RandomUniform(_Random):
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Uniform in [0, 1)."""
         np.random.Generator(generator(seed, key)).random(dtype=out.dtype.type, out=out)
-
-    def work(self) -> list[Work]:
-        """One Uniform vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
 
 
 class RandomInteger(_Random):
@@ -345,11 +343,6 @@ class RandomInteger(_Random):
     def _fill(self, out: np.ndarray, seed: np.ndarray) -> None:
         source = np.random.Generator(generator(seed, self.key))
         np.copyto(out, source.integers(self.low, self.high, out.shape, self.dtype.numpy))
-
-    def work(self) -> list[Work]:
-        """One Uniform vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------

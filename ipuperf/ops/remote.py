@@ -184,10 +184,6 @@ class RemoteLoad(_RemoteOp):
         self.check(tensor, offset)
         return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
 
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A copy of the entry that the offset names at the time; replicas may name different ones."""
         stored, out, read = env.remote(self.buffer), outputs[0], self.entry_reader(inputs[1])

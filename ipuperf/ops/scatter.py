@@ -20,7 +20,7 @@ from .axes import axis_of
 from .base import Environment, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .elementwise import Equal, Where, number, zero
-from .gather import Indexed, bind_indices, check_indices, group_count, raw_contiguous
+from .gather import GroupIndexed, Indexed, bind_indices, check_indices, group_count, raw_contiguous
 from .unary import Cast
 from .work import Copy, Lookup, TableUpdate, Work
 
@@ -35,7 +35,7 @@ COMBINED: dict[str, tuple[np.ufunc, float, str]] = {
 REDUCTIONS = ("none", *COMBINED)
 
 
-class ScatterReduce(Indexed):
+class ScatterReduce(GroupIndexed):
     """Elements of ``data`` combined into a result whose ``axis`` has ``axis_size`` elements, at ``indices``.
 
     Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
@@ -84,11 +84,6 @@ class ScatterReduce(Indexed):
         data, index = self.inputs[0].shape, self.inputs[1].shape
         own = fit(data[grouped:], index[grouped:], self.axis - grouped)
         return None if own is None else (*index[:grouped], *own)
-
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
 
     def used_shape(self) -> tuple[int, ...]:
         """Shape of the part of the data that is used."""
@@ -346,14 +341,13 @@ def _positions(
     ]
 
 
-class ScatterReduceGrad(Indexed):
+class ScatterReduceGrad(GroupIndexed):
     """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
     (of the data)."""
 
     type = "ScatterReduceGrad"
 
     shape = Attribute(INTEGERS)
-    group_size = Attribute(INTEGER, 1)
 
     def infer(self) -> list[TensorSpec]:
         """The data's shape."""
@@ -361,11 +355,6 @@ class ScatterReduceGrad(Indexed):
         check_indices(self, indices)
         self.require(self.index_shape() is not None, f"indices {indices.shape} do not fit data of shape {self.shape}")
         return [TensorSpec(self.shape, grad.dtype)]
-
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
 
     def index_shape(self) -> tuple[int, ...] | None:
         """The indices' shape with the data's rank; None when it does not fit."""

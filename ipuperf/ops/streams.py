@@ -67,10 +67,6 @@ class HostLoad(_StreamOp):
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
 
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """A copy of the stream's next slice."""
         read, out, copy = env.stream_reader(self.stream), outputs[0], np.copyto

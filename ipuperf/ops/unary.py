@@ -319,14 +319,7 @@ class DetachInplace(Detach):
     """The operand itself (its storage), through which no gradient flows."""
 
     type = "DetachInplace"
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray]:
-        """The operand."""
-        return [inputs[0]]
+    renames = True
 
     def work(self) -> list[Work]:
         """Nothing."""

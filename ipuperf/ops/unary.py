@@ -32,6 +32,7 @@ class Unary(Op):
         allowed: ``floating``, ``signed`` (floating or signed integer), ``bool`` or ``any``.
         slope: the gradient of the operand, from that of the result and the operand.
         slope_at_result: the same from that of the result and the result.
+        slope_op: gives the op that makes it of that of the result and the operand, with the attributes of this one.
     """
 
     ufunc: ClassVar[np.ufunc]
@@ -40,6 +41,7 @@ class Unary(Op):
     allowed: ClassVar[str] = "floating"
     slope: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
     slope_at_result: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
+    slope_op: ClassVar[staticmethod[[], type[Op]] | None] = None
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape; its dtype, or bool for predicates."""
@@ -59,11 +61,13 @@ class Unary(Op):
         return inputs[0] if self.in_place else outputs[0]
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """By :attr:`slope` or :attr:`slope_at_result`, unless a class has a rule of its own."""
+        """By :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
         if self.slope is not None:
             return [self.slope(given(grads), builder.forward(self.inputs[0]))]
         if self.slope_at_result is not None:
             return [self.slope_at_result(given(grads), builder.forward(self.outputs[0]))]
+        if self.slope_op is not None:
+            return [builder.op(self.slope_op(), [given(grads), builder.forward(self.inputs[0])], **self.attributes)]
         return super().gradient(builder, grads)
 
     def work(self) -> list[Work]:

@@ -6,7 +6,6 @@ Their values are formulas (:mod:`ipuperf.ops.formula`), evaluated in float32 blo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from ipuperf.ir import BOOL, FLOAT64, DType, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .binding import elementwise, operands, scalar, sequence
 from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
 from .unary import Unary, made
@@ -51,7 +50,7 @@ class ActivationOp(Unary):
         """The result for the operand ``x``."""
         raise NotImplementedError
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The formula, in blocks, in float32 for fp16."""
         chain = compile_formula(self.value, 1, in_place=self.in_place)
         return elementwise(chain, inputs, self.target(inputs, outputs), env)
@@ -87,7 +86,7 @@ class ActivationGrad(Op):
         """The result for the gradient and the forward value."""
         raise NotImplementedError
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The formula, in blocks, in float32 for fp16."""
         return elementwise(compile_formula(self.value, 2), inputs, outputs[0], env)
 
@@ -127,7 +126,7 @@ class Relu(Unary):
     vertex = "RELU"
     slope_at_result = staticmethod(lambda grad, y: made(ReluGrad, grad, y))
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One pass."""
         (array,), out = operands(inputs, self.target(inputs, outputs))
         return partial(np.maximum, array, scalar(0, out.dtype), out=out)
@@ -147,7 +146,7 @@ class ReluGrad(ActivationGrad):
     vertex = "RELU"
     flops = 1
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Compare, and the bits of the gradient where that holds (exact in every type, and infinite gradients are
         blocked); a masked copy would branch at each value."""
         (grad, value), out = operands(inputs, outputs[0])
@@ -177,7 +176,7 @@ class Clip(Unary):
         self.require(self.min <= self.max, f"min={self.min} exceeds max={self.max}")
         return super().infer()
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two passes."""
         (array,), out = operands(inputs, outputs[0])
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
@@ -198,7 +197,7 @@ class ClipGrad(ActivationGrad):
     max = Attribute(NUMBER)
     inner = Attribute(FLAG, False)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two comparisons, clear, masked copy."""
         (grad, value), out = operands(inputs, outputs[0])
         inside, below = env.scratch(out.shape, np.bool_), env.scratch(out.shape, np.bool_, slot=1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays, given
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
@@ -22,11 +22,11 @@ class _Average(Pooling):
     type = "AveragePool"
     element_flops = 1
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One stage of sums for each axis, then a division by the counts."""
         return reduction_kernel(self.stages(), np.add, 0, inputs[0], outputs[0], env, self.windows())
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
         to the gradient op but does not read them.)"""
         return [self.gradient_op(builder, given(grads), self.inputs[0].shape[2:])]
@@ -110,7 +110,7 @@ class _AverageGrad(Pooling):
         """Windows over the forward input."""
         return self.windows_of(self.input_size)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Divide by the counts, then spread axis after axis."""
         arrays = WorkingArrays(inputs, outputs, env)
         (grad,), (out,) = arrays.operands, arrays.results
@@ -127,7 +127,7 @@ class _AverageGrad(Pooling):
 class AveragePoolGrad(RegularPooling, _AverageGrad):
     """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The average itself."""
         return [builder.op(AveragePool, [given(grads)], **self.options())]
 
@@ -142,6 +142,6 @@ class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
         """As given."""
         return self.output_size
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The average itself."""
         return [builder.op(AdaptiveAveragePool, [given(grads)], output_size=self.output_size)]

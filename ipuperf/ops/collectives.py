@@ -19,7 +19,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import sequence
 from .shape import Reshape
 from .work import Copy, GroupCollective, Work
@@ -139,7 +139,7 @@ class ReplicatedAllReduce(_Collective):
         """The operand's shape and type; raises for a group or operator that does not fit the program."""
         return [self.like(self.check())]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
         if group.group_size == 1 and self.op != "square_add":
@@ -157,7 +157,7 @@ class ReplicatedAllReduce(_Collective):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
         if self.op not in ("add", "mean"):
             raise IrError(f"{self.where()}: an all-reduce with op {self.op!r} has no gradient; add and mean have")
@@ -218,7 +218,7 @@ class ReplicatedReduceScatter(_Collective):
         shard = shard_elements(tensor.spec.elements, self.group.group_size)
         return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.rts else ())]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Write to each member its stretch of the reduced elements (float16 reduced in float32), zeros behind the
         end."""
         group, out = self.group, outputs[0]
@@ -239,7 +239,7 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(_filler(pad))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
         (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
         if self.op != "local":
@@ -295,7 +295,7 @@ class ReplicatedAllGather(_Collective):
         )
         return [TensorSpec(whole, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the shards of a group's members one behind the other to every member, without the padding."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 0)
@@ -308,7 +308,7 @@ class ReplicatedAllGather(_Collective):
                 parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The replica's shard of its gradient, in the operand's shape."""
         grad = grads[0]
         if grad is None:
@@ -353,7 +353,7 @@ class ReplicatedAllToAll(_Collective):
         shape[self.concat] *= size
         return [TensorSpec(tuple(shape), tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy each part to its member."""
         value, out, size = inputs[0], outputs[0], self.group.group_size
         groups = self.group.assignment
@@ -366,7 +366,7 @@ class ReplicatedAllToAll(_Collective):
                     parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The parts sent back."""
         grad = grads[0]
         if grad is None:

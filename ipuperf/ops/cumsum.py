@@ -5,17 +5,16 @@ Upstream: PopART ``willow/src/op/cumsum.cpp``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import shape
 from .axes import axis_of
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, given
 from .work import MatMul, Work
 
@@ -36,7 +35,7 @@ class CumSum(Op):
         self.floating(tensor)
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One accumulation over the (turned) axis, shifted by one when exclusive."""
         arrays = WorkingArrays(inputs, outputs, env)
         line, target = (np.moveaxis(a, self.axis + 1, 0) for a in (*arrays.operands, *arrays.results))
@@ -49,7 +48,7 @@ class CumSum(Op):
             steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
         return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """Running sums of the gradient from the other end."""
         grad, other = given(grads), not self.reverse
         return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=other)]

@@ -18,7 +18,7 @@ from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute
 
 from . import vertices
 from .axes import wrapped
-from .base import Environment, Kernel, Op, rows
+from .base import Arrays, Environment, Gradients, Kernel, Op, rows
 from .binding import given
 from .shape import copy_work
 from .work import SliceVertices, TileCycles, Vertices, Work
@@ -204,7 +204,7 @@ class DynamicSlice(Dynamic):
         self.check()
         return [TensorSpec(self.slice_shape(), self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copies of the regions."""
         owned, read = list(zip(rows(inputs[0]), rows(outputs[0]), strict=True)), self.locate(inputs[1])
 
@@ -215,7 +215,7 @@ class DynamicSlice(Dynamic):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """Zeros with the gradient at the slice."""
         index = builder.forward(self.inputs[1])
         return [
@@ -256,7 +256,7 @@ class DynamicSlicePadGrad(Dynamic):
         self.check_slice(self.inputs[0])
         return [TensorSpec(self.base_shape(), self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then copy the regions."""
         out = outputs[0]
         write = _write(out, inputs[0], self.locate(inputs[1]))
@@ -290,7 +290,7 @@ class DynamicUpdate(Dynamic):
         self.check_slice(self.inputs[2])
         return [self.like(self.inputs[0])]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the base, then the regions."""
         base, out = inputs[0], outputs[0]
         write = _write(out, inputs[2], self.locate(inputs[1]))
@@ -301,7 +301,7 @@ class DynamicUpdate(Dynamic):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """For t the gradient without the slice; for the update the slice of the gradient."""
         operands = [given(grads), builder.forward(self.inputs[1])]
         return [
@@ -321,7 +321,7 @@ class DynamicUpdateInplace(DynamicUpdate):
     type: ClassVar[str] = "DynamicUpdateInplace"
     in_place = True
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the regions."""
         return _write(inputs[0], inputs[2], self.locate(inputs[1]))
 
@@ -346,7 +346,7 @@ class DynamicUpdateToUpdateGrad(Dynamic):
         self.check()
         return [self.like(self.inputs[0])]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy, then clear the regions."""
         source, out, read = inputs[0], outputs[0], self.locate(inputs[1])
         owned = rows(out)
@@ -401,7 +401,7 @@ class IncrementMod(Op):
                     f"({dtype.name})"
                 )
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Add, then take the remainder."""
         source, out = inputs[0], outputs[0]
         increment, modulus = (source.dtype.type(number) for number in (self.increment, self.modulus))

@@ -9,7 +9,6 @@ Sums are made in a fixed order (that of the updates) in float32, also for fp16, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import reduce, shape, vertices
 from .axes import axis_of, wrapped
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, align, contiguous, given, result_buffer, sequence
 from .dynamic import DynamicIndexError
 from .work import DEFAULT_SHARE, Lookup, TableUpdate, Vertices, Work
@@ -224,7 +223,7 @@ class Gather(GroupIndexed):
         indices = math.prod(self.inputs[1].shape[self.grouped :])
         return math.prod(data[self.grouped : axis]), data[axis], math.prod(data[axis + 1 :]), indices
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` per replica and group."""
         before, size, after, count = self.sizes
         zeroing, out = self.zero_out_of_range, outputs[0]
@@ -247,7 +246,7 @@ class Gather(GroupIndexed):
             steps.append(partial(np.copyto, out, target))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient's slices added up at the indices."""
         inputs = [given(grads), builder.forward(self.inputs[1])]
         return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
@@ -322,7 +321,7 @@ class GatherGrad(GroupIndexed):
         )
         return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(own) :]), grad.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then add the slices in order; in float32 for fp16."""
         axis, size, count = self.axis, self.size, math.prod(self.own)
         zeroing, replicas = self.zero_out_of_range, len(inputs[0]) * self.group_size
@@ -345,7 +344,7 @@ class GatherGrad(GroupIndexed):
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
         return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
         if self.padding_idx is not None:
             return super().gradient(builder, grads)
@@ -423,7 +422,7 @@ class OneHot(Op):
         self.require(depth >= 1, f"depth {depth}; at least 1 is needed")
         return [TensorSpec((*indices.shape[:axis], depth, *indices.shape[axis:]), values.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Compare with the positions, write off, then on."""
         (indices, values), out = inputs, outputs[0]
         axis, depth = self.axis + 1, self.depth
@@ -436,7 +435,7 @@ class OneHot(Op):
             partial(np.copyto, out, on, where=mask),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """For the values: the sums of the gradient where the position is not, and is, the index."""
         grad, index = given(grads), builder.forward(self.inputs[0])
         sums = []

@@ -11,7 +11,7 @@ import numpy as np
 from ipuperf.ir import FLOAT32, DTypeError, TensorSpec
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .binding import contiguous, sequence
 from .work import Reduction, Work
 
@@ -30,7 +30,7 @@ class GradReduceSquareAdd(Op):
         self.require(scale.spec.elements == 1, f"scale has shape {scale.shape}; one element is needed")
         return [TensorSpec((), FLOAT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Squares summed in float32, times the scale."""
         t, fill = contiguous(inputs[0], env, slot=0)
         rows, out, scale = t.reshape(len(t), -1), outputs[0], inputs[1].reshape(len(t))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ir import GradientBuilder
 from ipuperf.ir.attributes import Attribute, choice
 
+from .base import Gradients
 from .binding import given
 from .ipu_copy import _PlacedCopy
 from .work import TileSetTransfer, Work
@@ -40,7 +41,7 @@ class IoTileCopy(_PlacedCopy):
         """The tile set that sends."""
         return "io" if self.destination == "compute" else "compute"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
         back = builder.op(IoTileCopy, [given(grads)], destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]

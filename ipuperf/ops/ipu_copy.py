@@ -15,7 +15,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute, instance, optional
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import given, shares_safely
 from .work import InterIpuTransfer, Work
 
@@ -45,7 +45,7 @@ class _PlacedCopy(Op):
         """The output is the buffer."""
         return {0: 1} if len(self.inputs) == 2 else {}
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy."""
         return partial(np.copyto, outputs[0], inputs[0])
 
@@ -93,11 +93,11 @@ class IpuCopy(_PlacedCopy):
         """The destination, where the output lives."""
         return self.destination
 
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+    def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
         """The operand itself where nothing can tell that it is no copy."""
         return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
         back = builder.op(IpuCopy, [given(grads)], source=self.destination, destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, TensorSpec
 
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays, given
 from .pooling import RegularPooling, reduction_kernel
 from .windows import AxisPass, Windows, flat, temporaries
@@ -24,11 +23,11 @@ class MaxPool(RegularPooling):
     vertex, kind = "MaxPooling", "max"
     dilated = True
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One stage for each axis."""
         return reduction_kernel(self.stages(), np.maximum, -math.inf, inputs[0], outputs[0], env, [])
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """From the pooled and the unpooled tensor, as upstream."""
         y, x = builder.forward(self.outputs[0]), builder.forward(self.inputs[0])
         return [builder.op(MaxPoolGrad, [given(grads), y, x], **self.options())]
@@ -66,7 +65,7 @@ class MaxPoolGrad(RegularPooling):
         """Windows over ``x``."""
         return self.windows_of(self.inputs[2].shape[2:])
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maxima over the last axes anew, then for each stage, in reverse, the gradient to the first maximum of a line.
 
         Lines along later axes are compared first, which makes the choice the first one in the order of memory.

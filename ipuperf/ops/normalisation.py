@@ -31,7 +31,7 @@ from ipuperf.ir import (
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, scalar
 from .collectives import over_group
 from .work import GroupCollective, Reduction, Vertices, Work
@@ -188,7 +188,7 @@ class Normalisation(Op):
         if not self.epsilon >= 0:
             raise IrError(f"{self.where()}: epsilon={self.epsilon}; a number of at least 0 is needed")
 
-    def only_y(self, grads: Sequence[Tensor | None]) -> Tensor:
+    def only_y(self, grads: Gradients) -> Tensor:
         """The gradient of y; saved and running statistics have no gradient."""
         for tensor, grad in zip(self.outputs[1:], grads[1:], strict=True):
             if grad is not None:
@@ -294,8 +294,8 @@ def affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> list[Step]:
 
 def gradient_kernel(
     groups: int | None,
-    inputs: Sequence[np.ndarray],
-    outputs: Sequence[np.ndarray],
+    inputs: Arrays,
+    outputs: Arrays,
     env: Environment,
     frozen: bool = False,
     shared: ReplicaGrouping | None = None,
@@ -314,9 +314,7 @@ def gradient_kernel(
     return arrays.kernel(*_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
 
 
-def _gradient_by_samples(
-    groups: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
-) -> list[Step]:
+def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Environment) -> list[Step]:
     """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
@@ -339,9 +337,7 @@ def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
     return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
 
 
-def _gradient_steps(
-    over: Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
-) -> list[Step]:
+def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Environment, frozen: bool) -> list[Step]:
     """Steps of :func:`gradient_kernel` on contiguous arrays of working type."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs

@@ -13,7 +13,7 @@ seed tensor, generates, and restores them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +23,7 @@ from ipuperf.ir import INT32, UINT32, DType, DTypeError, GradientBuilder, IrErro
 from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
 
 from . import half, vertices
-from .base import Environment, Kernel, Op, rows
+from .base import Arrays, Environment, Gradients, Kernel, Op, rows
 from .binding import elementwise, given, sequence, working_dtype
 from .formula import compile_formula
 from .work import Vertices, Work
@@ -152,7 +152,7 @@ class Dropout(Op):
             raise IrError(f"{self.where()}: p={self.p}; a number of at least 0 and less than 1 is needed")
         return [TensorSpec(x.shape, x.dtype, x.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Scale, then clear what is dropped, replica by replica and piece by piece."""
         x, out, seed = inputs[0], outputs[0], inputs[1]
         p, key = self.p, self.key
@@ -167,7 +167,7 @@ class Dropout(Op):
                 steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The same dropout of the gradient."""
         inputs = [given(grads), builder.forward(self.inputs[1])]
         return [builder.op(DropoutGrad, inputs, **self.attributes), None]
@@ -235,7 +235,7 @@ class _Random(Op):
         self.require(all(n >= 0 for n in self.shape), f"shape {self.shape} has a negative length")
         return [TensorSpec(self.shape, self.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Draw in working type, scale and shift, round."""
         out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
@@ -335,7 +335,7 @@ class RandomInteger(_Random):
             )
         return specs
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Draw and copy, replica by replica."""
         pairs = list(zip(rows(outputs[0]), rows(inputs[0]), strict=True))
         return sequence(*(partial(self._fill, out, seed) for out, seed in pairs))
@@ -370,7 +370,7 @@ class ModifyRandomSeed(Op):
             raise DTypeError(f"{self.where()}: modifier {modifier.id!r} is {modifier.spec}; () uint32 is needed")
         return [TensorSpec(seed.shape, seed.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One random word per replica."""
         (seed, modifier), out = inputs, outputs[0]
 

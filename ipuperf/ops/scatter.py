@@ -17,7 +17,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice
 
 from . import shape, vertices
 from .axes import axis_of
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, contiguous, given, result_buffer, sequence
 from .elementwise import Equal, Where, number, zero
 from .gather import GroupIndexed, Indexed, bind_indices, check_indices, group_count, raw_contiguous
@@ -89,7 +89,7 @@ class ScatterReduce(GroupIndexed):
         """Shape of the part of the data that is used."""
         return self.inputs[0].shape if self.index_broadcast else self.index_shape() or ()
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Start values, then one update through flat positions; in float32 for fp16."""
         part = (slice(None), *(slice(n) for n in self.used_shape()))
         data, steps = contiguous(inputs[0][part], env, slot=0)
@@ -107,7 +107,7 @@ class ScatterReduce(GroupIndexed):
             steps += _clear_others(target, flat, env)
         return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient at the indices, and for the initial values where they count. Of ``max`` and ``min`` all elements
         that equal the result have it, as upstream, or with ``share_ties`` an equal part of it."""
         if self.used_shape() != self.inputs[0].shape:
@@ -243,7 +243,7 @@ class Scatter(Indexed):
         """The indices' shape with the values' rank; None when it does not fit."""
         return broadcast_index(self.inputs[2].shape, self.inputs[1].shape, self.axis)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy, then one update through flat positions."""
         values, steps = raw_contiguous(inputs[2], env, slot=0)
         out = outputs[0]
@@ -256,7 +256,7 @@ class Scatter(Indexed):
             steps.append(partial(np.copyto, out, target))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """For the data the gradient with zeros at the indices, for the values the gradient there."""
         grad, index, shape_ = given(grads), builder.forward(self.inputs[1]), self.inputs[2].shape
         nothing = builder.op(shape.Init, [], shape=shape_, dtype=grad.dtype)
@@ -362,7 +362,7 @@ class ScatterReduceGrad(GroupIndexed):
         own = broadcast_index(tuple(self.shape[grouped:]), index[grouped:], self.axis - grouped)
         return None if own is None else (*index[:grouped], *own)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` through flat positions."""
         out = outputs[0]
         grad, steps = raw_contiguous(inputs[0], env, slot=0)

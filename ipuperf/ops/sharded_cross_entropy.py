@@ -17,7 +17,7 @@ from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, ReplicaGroup
 from ipuperf.ir.attributes import Attribute, instance
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays
 from .collectives import check_group, over_group
 from .gather import multi_slice, multi_update_add
@@ -59,7 +59,7 @@ class CrossEntropySharded(_Sharded):
         self.require(logits.shape[1] > 0, f"logits {logits.shape} have no classes")
         return [TensorSpec(labels.shape, logits.dtype), TensorSpec(logits.shape, logits.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maximum, sum of exponentials and the labels' values, each over the members; in float32 for fp16."""
         arrays = WorkingArrays(inputs[:1], outputs, env)
         (logits,), (loss, out) = arrays.operands, arrays.results
@@ -81,7 +81,7 @@ class CrossEntropySharded(_Sharded):
             over(np.add, loss),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """From the saved logarithms; the second output has none."""
         loss_grad, other = grads
         if other is not None or loss_grad is None:
@@ -135,7 +135,7 @@ class CrossEntropyShardedGrad(_Sharded):
         )
         return [TensorSpec(logs.shape, logs.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The exponentials times the gradient, less the gradient at the replica's own labels."""
         arrays = WorkingArrays(inputs[:2], outputs, env)
         (grad, logs), (out,) = arrays.operands, arrays.results

@@ -12,7 +12,7 @@ import numpy as np
 from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Kernel
 from .gather import Indexed, bind_indices, check_indices
 from .work import TableUpdate, Work
 
@@ -44,7 +44,7 @@ class SparseAccumulate(Indexed):
             self.require(self.inputs[3].spec.elements == 1, f"factor {self.inputs[3].id!r} has {self.inputs[3].shape}")
         return [self.like(target)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Replica by replica, unbuffered additions of the scaled slices in float32."""
         target, value = inputs[:2]
         rows, steps = bind_indices(self, inputs[2], self.inputs[0].shape[self.axis], env, 0, check=True)

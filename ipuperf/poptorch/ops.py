@@ -3,7 +3,8 @@
 ``identity_loss``, ``recomputationCheckpoint``, ``set_available_memory``, ``serializedMatMul``, ``nop``,
 ``set_overlap_for_input``, ``set_overlap_for_output`` and ``ipu_print_tensor`` are PyTorch ops of the library
 ``ipuperf`` (:data:`MARKS`, :mod:`.aten_marks`), so ``torch.export`` keeps them in its graph; natively all but
-``identity_loss`` copy their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
+``identity_loss`` copy their input. Ops without an equivalent here raise
+:class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -236,7 +237,7 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(_reducer(source[..., start:stop], result, self.op, group.group_size))
                 parts.append(_copier(goal, result))
             if pad.size:
-                parts.append(_filler(pad))
+                parts.append(partial(pad.fill, 0))
         return sequence(*parts)
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
@@ -258,11 +259,7 @@ class ReplicatedReduceScatter(_Collective):
 
 
 def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
-    return lambda: np.copyto(target, source, casting="same_kind")
-
-
-def _filler(target: np.ndarray) -> Callable[[], None]:
-    return lambda: target.fill(0)
+    return partial(np.copyto, target, source, casting="same_kind")
 
 
 class ReplicatedAllGather(_Collective):

@@ -202,8 +202,7 @@ class CopyVarUpdate(UpdateOp):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy."""
-        target, value = inputs
-        return lambda: np.copyto(target, value)
+        return partial(np.copyto, inputs[0], inputs[1])
 
     def work(self) -> Sequence[Work]:
         """A copy of the bytes of one operand."""

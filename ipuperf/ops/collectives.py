@@ -91,12 +91,7 @@ def over_group(
     the type that values are combined in."""
     members = by_group(array, group)
     result = env.scratch((members.shape[0], *members.shape[2:]), array.dtype, slot)
-
-    def run() -> None:
-        ufunc.reduce(members, axis=1, out=result)
-        np.copyto(members, result[:, np.newaxis])
-
-    return run
+    return sequence(partial(ufunc.reduce, members, 1, out=result), _copier(members, result[:, np.newaxis]))
 
 
 class _Collective(Op):
@@ -151,12 +146,7 @@ class ReplicatedAllReduce(_Collective):
         shape = (source.shape[0], *source.shape[2:])
         result = env.scratch(shape, _wide(value.dtype))
         combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
-
-        def run() -> None:
-            combine()
-            np.copyto(target, spread, casting="same_kind")
-
-        return run
+        return sequence(combine, _copier(target, spread))
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
@@ -180,14 +170,7 @@ def _through_copies(
     source = by_group(copy, group)
     result = env.scratch((source.shape[0], *source.shape[2:]), _wide(value.dtype))
     combine, spread = _reducer(source, result, op, group.group_size), result[:, np.newaxis]
-
-    def run() -> None:
-        np.copyto(copy, value)
-        combine()
-        np.copyto(source, spread, casting="same_kind")
-        np.copyto(out, copy)
-
-    return run
+    return sequence(_copier(copy, value), combine, _copier(source, spread), _copier(out, copy))
 
 
 class ReplicatedAllReduceInplace(ReplicatedAllReduce):

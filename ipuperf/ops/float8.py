@@ -157,13 +157,11 @@ class CastThenPow2Scale(Float8Op):
         array, scale = inputs
         source = self.inputs[0].dtype
         wide = env.scratch(array.shape, np.float32, slot=0)
-
-        def run() -> None:
-            _decode(array, source, wide)
-            np.ldexp(wide, self.scales(scale, wide.ndim), out=wide)
-            half.copy(outputs[0], wide)()
-
-        return run
+        return sequence(
+            partial(_decode, array, source, wide),
+            lambda: np.ldexp(wide, self.scales(scale, wide.ndim), out=wide),
+            half.copy(outputs[0], wide),
+        )
 
     def work(self) -> list[works.Work]:
         """As :class:`Pow2ScaleThenCast`."""

@@ -13,6 +13,7 @@ from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
 from .base import Arrays, Environment, Kernel
+from .binding import sequence
 from .gather import Indexed, bind_indices, check_indices
 from .work import TableUpdate, Work
 
@@ -51,12 +52,7 @@ class SparseAccumulate(Indexed):
         for replica in range(len(target)):
             factor = inputs[3][replica] if len(inputs) == 4 else np.float32(1.0 if self.factor is None else self.factor)
             steps.append(partial(self._add, target[replica], value[replica], rows[replica], factor))
-
-        def run() -> None:
-            for step in steps:
-                step()
-
-        return run
+        return sequence(*steps)
 
     def _add(self, target: np.ndarray, value: np.ndarray, rows: np.ndarray, factor: np.ndarray) -> None:
         """One replica."""

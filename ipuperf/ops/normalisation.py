@@ -31,7 +31,7 @@ from ipuperf.ir import (
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, scalar
 from .collectives import over_group
 from .work import GroupCollective, Reduction, Vertices, Work
@@ -188,7 +188,7 @@ class Normalisation(Op):
         if not self.epsilon >= 0:
             raise IrError(f"{self.where()}: epsilon={self.epsilon}; a number of at least 0 is needed")
 
-    def only_y(self, grads: Sequence[Tensor | None]) -> Tensor:
+    def only_y(self, grads: Gradients) -> Tensor:
         """The gradient of y; saved and running statistics have no gradient."""
         for tensor, grad in zip(self.outputs[1:], grads[1:], strict=True):
             if grad is not None:
@@ -294,8 +294,8 @@ def affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> list[Step]:
 
 def gradient_kernel(
     groups: int | None,
-    inputs: Sequence[np.ndarray],
-    outputs: Sequence[np.ndarray],
+    inputs: Arrays,
+    outputs: Arrays,
     env: Environment,
     frozen: bool = False,
     shared: ReplicaGrouping | None = None,
@@ -308,15 +308,13 @@ def gradient_kernel(
     """
     arrays = WorkingArrays(inputs, outputs, env)
     if groups is not None:
-        return arrays.kernel(_gradient_by_samples(groups, arrays.operands, arrays.results, env))
+        return arrays.kernel(*_gradient_by_samples(groups, arrays.operands, arrays.results, env))
     x = arrays.operands[0]
     over = Statistics(len(x), x.shape[1:], None, shared)
-    return arrays.kernel(_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
+    return arrays.kernel(*_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
 
 
-def _gradient_by_samples(
-    groups: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
-) -> list[Step]:
+def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Environment) -> list[Step]:
     """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
@@ -339,9 +337,7 @@ def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
     return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
 
 
-def _gradient_steps(
-    over: Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
-) -> list[Step]:
+def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Environment, frozen: bool) -> list[Step]:
     """Steps of :func:`gradient_kernel` on contiguous arrays of working type."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
@@ -379,10 +375,13 @@ def create_gradient(
     return builder.create(op_class, inputs, names, **attributes).outputs
 
 
-def gradient_specs(op: Op) -> list[TensorSpec]:
-    """Specs of a normalisation gradient; the gradient of y must look like x."""
-    x, scale, grad = op.inputs[0], op.inputs[1], op.inputs[4]
-    op.same_dtype(x, scale, grad)
-    op.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
-    parameter = TensorSpec(scale.shape, scale.dtype)
-    return [TensorSpec(x.shape, x.dtype), parameter, parameter]
+class NormalisationGrad(Op):
+    """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``."""
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale; the gradient of y must look like x."""
+        x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
+        self.same_dtype(x, scale, grad)
+        self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
+        parameter = TensorSpec(scale.shape, scale.dtype)
+        return [TensorSpec(x.shape, x.dtype), parameter, parameter]

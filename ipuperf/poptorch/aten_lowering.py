@@ -67,6 +67,11 @@ Value = Any
 Handler = Callable[..., Any]
 
 
+def each(names: str, handler: Handler) -> dict[str, Handler]:
+    """A table in which all of ``names`` (separated by spaces) have the same handler."""
+    return dict.fromkeys(names.split(), handler)
+
+
 class ExportError(Error):
     """A module that cannot be turned into stage graphs; the message says why and where."""
 

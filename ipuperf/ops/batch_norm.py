@@ -29,15 +29,17 @@ class BatchNormalization(norms.Normalisation):
 
     Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
     ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
-    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself). Outputs ``y``, the new
-    running mean and variance (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean
-    and the inverse standard deviation (of the biased variance).
+    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself), ``stable`` (the
+    variance is that of centred values, which costs a pass more). Outputs ``y``, the new running mean and variance
+    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse
+    standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"
 
     momentum = Attribute(NUMBER, 0.1)
     group = Attribute(optional(instance(ReplicaGrouping)), None)
+    stable = Attribute(FLAG, False)
 
     def movable(self) -> bool:
         """Not where other replicas wait for it."""
@@ -112,8 +114,13 @@ class BatchNormalization(norms.Normalisation):
         dtype, count, channels = x.dtype, x.elements, self.channels
         reads = (count, *[2 * channels] * (len(self.inputs) - 1))  # about two tiles for each channel
         return [
-            norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
-            *norms.sums_over(self.group, channels, (dtype, norms.statistics_dtype(dtype))),
+            *norms.statistics_work(
+                partial(norms.channel_sums, dtype=dtype, count=count, channels=channels),
+                vertices.broadcast_inner("SUBTRACT", dtype, count, channels, reduced=True),
+                dtype,
+                self.stable,
+                partial(norms.sums_over, self.group, channels),
+            ),
             replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
             *_multiply_add_work(dtype, count, channels, reduced=True),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),

@@ -83,7 +83,7 @@ class DistributedLayerNorm(norms.Normalisation):
             return []
         row = x.shape[1]
         return [
-            norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),

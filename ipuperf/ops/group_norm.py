@@ -52,15 +52,17 @@ class GroupNormalization(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
 
     Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``,
-    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one: ``lib/popnn/GroupNorm.cpp``
-    ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their statistics like the lanes of a
-    vector). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
+    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one:
+    ``lib/popnn/GroupNorm.cpp`` ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their
+    statistics like the lanes of a vector), ``stable`` (the variance is that of centred values, which costs a pass
+    more). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
     """
 
     type = "GroupNormalization"
 
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)
+    stable = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics per sample and group."""
@@ -115,23 +117,17 @@ class GroupNormalization(norms.Normalisation):
         if not count:
             return []
         row = count // rows
-        convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows)
         if self.strided:
-            whiten: list[Work] = [
-                norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
-                convert,
-                vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups, reduced=True),
-                vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True, reduced=True),
-            ]
+            spread = partial(vertices.broadcast_inner, dtype=dtype, elements=count, row=self.num_groups, reduced=True)
+            sums = partial(norms.channel_sums, dtype=dtype, count=count, channels=rows)
         else:
-            whiten = [
-                norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
-                convert,
-                vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
-                vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True),
-            ]
+            spread = partial(vertices.broadcast_outer, dtype=dtype, elements=count, row=row, reduced=True)
+            sums = partial(norms.joint_reduction, dtype=dtype, inputs=count, outputs=rows, run=row)
         return [
-            *whiten,
+            *norms.statistics_work(sums, spread("SUBTRACT"), dtype, self.stable),
+            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
+            spread("SUBTRACT"),
+            spread("MULTIPLY", in_place=True),
             vertices.broadcast_inner("MULTIPLY", dtype, count, self.channels, in_place=True),
             vertices.broadcast_inner("ADD", dtype, count, self.channels, in_place=True),
         ]

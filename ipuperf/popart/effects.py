@@ -16,7 +16,7 @@ SHARED: dict[str, Effect] = {
     "instrumentWithHardwareCycleCounter": Effect(NO_EFFECT, "the simulated cycles of each run are known", (False,)),
     "enableStochasticRounding": Effect(NO_EFFECT, "float16 results are rounded to the nearest value", (False,)),
     "enableFloatingPointChecks": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),
-    "enableStableNorm": Effect(NO_EFFECT, "norms are always computed from centred values in float32", (True, False)),
+    "enableStableNorm": Effect(APPLIED),
     "enableEngineCaching": Effect(NO_EFFECT, "nothing is kept between processes", (False,)),
 }
 """Rows that are the same for every front end."""

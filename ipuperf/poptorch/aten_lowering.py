@@ -114,10 +114,12 @@ class Norms:
     Attributes:
         replicas: neighbouring replicas that share the statistics of batch norms in training.
         strided_groups: a group of a group norm is of every ``num_groups``-th channel, not of consecutive ones.
+        stable: variances are those of centred values, which costs a pass more.
     """
 
     replicas: int = 1
     strided_groups: bool = False
+    stable: bool = False
 
 
 PLAIN_NORMS = Norms()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect
+from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect
 
 Types = tuple[type, ...]
 
@@ -146,9 +146,7 @@ OPTIONS: Mapping[str, ConfigOption] = {
     "ipu_model.version": ConfigOption("ipu2", _MODEL),
     "matmuls.clear_pass_type": ConfigOption(False, COMPILER),
     "matmuls.poplar_options": ConfigOption({}, _APPLIED),
-    "norms.use_stable_statistics": ConfigOption(
-        False, Effect(NO_DIFFERENCE, "norms are always computed from centred values in float32")
-    ),
+    "norms.use_stable_statistics": ConfigOption(False, _APPLIED),
     "norms.experimental.distributed_batch_norm_replica_group_size": ConfigOption(
         1, Effect(UNSUPPORTED, "there is no batch normalisation over replicas; allowed: 1")
     ),

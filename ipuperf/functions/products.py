@@ -351,7 +351,8 @@ def matmul_pow2scaled(
     """
     _check_eight("matmul_pow2scaled", lhs, rhs)
     _check_scale("matmul_pow2scaled", log2_scale)
-    share = _plan_options("matmul_pow2scaled", _one(available_memory_proportion), None)
+    shares = None if available_memory_proportion is None else [available_memory_proportion]
+    share = _plan_options("matmul_pow2scaled", shares, None)
     return make(_k.MatMulPow2Scaled, lhs, rhs, log2_scale, partials_dtype=FLOAT16, **share)
 
 
@@ -403,10 +404,6 @@ def conv_transpose_pow2scaled(
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
     pads = window_padding(what, pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
     return make(*operands, padding=pads, output_padding=tuple(output_padding) or 0, **attributes)
-
-
-def _one(value: float | None) -> list[float] | None:
-    return None if value is None else [value]
 
 
 def _check_eight(what: str, *tensors: Tensor) -> None:

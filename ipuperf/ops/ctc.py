@@ -7,7 +7,6 @@ Upstream: PopART ``willow/src/op/ctc.cpp`` and ``ctcbeamsearchdecoder.cpp``, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from ipuperf.ir import FLOAT32, INT32, DTypeError, GradientBuilder, Tensor, Tens
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import given
 from .work import Vertices, Work
 
@@ -91,7 +90,7 @@ class CtcLoss(Op):
         self.require(0 <= self.blank < logs.shape[2], f"blank={self.blank}; there are {logs.shape[2]} classes")
         return [TensorSpec((logs.shape[1],), FLOAT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Sequence by sequence, in float64."""
         (out,) = outputs
 
@@ -103,7 +102,7 @@ class CtcLoss(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """See :class:`CtcLossGrad`."""
         inputs = [given(grads), *(builder.forward(t) for t in self.inputs)]
         return [builder.op(CtcLossGrad, inputs, **self.attributes), None, None, None]
@@ -118,9 +117,7 @@ def _table(logs: Tensor, labels: Tensor) -> int:
     return time * count * (2 * labels.shape[1] + 1)
 
 
-def _sequence(
-    inputs: Sequence[np.ndarray], place: tuple[int, ...], blank: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sequence(inputs: Arrays, place: tuple[int, ...], blank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of one sequence: logarithms ``(time, labels with blanks)``, where a path may skip a blank, and those labels."""
     replica, number = place
     logs, labels, times, lengths = inputs
@@ -143,7 +140,7 @@ class CtcLossGrad(Op):
         """Like the logarithms."""
         return [self.inputs[1].spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Tables from both ends, sequence by sequence, in float64."""
         (out,), (grad, *operands) = outputs, inputs
 
@@ -213,7 +210,7 @@ class CtcBeamSearchDecoder(Op):
         found = (count, self.top_paths)
         return [TensorSpec(found, FLOAT32), TensorSpec(found, INT32), TensorSpec((*found, time), INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Sequence by sequence."""
         (logs, lengths), (chances, sizes, labels) = inputs, outputs
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor
+from ipuperf.ir import GradientBuilder
 from ipuperf.ir.attributes import FLAG, Attribute
 
 from . import vertices
+from .base import Gradients
 from .binding import Step, given
 from .elementwise import Equal, Where, zero
 from .reduce import ReduceSumSquare
@@ -29,7 +29,7 @@ class ReduceL2(ReduceSumSquare):
         """Square root."""
         return [partial(np.sqrt, target, target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """``g x / norm``."""
         norm = builder.forward(self.outputs[0])
         ratio = given(grads) / norm

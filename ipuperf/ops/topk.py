@@ -5,16 +5,14 @@ Upstream: PopART ``willow/src/op/topk.cpp``, which sorts with a bitonic network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import INT32, DType, GradientBuilder, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import vertices
 from .axes import axis_of
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import given
 from .gather import plan_share
 from .scatter import ScatterReduce
@@ -69,7 +67,7 @@ class TopK(Op):
         shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
         return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
         source, (values, positions) = inputs[0], outputs
         axis, k = self.axis + 1, self.k
@@ -87,7 +85,7 @@ class TopK(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
         size, share = self.inputs[0].shape[axis], self.available_memory_proportion

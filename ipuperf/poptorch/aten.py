@@ -58,29 +58,12 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 
 #: Functions of PyTorch whose result is a loss (those that PopTorch ends with an identity loss).
 LOSS_FUNCTIONS = frozenset(
-    {
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "cosine_embedding_loss",
-        "cross_entropy",
-        "ctc_loss",
-        "gaussian_nll_loss",
-        "hinge_embedding_loss",
-        "huber_loss",
-        "kl_div",
-        "l1_loss",
-        "margin_ranking_loss",
-        "mse_loss",
-        "multi_margin_loss",
-        "multilabel_margin_loss",
-        "multilabel_soft_margin_loss",
-        "nll_loss",
-        "poisson_nll_loss",
-        "smooth_l1_loss",
-        "soft_margin_loss",
-        "triplet_margin_loss",
-        "triplet_margin_with_distance_loss",
-    }
+    """
+    binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy ctc_loss
+    gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
+    multilabel_margin_loss multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss
+    triplet_margin_loss triplet_margin_with_distance_loss
+    """.split()
 )
 
 #: Ops whose value is random: never folded.

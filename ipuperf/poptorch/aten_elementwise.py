@@ -13,7 +13,7 @@ from ipuperf.functions import elementary as e
 from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import BOOL, UINT8, Tensor
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 Binary = Callable[[Tensor, Tensor], Tensor]
 Unary = Callable[[Tensor], Tensor]
@@ -237,27 +237,23 @@ def gelu(low: Lowering, value: Value, *, approximate: str = "none") -> Tensor:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
-    "__lshift__": _shift(f.shift_left),
-    "__rshift__": _shift(f.shift_right),
+    **each("__lshift__ bitwise_left_shift", _shift(f.shift_left)),
+    **each("__rshift__ bitwise_right_shift", _shift(f.shift_right)),
+    **each("arctan2 atan2", atan2),
+    **each("clamp clamp_min clip", clamp),
+    **each("div divide", div),
+    **each("mul multiply", mul),
+    **each("sub subtract", sub),
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,
-    "arctan2": atan2,
-    "atan2": atan2,
     "bitwise_and": _bitwise(f.logical_and, f.bitwise_and),
-    "bitwise_left_shift": _shift(f.shift_left),
     "bitwise_not": bitwise_not,
     "bitwise_or": _bitwise(f.logical_or, f.bitwise_or),
     "bitwise_xor": _bitwise(f.not_equal, f.bitwise_xor),
-    "bitwise_right_shift": _shift(f.shift_right),
     "ceil": _whole(f.ceil),
-    "clamp": clamp,
     "clamp_max": clamp_max,
-    "clamp_min": clamp,
-    "clip": clamp,
     "copysign": copysign,
-    "div": div,
-    "divide": div,
     "eq": _compare(f.equal),
     "floor": _whole(f.floor),
     "ge": _compare(f.greater_equal),
@@ -275,8 +271,6 @@ HANDLERS: Mapping[str, Handler] = {
     "logical_xor": _logical(f.not_equal),
     "lt": _compare(f.less),
     "masked_fill": masked_fill,
-    "mul": mul,
-    "multiply": mul,
     "ne": _compare(f.not_equal),
     "pow": power,
     "round": _whole(f.round),
@@ -284,7 +278,5 @@ HANDLERS: Mapping[str, Handler] = {
     "rsub": rsub,
     "signbit": signbit,
     "xlogy": xlogy,
-    "sub": sub,
-    "subtract": sub,
     "where": where,
 }

@@ -20,7 +20,7 @@ from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 # -- lookups -----------------------------------------------------------------------------------------------------------
 
@@ -274,21 +274,13 @@ def scatter_call(
 GROUPED = ("scatter_add", "scatter_reduce", "scatter")
 
 
-def _scatter(low: Lowering, value: Value, dim: int, index: Value, src: Value, *, reduce: str | None = None) -> Tensor:
-    """Elements of ``src``, or one number, written, added or multiplied."""
-    return scatter_all(low, [scatter_call("scatter", value, dim, index, src, reduce)])[0]
+def _scatter(target: str) -> Handler:
+    """Elements combined by one of these ops."""
 
+    def handler(low: Lowering, *args: Any, **named: Any) -> Tensor:
+        return scatter_all(low, [scatter_call(target, *args, **named)])[0]
 
-def _scatter_add(low: Lowering, value: Value, dim: int, index: Value, src: Value) -> Tensor:
-    """Elements of ``src`` added."""
-    return scatter_all(low, [scatter_call("scatter_add", value, dim, index, src)])[0]
-
-
-def _scatter_reduce(
-    low: Lowering, value: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
-) -> Tensor:
-    """Elements of ``src`` combined."""
-    return scatter_all(low, [scatter_call("scatter_reduce", value, dim, index, src, reduce, include_self)])[0]
+    return handler
 
 
 def _along(
@@ -328,16 +320,13 @@ def _index_written(low: Lowering, value: Value, dim: int, index: Value, source: 
 
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Handler] = {
+    **each("index_copy index_fill", _index_written),
     "embedding": embedding,
     "gather": gather,
     "index": index,
     "index_add": _index_add,
-    "index_copy": _index_written,
-    "index_fill": _index_written,
     "index_put": index_put,
     "index_reduce": _index_reduce,
     "index_select": index_select,
-    "scatter": _scatter,
-    "scatter_add": _scatter_add,
-    "scatter_reduce": _scatter_reduce,
+    **{name: _scatter(name) for name in GROUPED},
 }

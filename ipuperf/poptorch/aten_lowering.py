@@ -67,6 +67,11 @@ Value = Any
 Handler = Callable[..., Any]
 
 
+def each(names: str, handler: Handler) -> dict[str, Handler]:
+    """A table in which all of ``names`` (separated by spaces) have the same handler."""
+    return dict.fromkeys(names.split(), handler)
+
+
 class ExportError(Error):
     """A module that cannot be turned into stage graphs; the message says why and where."""
 
@@ -109,10 +114,12 @@ class Norms:
     Attributes:
         replicas: neighbouring replicas that share the statistics of batch norms in training.
         strided_groups: a group of a group norm is of every ``num_groups``-th channel, not of consecutive ones.
+        stable: variances are those of centred values, which costs a pass more.
     """
 
     replicas: int = 1
     strided_groups: bool = False
+    stable: bool = False
 
 
 PLAIN_NORMS = Norms()

@@ -11,7 +11,7 @@ import numpy as np
 from ipuperf.functions import make_all, networks
 from ipuperf.functions.arranging import reshaped
 from ipuperf.ir import FLOAT32, DType, ReplicaGrouping, Tensor
-from ipuperf.ops import BatchNormalization, GroupNormalization
+from ipuperf.ops import BatchNormalization
 
 from .aten_lowering import Handler, Lowering, Value
 from .aten_random import dropped
@@ -37,7 +37,8 @@ def layer_norm(
     x = low.tensor(value)
     channels = math.prod(normalized_shape)
     scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
-    return reshaped(networks.layer_norm(reshaped(x, (-1, channels)), scale, shift, eps), x.shape)
+    y = networks.group_norm(reshaped(x, (-1, channels)), scale, shift, 1, eps, stable=low.norms.stable)
+    return reshaped(y, x.shape)
 
 
 def native_layer_norm(low: Lowering, *args: Any) -> list[Tensor | None]:
@@ -58,11 +59,8 @@ def group_norm(
     ``groupNormStridedChannelGrouping`` says."""
     x = low.tensor(value)
     scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
-    if not low.norms.strided_groups:
-        return networks.group_norm(x, scale, shift, num_groups, eps)
-    return make_all(GroupNormalization, [x, scale, shift], [""] * 3, num_groups=num_groups, epsilon=eps, strided=True)[
-        0
-    ]
+    strided, stable = low.norms.strided_groups, low.norms.stable
+    return networks.group_norm(x, scale, shift, num_groups, eps, strided=strided, stable=stable)
 
 
 def native_group_norm(
@@ -111,8 +109,8 @@ def _batch_norm(
         return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
     replicas, shared = low.graph.ir.replication_factor, low.norms.replicas
     group = ReplicaGrouping(replicas, 1, shared) if shared > 1 else None
-    operands = [x, scale, shift, *running]
-    return make_all(BatchNormalization, operands, [""] * 5, epsilon=eps, momentum=momentum, group=group)[:3]
+    more = {"epsilon": eps, "momentum": momentum, "group": group, "stable": low.norms.stable}
+    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, **more)[:3]
 
 
 def batch_norm(

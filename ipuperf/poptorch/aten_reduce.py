@@ -18,7 +18,7 @@ from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
 from .aten_elementwise import truth
-from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
+from .aten_lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
 
 Dims = Any
 Reduction = Callable[..., Tensor]
@@ -252,14 +252,13 @@ def _adaptive_max_pool(axes: int) -> Handler:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
-    "_adaptive_avg_pool2d": _adaptive_avg_pool(2),
-    "_adaptive_avg_pool3d": _adaptive_avg_pool(3),
+    **each("_adaptive_avg_pool2d adaptive_avg_pool2d", _adaptive_avg_pool(2)),
+    **each("_adaptive_avg_pool3d adaptive_avg_pool3d", _adaptive_avg_pool(3)),
+    **each("_log_softmax log_softmax", _along(networks.log_softmax)),
+    **each("_softmax softmax", _along(networks.softmax)),
+    **each("linalg_vector_norm norm", norm),
     "_cdist_forward": distances,
-    "_log_softmax": _along(networks.log_softmax),
-    "_softmax": _along(networks.softmax),
     "adaptive_avg_pool1d": _adaptive_avg_pool(1),
-    "adaptive_avg_pool2d": _adaptive_avg_pool(2),
-    "adaptive_avg_pool3d": _adaptive_avg_pool(3),
     "adaptive_max_pool1d": _adaptive_max_pool(1),
     "adaptive_max_pool2d": _adaptive_max_pool(2),
     "adaptive_max_pool3d": _adaptive_max_pool(3),
@@ -270,8 +269,6 @@ HANDLERS: Mapping[str, Handler] = {
     "avg_pool1d": _avg_pool(1),
     "avg_pool2d": _avg_pool(2),
     "avg_pool3d": _avg_pool(3),
-    "linalg_vector_norm": norm,
-    "log_softmax": _along(networks.log_softmax),
     "max.dim": _extreme_with_index(r.first_max, r.argmax),
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
@@ -279,8 +276,6 @@ HANDLERS: Mapping[str, Handler] = {
     "max_pool3d": _max_pool(3),
     "max_pool3d_with_indices": _max_pool(3, indices=True),
     "min.dim": _extreme_with_index(r.first_min, r.argmin),
-    "norm": norm,
-    "softmax": _along(networks.softmax),
     "std": _spread(root=True),
     "std_mean": _spread_and_mean(root=True),
     "var": _spread(root=False),

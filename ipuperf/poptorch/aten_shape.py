@@ -16,7 +16,7 @@ from ipuperf.functions.shapes import concat_
 from ipuperf.functions.shapes import split as cut_into
 from ipuperf.ir import FLOAT32, INT32, Tensor
 
-from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
+from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, each
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -315,30 +315,23 @@ def cumprod(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None 
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
+    **each("_reshape_alias _unsafe_view flatten reshape squeeze unflatten unsqueeze view view_as", to_result_shape),
+    **each("_to_copy alias clone contiguous lift_fresh lift_fresh_copy to type_as", same),
+    **each("broadcast_to expand expand_as", to_result_broadcast),
+    **each("cat concat", cat),
+    **each("mT t", matrix_transpose),
+    **each("split split_with_sizes", split),
+    **each("upsample_linear1d upsample_trilinear3d", upsample_refused),
+    **each("upsample_nearest1d upsample_nearest2d upsample_nearest3d", upsample_nearest),
     "_assert_tensor_metadata": nothing,
-    "_reshape_alias": to_result_shape,
-    "_to_copy": same,
-    "_unsafe_view": to_result_shape,
-    "alias": same,
     "broadcast_tensors": broadcast_tensors,
-    "broadcast_to": to_result_broadcast,
-    "cat": cat,
     "chunk": chunk,
-    "clone": same,
-    "concat": cat,
     "constant_pad_nd": constant_pad,
-    "contiguous": same,
     "copy": copy,
     "cumprod": cumprod,
     "cumsum": cumsum,
-    "expand": to_result_broadcast,
-    "expand_as": to_result_broadcast,
     "fill": fill,
-    "flatten": to_result_shape,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
-    "lift_fresh": same,
-    "lift_fresh_copy": same,
-    "mT": matrix_transpose,
     "movedim": movedim,
     "narrow": narrow,
     "new_full": lambda low, value, size, number, **_: fill(low, value, number),
@@ -349,30 +342,14 @@ HANDLERS: Mapping[str, Handler] = {
     "ones_like": lambda low, value, **_: fill(low, value, 1),
     "pad": pad,
     "repeat_interleave": repeat_interleave,
-    "reshape": to_result_shape,
     "roll": roll,
     "select_scatter": select_scatter,
     "slice": slice_,
     "slice_scatter": slice_scatter,
-    "split": split,
-    "split_with_sizes": split,
-    "squeeze": to_result_shape,
     "stack": stack,
-    "t": matrix_transpose,
     "tile": tile,
-    "to": same,
     "tril": _triangle(lower=True),
     "triu": _triangle(lower=False),
-    "type_as": same,
     "unbind": unbind,
-    "unflatten": to_result_shape,
-    "unsqueeze": to_result_shape,
-    "upsample_linear1d": upsample_refused,
-    "upsample_nearest1d": upsample_nearest,
-    "upsample_nearest2d": upsample_nearest,
-    "upsample_nearest3d": upsample_nearest,
-    "upsample_trilinear3d": upsample_refused,
-    "view": to_result_shape,
-    "view_as": to_result_shape,
     "zeros_like": lambda low, value, **_: fill(low, value, 0),
 }

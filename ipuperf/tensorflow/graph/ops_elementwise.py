@@ -36,79 +36,50 @@ def _relu_grad(grad: Tensor, features: Tensor) -> Tensor:
     return make(ReluGrad, grad, features)
 
 
+def _alike(names: str) -> dict[str, Callable[..., Tensor]]:
+    """The functions of :mod:`ipuperf.functions.arithmetic` of these names (separated by spaces), by the types of ops
+    that TensorFlow calls like them: ``LogicalNot`` for ``logical_not``."""
+    return {name.title().replace("_", ""): vars(arithmetic)[name] for name in names.split()}
+
+
 #: Functions of one tensor by op type.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "Abs": arithmetic.abs,
-    "Acos": arithmetic.acos,
-    "Acosh": arithmetic.acosh,
-    "Asin": arithmetic.asin,
-    "Asinh": arithmetic.asinh,
-    "Atan": arithmetic.atan,
-    "Atanh": arithmetic.atanh,
-    "Ceil": arithmetic.ceil,
-    "Cos": arithmetic.cos,
-    "Cosh": arithmetic.cosh,
-    "Erf": arithmetic.erf,
+    **_alike("""
+        abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log logical_not reciprocal round
+        rsqrt sigmoid sign sin sinh softplus sqrt square tanh
+    """),
     "Erfc": elementary.erfc,
-    "Exp": arithmetic.exp,
-    "Expm1": arithmetic.expm1,
-    "Floor": arithmetic.floor,
     "Inv": arithmetic.reciprocal,
     "Invert": arithmetic.bitwise_not,
     "IsFinite": arithmetic.isfinite,
     "IsInf": arithmetic.isinf,
     "IsNan": arithmetic.isnan,
-    "Log": arithmetic.log,
     "Log1p": arithmetic.log1p,
-    "LogicalNot": arithmetic.logical_not,
     "Neg": arithmetic.negate,
-    "Reciprocal": arithmetic.reciprocal,
     "Relu": _relu,
     "Relu6": activations.relu6,
     "Elu": activations.elu,
     "Selu": _selu,
     "Rint": arithmetic.round,
-    "Round": arithmetic.round,
-    "Rsqrt": arithmetic.rsqrt,
-    "Sigmoid": arithmetic.sigmoid,
-    "Sign": arithmetic.sign,
-    "Sin": arithmetic.sin,
-    "Sinh": arithmetic.sinh,
-    "Softplus": arithmetic.softplus,
     "Softsign": activations.softsign,
-    "Sqrt": arithmetic.sqrt,
-    "Square": arithmetic.square,
     "Tan": elementary.tan,
-    "Tanh": arithmetic.tanh,
 }
 
 #: Functions of two tensors by op type.
 BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
-    "Add": arithmetic.add,
+    **_alike("""
+        add bitwise_and bitwise_or bitwise_xor div equal floor_div greater greater_equal less less_equal logical_and
+        logical_or mul not_equal sub
+    """),
     "AddV2": arithmetic.add,
-    "BitwiseAnd": arithmetic.bitwise_and,
-    "BitwiseOr": arithmetic.bitwise_or,
-    "BitwiseXor": arithmetic.bitwise_xor,
-    "Div": arithmetic.div,
-    "Equal": arithmetic.equal,
-    "FloorDiv": arithmetic.floor_div,
     "FloorMod": arithmetic.mod,
-    "Greater": arithmetic.greater,
-    "GreaterEqual": arithmetic.greater_equal,
     "LeftShift": arithmetic.shift_left,
-    "Less": arithmetic.less,
-    "LessEqual": arithmetic.less_equal,
-    "LogicalAnd": arithmetic.logical_and,
-    "LogicalOr": arithmetic.logical_or,
     "Maximum": arithmetic.first_maximum,
     "Minimum": arithmetic.first_minimum,
     "Mod": arithmetic.fmod,
-    "Mul": arithmetic.mul,
-    "NotEqual": arithmetic.not_equal,
     "RealDiv": arithmetic.true_div,
     "ReluGrad": _relu_grad,
     "RightShift": arithmetic.shift_right,
-    "Sub": arithmetic.sub,
     "TruncateDiv": arithmetic.div,
     "TruncateMod": arithmetic.fmod,
 }

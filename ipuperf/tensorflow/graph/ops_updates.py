@@ -40,7 +40,7 @@ class UpdatedVariable:
         self.value = node.place.read(self.resource)
         self.rows: Tensor | None = None
         if node.op.type.startswith("ResourceSparse"):
-            self.rows = _flat(node.tensor(self._indices(node)))
+            self.rows = reshaped(node.tensor(self._indices(node)), (-1,))
 
     @staticmethod
     def _indices(node: Node) -> Value:
@@ -82,10 +82,6 @@ class UpdatedVariable:
         """Which rows an update changes, as a column."""
         hits = summed(broadcast(constant(1.0, FLOAT32), rows.shape), rows, self.value.shape[0])
         return reshaped(arithmetic.greater(hits, 0), (-1, *[1] * (len(self.value.shape) - 1)))
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return reshaped(tensor, (-1,))
 
 
 def _scaled(tensor: Tensor, factor: Number) -> Tensor:

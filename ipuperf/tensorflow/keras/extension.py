@@ -111,7 +111,7 @@ class Extension:
         if steps is None:
             if not self.pipelined:
                 return 1
-            if _is_sequential_schedule(options.pipeline_options.get("pipeline_schedule")):
+            if getattr(options.pipeline_options.get("pipeline_schedule"), "name", None) == "Sequential":
                 return 1
             raise ValueError(
                 "The model which you are attempting to train is pipelined, however "
@@ -245,10 +245,6 @@ class Extension:
         if parts:
             size = handler.batch_size * accumulation * replicas
             tf.get_logger().info(f"Training is{''.join(parts)}, your effective batch size is {size}.")
-
-
-def _is_sequential_schedule(schedule: Any) -> bool:
-    return getattr(schedule, "name", None) == "Sequential"
 
 
 def extension(model: Any) -> Extension:

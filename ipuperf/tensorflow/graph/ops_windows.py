@@ -78,9 +78,9 @@ def _interpolation(node: Node) -> dict[str, str]:
 
 
 @op("ResizeBilinear", "ResizeNearestNeighbor")
-def resize(node: Node, value: Value, size: Value) -> Tensor:
+def resize(node: Node, tensor: Tensor, size: Value) -> Tensor:
     """Images of another size."""
-    tensor, wanted = node.tensor(value), node.integers(size, "the size")
+    wanted = node.integers(size, "the size")
     tensor = arithmetic.cast(tensor, FLOAT32) if not tensor.dtype.is_floating_point else tensor
     scales = (1.0, *((new + 0.25) / old for new, old in zip(wanted, tensor.shape[1:3], strict=True)), 1.0)
     found, dtype = make(Resize, tensor, scales=scales, **_interpolation(node)), node.dtype()
@@ -88,9 +88,9 @@ def resize(node: Node, value: Value, size: Value) -> Tensor:
 
 
 @op("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
-def resize_grad(node: Node, grad: Value, _original: Value) -> Tensor:
+def resize_grad(node: Node, grad: Tensor, _original: Value) -> Tensor:
     """Every element that was read gets its share of the gradient."""
-    return make(ResizeGrad, node.tensor(grad), shape=node.shape(), **_interpolation(node))
+    return make(ResizeGrad, grad, shape=node.shape(), **_interpolation(node))
 
 
 # -- local response normalisation --------------------------------------------------------------------------------------
@@ -104,17 +104,15 @@ def _neighbours(tensor: Tensor, radius: int) -> Tensor:
 
 
 @op("LRN")
-def lrn(node: Node, value: Value) -> Tensor:
+def lrn(node: Node, x: Tensor) -> Tensor:
     """``x / (bias + alpha * sum of neighbouring channels' squares) ** beta``."""
-    x = node.tensor(value)
     norm = _neighbours(x * x, node.attr("depth_radius")) * node.attr("alpha") + node.attr("bias")
     return x * norm ** (-node.attr("beta"))
 
 
 @op("LRNGrad")
-def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
+def lrn_grad(node: Node, dy: Tensor, x: Tensor, _result: Value) -> Tensor:
     """The gradient of :func:`lrn`."""
-    dy, x = node.tensor(grad), node.tensor(value)
     radius, alpha, beta = node.attr("depth_radius"), node.attr("alpha"), node.attr("beta")
     norm = _neighbours(x * x, radius) * alpha + node.attr("bias")
     shared = _neighbours(dy * x * norm ** (-beta - 1), radius)
@@ -122,9 +120,9 @@ def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
 
 
 @op("ExtractImagePatches")
-def extract_image_patches(node: Node, value: Value) -> Tensor:
+def extract_image_patches(node: Node, x: Tensor) -> Tensor:
     """The windows of images, each as one vector: rows, columns, then channels."""
-    x, out = node.tensor(value), node.shape()
+    out = node.shape()
     if node.attr("padding") not in ("VALID", "SAME"):
         raise node.error(f"padding={node.attr('padding')!r}; allowed: SAME, VALID")
     (high, wide), strides, rates = (node.attr(name)[1:3] for name in ("ksizes", "strides", "rates"))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import chain, repeat
 from typing import Any, TypeVar
+
+from ipuperf.ir import Tensor
 
 #: ``handler(node, *inputs)``: the value of the op's output, a list for several, None for none.
 Handler = Callable[..., Any]
@@ -30,11 +35,12 @@ class Family(dict[str, Handler]):
     def op(
         self, *types: str, effect: bool = False, folds: bool = True, arranged: bool = False
     ) -> Callable[[HandlerT], HandlerT]:
-        """Declare what imports the ops of these types."""
+        """Declare what imports the ops of these types. Operands that it takes as tensors, by its annotations, are made
+        tensors in their order; the others it gets as they are."""
 
         def declare(handler: HandlerT) -> HandlerT:
             for name in types:
-                self[name] = handler
+                self[name] = _with_tensors(handler)
                 if effect:
                     self.effects.add(name)
                 if arranged:
@@ -58,6 +64,22 @@ class Family(dict[str, Handler]):
 
         handler.__doc__ = meaning
         self.op(*types.split())(handler)
+
+
+def _with_tensors(handler: Handler) -> Handler:
+    """``handler`` for operands of any kind."""
+    operands = list(inspect.signature(handler).parameters.values())[1:]
+    kinds = [operand.annotation in ("Tensor", Tensor) for operand in operands]
+    if not any(kinds):
+        return handler
+    further = repeat(kinds[-1])
+
+    @wraps(handler)
+    def converted(node: Any, *values: Any) -> Any:
+        taken = zip(values, chain(kinds, further))
+        return handler(node, *(node.tensor(value) if is_tensor else value for value, is_tensor in taken))
+
+    return converted
 
 
 class Operations:

@@ -23,10 +23,6 @@ FAMILY = Family("Pooling and resizing")
 op = FAMILY.op
 
 
-def _axes(node: Node) -> int:
-    return 3 if "3D" in node.op.type else 2
-
-
 def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
@@ -38,7 +34,7 @@ def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Seq
 @op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D", arranged=True)
 def pool(node: Node, value: Value) -> Value:
     """The largest element, or the mean, of each window."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     x = layout.inner(node, 0, value)
     op_class: type[Op] = MaxPool if node.op.type.startswith("Max") else AveragePool
     return layout.outer(make(op_class, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
@@ -47,7 +43,7 @@ def pool(node: Node, value: Value) -> Value:
 @op("MaxPoolGrad", "MaxPool3DGrad", arranged=True)
 def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value:
     """The gradient of each window goes to its first largest element."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     x, y, dy = (layout.inner(node, i, v) for i, v in enumerate((value, pooled, grad)))
     return layout.outer(make(MaxPoolGrad, dy, y, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
@@ -55,7 +51,7 @@ def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value
 @op("AvgPoolGrad", "AvgPool3DGrad", arranged=True)
 def average_pool_grad(node: Node, shape: Value, grad: Value) -> Value:
     """The gradient of each window goes to its elements in equal shares."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     size = layout.spatial(node.integers(shape, "the shape"))
     attributes = _attributes(node, layout, size, node.attr("ksize"))
     return layout.outer(make(AveragePoolGrad, layout.inner(node, 1, grad), input_size=size, **attributes))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
-from functools import wraps
-from itertools import chain, repeat
 from typing import Any, TypeVar
 
-from ipuperf.ir import Tensor
+from ipuperf.functions.naming import taking_tensors
 
 #: ``handler(node, *inputs)``: the value of the op's output, a list for several, None for none.
 Handler = Callable[..., Any]
@@ -35,12 +32,12 @@ class Family(dict[str, Handler]):
     def op(
         self, *types: str, effect: bool = False, folds: bool = True, arranged: bool = False
     ) -> Callable[[HandlerT], HandlerT]:
-        """Declare what imports the ops of these types. Operands that it takes as tensors, by its annotations, are made
-        tensors in their order; the others it gets as they are."""
+        """Declare what imports the ops of these types. Operands that it takes as a ``Tensor`` are made tensors, the
+        others come as they are."""
 
         def declare(handler: HandlerT) -> HandlerT:
             for name in types:
-                self[name] = _with_tensors(handler)
+                self[name] = taking_tensors(handler)
                 if effect:
                     self.effects.add(name)
                 if arranged:
@@ -64,22 +61,6 @@ class Family(dict[str, Handler]):
 
         handler.__doc__ = meaning
         self.op(*types.split())(handler)
-
-
-def _with_tensors(handler: Handler) -> Handler:
-    """``handler`` for operands of any kind."""
-    operands = list(inspect.signature(handler).parameters.values())[1:]
-    kinds = [operand.annotation in ("Tensor", Tensor) for operand in operands]
-    if not any(kinds):
-        return handler
-    further = repeat(kinds[-1])
-
-    @wraps(handler)
-    def converted(node: Any, *values: Any) -> Any:
-        taken = zip(values, chain(kinds, further))
-        return handler(node, *(node.tensor(value) if is_tensor else value for value, is_tensor in taken))
-
-    return converted
 
 
 class Operations:

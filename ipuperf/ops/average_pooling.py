@@ -10,7 +10,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import Step, WorkingArrays, given
+from .binding import Step, WorkingArrays
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
 from .windows import Windows, adaptive_windows, flat, temporaries
@@ -26,10 +26,10 @@ class _Average(Pooling):
         """One stage of sums for each axis, then a division by the counts."""
         return reduction_kernel(self.stages(), np.add, 0, inputs[0], outputs[0], env, self.windows())
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
         to the gradient op but does not read them.)"""
-        return [self.gradient_op(builder, given(grads), self.inputs[0].shape[2:])]
+        return [self.gradient_op(builder, grad, self.inputs[0].shape[2:])]
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """The gradient of an input of spatial shape ``size``."""
@@ -127,9 +127,9 @@ class _AverageGrad(Pooling):
 class AveragePoolGrad(RegularPooling, _AverageGrad):
     """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The average itself."""
-        return [builder.op(AveragePool, [given(grads)], **self.options())]
+        return [builder.op(AveragePool, [grad], **self.options())]
 
 
 class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
@@ -142,6 +142,6 @@ class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
         """As given."""
         return self.output_size
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The average itself."""
-        return [builder.op(AdaptiveAveragePool, [given(grads)], output_size=self.output_size)]
+        return [builder.op(AdaptiveAveragePool, [grad], output_size=self.output_size)]

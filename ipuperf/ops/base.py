@@ -119,8 +119,14 @@ class Op(ir.Op):
         return {0: 0} if self.in_place or self.overwrites or self.renames else {}
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """None flows back through a flat op; others have their own rule."""
-        return [None] * len(self.inputs) if self.flat else super().gradient(builder, grads)
+        """None flows back through a flat op; others have a rule of their own, here or in :meth:`gradient_from`."""
+        if self.flat:
+            return [None] * len(self.inputs)
+        return super().gradient(builder, grads) if grads[0] is None else self.gradient_from(builder, grads[0])
+
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """:meth:`gradient` where that of the first output, of most ops the only one, is all that is needed."""
+        return super().gradient(builder, [grad])
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says

@@ -18,7 +18,7 @@ from ipuperf import ir
 from ipuperf.ir import Tensor
 
 from . import half
-from .base import Arrays, Environment, Gradients, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .formula import OUTPUT, Chain, Instruction, Place
 
 Step = Callable[[], Any]
@@ -223,11 +223,3 @@ def changers(storage: set[Tensor]) -> set[ir.Op]:
             if any(consumer.inputs[index] is tensor for index in consumer.modified_inputs()):
                 found.add(consumer)
     return found
-
-
-def given(grads: Gradients) -> Tensor:
-    """The gradient of the output of a single-output op (autodiff only asks for a gradient when there is one)."""
-    grad = grads[0]
-    if grad is None:
-        raise ValueError("gradient of an op without a gradient of its output")
-    return grad

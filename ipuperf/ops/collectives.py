@@ -148,13 +148,10 @@ class ReplicatedAllReduce(_Collective):
         combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
         return sequence(combine, _copier(target, spread))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
         if self.op not in ("add", "mean"):
             raise IrError(f"{self.where()}: an all-reduce with op {self.op!r} has no gradient; add and mean have")
-        grad = grads[0]
-        if grad is None:
-            return [None]
         return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.op, group=self.group)]
 
     def work(self) -> Sequence[Work]:
@@ -223,14 +220,11 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(partial(pad.fill, 0))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
         (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
         if self.op != "local":
             raise IrError(f"{self.where()}: a reduce-scatter with op {self.op!r} has no gradient; 'local' has one")
-        grad = grads[0]
-        if grad is None:
-            return [None]
         name, shape = f"{grad.name}_all_gather", self.inputs[0].shape
         return [builder.op(ReplicatedAllGather, [grad], name, group=self.group, mode="shape", shape=shape)]
 
@@ -288,11 +282,8 @@ class ReplicatedAllGather(_Collective):
                 parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The replica's shard of its gradient, in the operand's shape."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         sharded = bool(self.inputs[0].meta_shape)
         shard = builder.op(
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
@@ -346,11 +337,8 @@ class ReplicatedAllToAll(_Collective):
                     parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
         return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The parts sent back."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         name, axes = f"{grad.name}_all_to_all", {"split": self.concat, "concat": self.split}
         return [builder.op(ReplicatedAllToAll, [grad], name, group=self.group, **axes)]
 

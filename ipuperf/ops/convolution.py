@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ipuperf.ir import FLOAT32, GradientBuilder, IrError, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, INTEGER, NUMBER, REQUIRED, Attribute, Kind, optional
 
 from . import half, native, reduce, vertices
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, given, sequence, working_dtype
+from .binding import Step, sequence, working_dtype
 
 Padding = tuple[tuple[int, int], ...]
 
@@ -221,9 +221,8 @@ class Conv(_Convolutional):
             steps.append(half.copy(conv.output_view(y), product.by_axis))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The two gradient passes."""
-        grad = given(grads)
         x, w = self.inputs
         size, kernel = x.shape[2:], w.shape[2:]
         return [
@@ -272,9 +271,8 @@ class _InputPass(_Convolutional):
             steps.append(half.copy(conv.input_view(dx), columns.inner))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Linear in both operands: a forward convolution and a weight gradient."""
-        grad = given(grads)
         data, w = self.inputs
         kernel = w.shape[2:]
         return [
@@ -378,9 +376,8 @@ class ConvWeightGrad(_Convolutional):
             steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Linear in both operands: a forward convolution and an input gradient with the gradient as weights."""
-        grad = given(grads)
         data, x = self.inputs
         size = x.shape[2:]
         return [
@@ -417,9 +414,8 @@ class AddBias(Op):
         aligned = bias.reshape(bias.shape[0], 1, bias.shape[1], *(1,) * (x.ndim - 3))
         return partial(np.add, x, aligned, outputs[0])
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and its sum over all axes but the channels (AddBiasDataGrad, AddBiasBiasGrad)."""
-        grad = given(grads)
         axes = (0, *range(2, len(grad.shape)))
         return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
 

@@ -15,7 +15,6 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given
 from .work import Vertices, Work
 
 #: Cycles of a worker for one cell of the table of time steps and labels: three loads, two additions of logarithms (an
@@ -102,9 +101,9 @@ class CtcLoss(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """See :class:`CtcLossGrad`."""
-        inputs = [given(grads), *(builder.forward(t) for t in self.inputs)]
+        inputs = [grad, *(builder.forward(t) for t in self.inputs)]
         return [builder.op(CtcLossGrad, inputs, **self.attributes), None, None, None]
 
     def work(self) -> list[Work]:

@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, GradientBuilder, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import shape
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, WorkingArrays, given
+from .binding import Step, WorkingArrays
 from .work import MatMul, Work
 
 
@@ -48,9 +48,9 @@ class CumSum(Op):
             steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
         return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Running sums of the gradient from the other end."""
-        grad, other = given(grads), not self.reverse
+        other = not self.reverse
         return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=other)]
 
     def work(self) -> list[Work]:

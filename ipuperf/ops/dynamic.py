@@ -20,7 +20,7 @@ from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute
 from . import vertices
 from .axes import wrapped
 from .base import Arrays, Environment, Gradients, Kernel, Op, rows
-from .binding import given, sequence
+from .binding import sequence
 from .shape import copy_work
 from .work import SliceVertices, TileCycles, Vertices, Work
 
@@ -213,11 +213,11 @@ class DynamicSlice(Dynamic):
         """Copies of the regions."""
         return _copied(outputs[0], inputs[0], self.locate(inputs[1]), writes=False)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the slice."""
         index = builder.forward(self.inputs[1])
         return [
-            builder.op(DynamicSlicePadGrad, [given(grads), index], shape=self.base_shape(), **self.attributes),
+            builder.op(DynamicSlicePadGrad, [grad, index], shape=self.base_shape(), **self.attributes),
             None,
         ]
 
@@ -287,9 +287,9 @@ class DynamicUpdate(Dynamic):
         write = _copied(outputs[0], inputs[2], self.locate(inputs[1]), writes=True)
         return sequence(partial(np.copyto, outputs[0], inputs[0]), write)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For t the gradient without the slice; for the update the slice of the gradient."""
-        operands = [given(grads), builder.forward(self.inputs[1])]
+        operands = [grad, builder.forward(self.inputs[1])]
         return [
             builder.op(DynamicUpdateToUpdateGrad, operands, **self.attributes),
             None,

@@ -17,7 +17,7 @@ from ipuperf.ir import BOOL, Constant, DType, DTypeError, GradientBuilder, Tenso
 
 from . import unary, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import align, given, one_pass, operands, sequence
+from .binding import align, one_pass, operands, sequence
 from .reduce import sum_to
 from .work import Work
 
@@ -106,9 +106,8 @@ class Add(Binary):
     ufunc = np.add
     vertex = "ADD"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, summed to each operand's shape."""
-        grad = given(grads)
         return [sum_to(builder, grad, t.shape) for t in self.inputs]
 
 
@@ -120,9 +119,8 @@ class Sub(Binary):
     ufunc = np.subtract
     vertex = "SUBTRACT"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g``, summed to each operand's shape."""
-        grad = given(grads)
         lhs, rhs = self.inputs
         return [sum_to(builder, grad, lhs.shape), -sum_to(builder, grad, rhs.shape)]
 
@@ -135,9 +133,8 @@ class Mul(Binary):
     ufunc = np.multiply
     vertex = "MULTIPLY"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * other``, summed to each operand's shape."""
-        grad = given(grads)
         lhs, rhs = self.inputs
         return [sum_to(builder, grad * builder.forward(other), own.shape) for own, other in ((lhs, rhs), (rhs, lhs))]
 
@@ -161,10 +158,10 @@ class Div(Binary):
             partial(np.floor_divide, out, rhs, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g / rhs`` and ``-g * out / rhs``."""
         lhs, rhs = self.inputs
-        scaled = given(grads) / builder.forward(rhs)
+        scaled = grad / builder.forward(rhs)
         d_rhs = scaled * builder.forward(self.outputs[0])
         return [sum_to(builder, scaled, lhs.shape), -sum_to(builder, d_rhs, rhs.shape)]
 
@@ -177,10 +174,9 @@ class Pow(Binary):
     ufunc = np.power
     vertex = "POWER"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * e * x ** (e - 1)`` (0 where e is 0) and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as
         upstream)."""
-        grad = given(grads)
         base, exponent = (builder.forward(t) for t in self.inputs)
         nothing = zero(builder, base.dtype)
         slope = exponent * base ** (exponent - 1)
@@ -202,9 +198,8 @@ class Fmod(Binary):
     ufunc = np.fmod
     vertex = "REMAINDER"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
-        grad = given(grads)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
         whole = (builder.forward(self.outputs[0]) - lhs) / rhs
         d_rhs = grad * whole
@@ -296,9 +291,8 @@ class Where(Op):
         cond, lhs, rhs = (align(a, out.ndim) for a in inputs)
         return sequence(partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` on the chosen side, 0 on the other."""
-        grad = given(grads)
         cond, lhs, rhs = self.inputs
         mask, nothing = builder.forward(cond), zero(builder, grad.dtype)
         d_lhs = builder.op(Where, [mask, grad, nothing])

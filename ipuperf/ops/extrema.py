@@ -18,7 +18,7 @@ from ipuperf.ir.attributes import Attribute, choice
 
 from . import shape
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, given, operands, sequence
+from .binding import Step, operands, sequence
 from .elementwise import Equal, Where, elementwise_work, meta_shape_of, zero
 from .reduce import ArgMax, ArgMin, Reduce, ReduceSum, sum_to
 from .unary import Cast
@@ -51,9 +51,8 @@ class _Extremum(Op):
         steps += [partial(self.ufunc, out, a, out=out) for a in arrays[2:]]
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` where an operand equals the result, else 0; operands that tie as ``ties`` says."""
-        grad = given(grads)
         out = builder.forward(self.outputs[0])
         nothing = zero(builder, out.dtype)
         chosen = [builder.op(Equal, [builder.forward(tensor), out]) for tensor in self.inputs]
@@ -113,9 +112,9 @@ class _ReducedExtremum(Reduce):
         self.require(self.ties != "first" or len(self.axes) == 1, f"ties='first' needs one axis, not {self.axes}")
         return super().infer()
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` at elements equal to the extreme, 0 elsewhere; several as ``ties`` says."""
-        grad = self.keep(builder, given(grads))
+        grad = self.keep(builder, grad)
         if self.ties == "first":
             chosen = self._first(builder)
         else:

@@ -20,7 +20,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 from . import reduce, shape, vertices
 from .axes import axis_of, wrapped
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, align, contiguous, given, result_buffer, sequence
+from .binding import Step, align, contiguous, result_buffer, sequence
 from .dynamic import DynamicIndexError
 from .work import DEFAULT_SHARE, Lookup, TableUpdate, Vertices, Work
 
@@ -246,9 +246,9 @@ class Gather(GroupIndexed):
             steps.append(partial(np.copyto, out, target))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient's slices added up at the indices."""
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+        inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
 
     def work(self) -> list[Work]:
@@ -344,11 +344,11 @@ class GatherGrad(GroupIndexed):
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
         return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
         if self.padding_idx is not None:
-            return super().gradient(builder, grads)
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+            return super().gradient_from(builder, grad)
+        inputs = [grad, builder.forward(self.inputs[1])]
         named: dict[str, Any] = {name: value for name, value in self.attributes.items() if name in Gather.declared}
         return [builder.op(Gather, inputs, **named), None]
 
@@ -435,9 +435,9 @@ class OneHot(Op):
             partial(np.copyto, out, on, where=mask),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For the values: the sums of the gradient where the position is not, and is, the index."""
-        grad, index = given(grads), builder.forward(self.inputs[0])
+        index = builder.forward(self.inputs[0])
         sums = []
         for chosen in ((1, 0), (0, 1)):
             values = builder.constant(np.array(chosen), grad.dtype, "values")

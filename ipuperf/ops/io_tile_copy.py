@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ipuperf.ir import GradientBuilder
+from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import Attribute, choice
 
 from .base import Gradients
-from .binding import given
 from .ipu_copy import _PlacedCopy
 from .work import TileSetTransfer, Work
 
@@ -41,9 +40,9 @@ class IoTileCopy(_PlacedCopy):
         """The tile set that sends."""
         return "io" if self.destination == "compute" else "compute"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
-        back = builder.op(IoTileCopy, [given(grads)], destination=self.source)
+        back = builder.op(IoTileCopy, [grad], destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:

@@ -16,7 +16,7 @@ from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute, instance, optional
 
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given, shares_safely
+from .binding import shares_safely
 from .work import InterIpuTransfer, Work
 
 
@@ -97,9 +97,9 @@ class IpuCopy(_PlacedCopy):
         """The operand itself where nothing can tell that it is no copy."""
         return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
-        back = builder.op(IpuCopy, [given(grads)], source=self.destination, destination=self.source)
+        back = builder.op(IpuCopy, [grad], source=self.destination, destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:

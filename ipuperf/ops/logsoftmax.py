@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import Step, WorkingArrays, given
+from .binding import Step, WorkingArrays
 from .softmax import AlongAxis
 from .work import Work
 
@@ -41,9 +41,9 @@ class LogSoftmax(AlongAxis):
             partial(np.subtract, out, line, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the operand: ``g - softmax(x) sum(g)``."""
-        inputs = [given(grads), builder.forward(self.inputs[0])]
+        inputs = [grad, builder.forward(self.inputs[0])]
         return [builder.op(LogSoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:

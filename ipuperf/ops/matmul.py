@@ -19,7 +19,7 @@ from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 from . import native, reduce, shape, unary
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import align, given, result_buffer, sequence, widened
+from .binding import align, result_buffer, sequence, widened
 
 PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
 
@@ -98,11 +98,10 @@ class MatMul(Op):
 
     # -- gradient --------------------------------------------------------------------------------------------------
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
         lhs_shape, rhs_shape = (t.shape for t in self.inputs)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
-        grad = given(grads)
         if grad.dtype != lhs.dtype:
             grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
         two = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import Step, WorkingArrays, given
+from .binding import Step, WorkingArrays
 from .pooling import RegularPooling, reduction_kernel
 from .windows import AxisPass, Windows, flat, temporaries
 
@@ -27,10 +27,10 @@ class MaxPool(RegularPooling):
         """One stage for each axis."""
         return reduction_kernel(self.stages(), np.maximum, -math.inf, inputs[0], outputs[0], env, [])
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the pooled and the unpooled tensor, as upstream."""
         y, x = builder.forward(self.outputs[0]), builder.forward(self.inputs[0])
-        return [builder.op(MaxPoolGrad, [given(grads), y, x], **self.options())]
+        return [builder.op(MaxPoolGrad, [grad, y, x], **self.options())]
 
 
 class MaxPoolGrad(RegularPooling):

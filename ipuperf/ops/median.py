@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, TensorSpec
+from ipuperf.ir import BOOL, INT32, DTypeError, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_many, optional
 
 from . import shape, vertices
 from .axes import axes_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given
 from .gather import multi_update_add
 from .topk import bitonic_network
 from .work import Work
@@ -67,9 +66,9 @@ class ReduceMedian(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient at the median's position, 0 elsewhere."""
-        inputs = [given(grads), builder.forward(self.outputs[1])]
+        inputs = [grad, builder.forward(self.outputs[1])]
         return [builder.op(ReduceMedianGrad, inputs, axes=self.axes, shape=self.inputs[0].shape)]
 
     def work(self) -> list[Work]:

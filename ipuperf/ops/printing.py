@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder
+from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import ANYTHING, FLAG, INTEGER, Attribute, choice
 
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import given, sequence
+from .binding import sequence
 from .unary import Identity
 from .work import HostTransfer, Work
 
@@ -91,9 +91,9 @@ class PrintTensor(Identity):
         sent = [HostTransfer(f"print {self.title}", "d2h", size)] if self.print_self else []
         return [*sent, *super().work()]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient itself, printed if asked for."""
         if not self.print_gradient:
-            return super().gradient(builder, grads)
+            return super().gradient_from(builder, grad)
         own = {"title": f"{self.title}_gradient", "print_self": True, "print_gradient": False}
-        return [builder.op(PrintTensor, [given(grads)], **{**self.attributes, **own})]
+        return [builder.op(PrintTensor, [grad], **{**self.attributes, **own})]

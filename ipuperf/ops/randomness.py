@@ -24,7 +24,7 @@ from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, NAMED_FLOATING, NUMB
 
 from . import half, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op, rows
-from .binding import elementwise, given, sequence, working_dtype
+from .binding import elementwise, sequence, working_dtype
 from .formula import compile_formula
 from .work import Vertices, Work
 
@@ -167,9 +167,9 @@ class Dropout(Op):
                 steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The same dropout of the gradient."""
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+        inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(DropoutGrad, inputs, **self.attributes), None]
 
     def work(self) -> list[Work]:

@@ -20,7 +20,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_man
 from . import half, shape, unary, vertices
 from .axes import axes_of, axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, align, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
+from .binding import Step, align, contiguous, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
 
 
@@ -134,9 +134,9 @@ class ReduceSum(Reduce):
     ufunc = np.add
     vertex = "ADD"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, broadcast."""
-        return [self.spread(builder, given(grads))]
+        return [self.spread(builder, grad)]
 
 
 def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
@@ -172,9 +172,9 @@ class Expand(shape.Rearrangement):
         """The broadcast view (read-only)."""
         return np.broadcast_to(align(array, len(self.shape) + 1), (array.shape[0], *self.shape))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient summed to the operand's shape."""
-        return [sum_to(builder, given(grads), self.inputs[0].shape)]
+        return [sum_to(builder, grad, self.inputs[0].shape)]
 
 
 class ReduceMean(Reduce):
@@ -189,9 +189,8 @@ class ReduceMean(Reduce):
         """Divide by the count."""
         return [partial(np.divide, target, scalar(self.count, target.dtype), target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the count, broadcast."""
-        grad = given(grads)
         scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
 
@@ -203,9 +202,9 @@ class ReduceProd(Reduce):
     ufunc = np.multiply
     vertex = "MUL"
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` times the product of the other elements (exact where elements are 0)."""
-        grad = self.keep(builder, given(grads))
+        grad = self.keep(builder, grad)
         return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes)]
 
 
@@ -269,9 +268,8 @@ class ReduceSumSquare(Reduce):
         squares = env.scratch(source.shape, source.dtype, slot=1)
         return squares, [*steps, partial(np.square, source, squares)]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``2 g x``."""
-        grad = given(grads)
         doubled = grad * 2
         return [builder.forward(self.inputs[0]) * self.keep(builder, doubled)]
 
@@ -296,10 +294,10 @@ class ReduceL1(Reduce):
         values = env.scratch(source.shape, source.dtype, slot=1)
         return values, [*steps, partial(np.absolute, source, values)]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * sign(x)``."""
         sign = builder.op(unary.Sign, [builder.forward(self.inputs[0])])
-        return [sign * self.keep(builder, given(grads))]
+        return [sign * self.keep(builder, grad)]
 
     def work(self) -> list[Work]:
         """Absolute values, then a sum."""

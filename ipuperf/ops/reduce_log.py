@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder
+from ipuperf.ir import GradientBuilder, Tensor
 
 from . import unary, vertices
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, contiguous, result_buffer, sequence
 from .reduce import Reduce, ReduceSum
 from .work import Work
 
@@ -30,10 +30,10 @@ class ReduceLogSum(Reduce):
         """Logarithm."""
         return [partial(np.log, target, target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the sum, which is computed again, broadcast."""
         total = builder.op(ReduceSum, [builder.forward(self.inputs[0])], axes=self.axes, keepdims=self.keepdims)
-        return [self.spread(builder, given(grads) / total)]
+        return [self.spread(builder, grad / total)]
 
     def work(self) -> list[Work]:
         """A sum, then logarithms in place."""
@@ -70,10 +70,10 @@ class ReduceLogSumExp(Reduce):
         ]
         return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g exp(x - out)``."""
         difference = builder.forward(self.inputs[0]) - self.keep(builder, builder.forward(self.outputs[0]))
-        return [builder.op(unary.Exp, [difference]) * self.keep(builder, given(grads))]
+        return [builder.op(unary.Exp, [difference]) * self.keep(builder, grad)]
 
     def work(self) -> list[Work]:
         """Maxima, differences, exponentials, sums, logarithms, and the maxima again."""

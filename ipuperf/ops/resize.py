@@ -19,7 +19,7 @@ from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute, choice, many
 
 from . import half, shape, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given, working_dtype
+from .binding import working_dtype
 from .work import Work
 
 MODES = ("nearest", "linear", "cubic")
@@ -131,10 +131,10 @@ class Resize(_Resized):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Every tap gets its share of the gradient."""
         named = {name: value for name, value in self.attributes.items() if name != "scales"}
-        return [builder.op(ResizeGrad, [given(grads)], shape=self.inputs[0].shape, **named)]
+        return [builder.op(ResizeGrad, [grad], shape=self.inputs[0].shape, **named)]
 
     def work(self) -> list[Work]:
         """See :meth:`interpolation_work`."""

@@ -9,12 +9,12 @@ import math
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, INTEGERS, NUMBER, Attribute
 
 from . import vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given, working_dtype
+from .binding import working_dtype
 from .dynamic import DynamicIndexError
 from .gather import check_indices
 from .work import Vertices, Work
@@ -116,9 +116,9 @@ class RoiAlign(_RegionOp):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """What each element counted, times the gradient; none for the regions."""
-        inputs = [given(grads), builder.forward(self.inputs[1]), builder.forward(self.inputs[2])]
+        inputs = [grad, builder.forward(self.inputs[1]), builder.forward(self.inputs[2])]
         return [builder.op(RoiAlignGrad, inputs, shape=self.inputs[0].shape, **self.attributes), None, None]
 
     def work(self) -> list[Work]:

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, IrError, TensorSpec
+from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute
 
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, WorkingArrays, given
+from .binding import Step, WorkingArrays
 from .normalisation import fused
 from .work import Copy, Work
 
@@ -69,10 +69,10 @@ class RotaryPosEmbed(Op):
             steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
         return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient of x, turned back."""
         tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbedGrad, [given(grads), *tables], **self.attributes), None, None]
+        return [builder.op(RotaryPosEmbedGrad, [grad, *tables], **self.attributes), None, None]
 
     def work(self) -> Sequence[Work]:
         """Two generated expressions over four operands, three operations each, then a copy into the layout of x
@@ -90,7 +90,7 @@ class RotaryPosEmbedGrad(RotaryPosEmbed):
     type: ClassVar[str] = "RotaryPosEmbedGrad"
     direction: ClassVar[int] = -1
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Turned forward again."""
         tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbed, [given(grads), *tables], **self.attributes), None, None]
+        return [builder.op(RotaryPosEmbed, [grad, *tables], **self.attributes), None, None]

@@ -18,7 +18,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice
 from . import shape, vertices
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .binding import Step, contiguous, result_buffer, sequence
 from .elementwise import Equal, Where, number, zero
 from .gather import GroupIndexed, Indexed, bind_indices, check_indices, group_count, raw_contiguous
 from .unary import Cast
@@ -107,13 +107,13 @@ class ScatterReduce(GroupIndexed):
             steps += _clear_others(target, flat, env)
         return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient at the indices, and for the initial values where they count. Of ``max`` and ``min`` all elements
         that equal the result have it, as upstream, or with ``share_ties`` an equal part of it."""
         if self.used_shape() != self.inputs[0].shape:
             raise IrError(f"{self.where()}: a gradient needs indices of the data's shape, {self.inputs[0].shape}")
         rule = {"sum": self._of_sum, "none": self._of_none, "mul": self._of_product}
-        data, start = rule.get(self.reduction, self._of_extremum)(builder, given(grads))
+        data, start = rule.get(self.reduction, self._of_extremum)(builder, grad)
         return [data, None, start] if len(self.inputs) == 3 else [data, None]
 
     def _found(self, builder: GradientBuilder, table: Tensor) -> Tensor:
@@ -256,9 +256,9 @@ class Scatter(Indexed):
             steps.append(partial(np.copyto, out, target))
         return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For the data the gradient with zeros at the indices, for the values the gradient there."""
-        grad, index, shape_ = given(grads), builder.forward(self.inputs[1]), self.inputs[2].shape
+        index, shape_ = builder.forward(self.inputs[1]), self.inputs[2].shape
         nothing = builder.op(shape.Init, [], shape=shape_, dtype=grad.dtype)
         data = builder.op(Scatter, [grad, index, nothing], axis=self.axis)
         return [data, None, builder.op(ScatterReduceGrad, [grad, index], axis=self.axis, shape=shape_)]

@@ -20,7 +20,7 @@ from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, o
 from . import vertices
 from .axes import axis_of, wrapped
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import changers, given, sequence, shares_safely, storage_of
+from .binding import changers, sequence, shares_safely, storage_of
 from .work import Copy, Work
 
 
@@ -105,9 +105,9 @@ class Reshape(Rearrangement):
         """Whether the sharing cannot be seen."""
         return shares_safely(self)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient in the operand's shape."""
-        return [builder.op(Reshape, [given(grads)], shape=self.inputs[0].shape)]
+        return [builder.op(Reshape, [grad], shape=self.inputs[0].shape)]
 
 
 class ReshapeInplace(Reshape):
@@ -144,11 +144,11 @@ class Transpose(Rearrangement):
         """The transposed view."""
         return array.transpose(0, *(p + 1 for p in self.permutation))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
         order = self.permutation
         inverse = tuple(order.index(i) for i in range(len(order)))
-        return [builder.op(Transpose, [given(grads)], permutation=inverse)]
+        return [builder.op(Transpose, [grad], permutation=inverse)]
 
 
 class TransposeInplace(Transpose):
@@ -220,9 +220,9 @@ class Slice(_Sliced, Rearrangement):
         """The sliced view."""
         return array[self.index()]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the sliced elements."""
-        return [builder.op(SliceGrad, [given(grads)], shape=self.inputs[0].shape, **self.slices)]
+        return [builder.op(SliceGrad, [grad], shape=self.inputs[0].shape, **self.slices)]
 
 
 class SliceInplace(Slice):
@@ -253,9 +253,9 @@ class SliceGrad(_Sliced):
         out = outputs[0]
         return sequence(partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0]))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The slice of the gradient."""
-        return [builder.op(Slice, [given(grads)], **self.slices)]
+        return [builder.op(Slice, [grad], **self.slices)]
 
     def work(self) -> list[Work]:
         """Zeros everywhere, then a copy of the operand."""
@@ -292,12 +292,12 @@ class Subsample(Rearrangement):
         index = (slice(None), *(slice(None, None, stride) for stride in self.strides))
         return array[index]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the chosen elements."""
         shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
         none = (None,) * len(axes)
         named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
-        return [builder.op(SubsampleGrad, [given(grads)], shape=shape, **named)]
+        return [builder.op(SubsampleGrad, [grad], shape=shape, **named)]
 
 
 class SubsampleGrad(SliceGrad):
@@ -378,9 +378,9 @@ class Concat(Op):
         """One concatenation into the output."""
         return sequence(partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0]))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The operand's part of the gradient."""
-        grad, axis = given(grads), self.axis
+        axis = self.axis
         result, at = [], 0
         for tensor in self.inputs:
             stop = at + tensor.shape[axis]

@@ -19,7 +19,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, choice, optional
 from . import vertices
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import Step, WorkingArrays, contiguous, given, result_buffer, scalar, sequence, working_dtype
+from .binding import Step, WorkingArrays, contiguous, result_buffer, scalar, sequence, working_dtype
 from .work import Work
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -67,9 +67,9 @@ class Softmax(AlongAxis):
             partial(np.divide, out, line, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the output: ``p (g - sum(g p))``."""
-        inputs = [given(grads), builder.forward(self.outputs[0])]
+        inputs = [grad, builder.forward(self.outputs[0])]
         return [builder.op(SoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:
@@ -330,10 +330,10 @@ class Nll(_Loss):
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
         return sequence(*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The fused gradient with respect to ``probs``."""
         probs, labels = (builder.forward(t) for t in self.inputs)
-        return [builder.op(NllGrad, [probs, labels, given(grads)], **self.attributes), None]
+        return [builder.op(NllGrad, [probs, labels, grad], **self.attributes), None]
 
     def work(self) -> list[Work]:
         """Encode one-hot, then the loss."""

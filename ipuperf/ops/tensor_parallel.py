@@ -13,11 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, IrError
+from ipuperf.ir import GradientBuilder, IrError, Tensor
 from ipuperf.ir.attributes import FLAG, Attribute, choice
 
 from .base import Arrays, Environment, Gradients, Kernel
-from .binding import given
 from .collectives import ReplicatedAllGather, ReplicatedAllReduce, ReplicatedReduceScatter
 from .work import Copy, Work
 
@@ -46,9 +45,8 @@ class ReplicatedAllReduceTP(ReplicatedAllReduce):
         value, out = inputs[0], outputs[0]
         return lambda: np.copyto(out, value)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The same op of the gradient, with the two attributes exchanged."""
-        grad = given(grads)
         swapped = {"identical_inputs": self.identical_grad_inputs, "identical_grad_inputs": self.identical_inputs}
         return [builder.op(type(self), [grad], f"{grad.name}_all_reduce", **{**self.attributes, **swapped})]
 

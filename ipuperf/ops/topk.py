@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipuperf.ir import INT32, DType, GradientBuilder, TensorSpec
+from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import vertices
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given
 from .gather import plan_share
 from .scatter import ScatterReduce
 from .work import Vertices, Work
@@ -85,11 +84,11 @@ class TopK(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
         size, share = self.inputs[0].shape[axis], self.available_memory_proportion
-        inputs = [given(grads), index]
+        inputs = [grad, index]
         return [builder.op(ScatterReduce, inputs, axis=axis, axis_size=size, available_memory_proportion=share)]
 
     def work(self) -> list[Work]:

@@ -17,7 +17,7 @@ from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import given, one_pass, operands
+from .binding import one_pass, operands
 from .work import Copy, Work
 
 
@@ -59,15 +59,15 @@ class Unary(Op):
         """The array that receives the result."""
         return inputs[0] if self.in_place else outputs[0]
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """By :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
         if self.slope is not None:
-            return [self.slope(given(grads), builder.forward(self.inputs[0]))]
+            return [self.slope(grad, builder.forward(self.inputs[0]))]
         if self.slope_at_result is not None:
-            return [self.slope_at_result(given(grads), builder.forward(self.outputs[0]))]
+            return [self.slope_at_result(grad, builder.forward(self.outputs[0]))]
         if self.slope_op is not None:
-            return [builder.op(self.slope_op(), [given(grads), builder.forward(self.inputs[0])], **self.attributes)]
-        return super().gradient(builder, grads)
+            return [builder.op(self.slope_op(), [grad, builder.forward(self.inputs[0])], **self.attributes)]
+        return super().gradient_from(builder, grad)
 
     def work(self) -> list[Work]:
         """One unary compute set."""
@@ -273,12 +273,12 @@ class Cast(Op):
             return half.copy(out, array)
         return partial(np.copyto, out, array, casting="unsafe")
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, cast back; none into a non-floating operand."""
         source = self.inputs[0].dtype
         if not source.is_floating_point:
             return [None]
-        return [builder.op(Cast, [given(grads)], dtype=source)]
+        return [builder.op(Cast, [grad], dtype=source)]
 
     def work(self) -> list[Work]:
         """One Cast compute set; a copy when the type stays."""
@@ -299,9 +299,9 @@ class Identity(Unary):
         (array,), out = operands(inputs, outputs[0])
         return partial(np.copyto, out, array)
 
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient itself."""
-        return [given(grads)]
+        return [grad]
 
     def work(self) -> list[Work]:
         """The bytes copied."""

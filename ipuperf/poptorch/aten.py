@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ipuperf.functions.naming import names_in, reduces
+from ipuperf.functions.naming import names_in, reduces, taking_tensors
 
 from . import (
     aten_attention,
@@ -39,20 +39,24 @@ def _declared() -> dict[str, Handler]:
 #: PopTorch's own ops (``ipuperf::name``).
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
-        **_declared(),
-        **aten_attention.HANDLERS,
-        **aten_bags.HANDLERS,
-        **aten_elementwise.HANDLERS,
-        **aten_indexing.HANDLERS,
-        **aten_losses.HANDLERS,
-        **aten_norms.HANDLERS,
-        **aten_order.HANDLERS,
-        **aten_products.HANDLERS,
-        **aten_random.HANDLERS,
-        **aten_reduce.HANDLERS,
-        **aten_shape.HANDLERS,
-        **aten_strides.HANDLERS,
-        **aten_poptorch.HANDLERS,
+        name: taking_tensors(handler)
+        for family in (
+            _declared(),
+            aten_attention.HANDLERS,
+            aten_bags.HANDLERS,
+            aten_elementwise.HANDLERS,
+            aten_indexing.HANDLERS,
+            aten_losses.HANDLERS,
+            aten_norms.HANDLERS,
+            aten_order.HANDLERS,
+            aten_products.HANDLERS,
+            aten_random.HANDLERS,
+            aten_reduce.HANDLERS,
+            aten_shape.HANDLERS,
+            aten_strides.HANDLERS,
+            aten_poptorch.HANDLERS,
+        )
+        for name, handler in family.items()
     }
 )
 

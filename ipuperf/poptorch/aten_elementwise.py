@@ -86,8 +86,7 @@ def _whole(function: Unary) -> Handler:
 def _predicate(function: Unary, otherwise: bool) -> Handler:
     """A predicate that is ``otherwise`` for every whole number."""
 
-    def handler(low: Lowering, value: Value) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor) -> Tensor:
         return function(x) if x.dtype.is_floating_point else broadcast(low.constant(otherwise, BOOL), x.shape)
 
     return handler
@@ -185,9 +184,8 @@ def _shift(function: Binary) -> Handler:
     return handler
 
 
-def signbit(low: Lowering, value: Value) -> Tensor:
+def signbit(low: Lowering, x: Tensor) -> Tensor:
     """Whether numbers are below 0 (that of -0.0, which PyTorch says is negative, is not)."""
-    x = low.tensor(value)
     return broadcast(low.constant(False, BOOL), x.shape) if x.dtype in (BOOL, UINT8) else f.less(x, 0)
 
 

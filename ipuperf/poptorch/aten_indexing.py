@@ -40,9 +40,8 @@ def embedding(
     return make(Gather, low.tensor(weight), low.tensor(indices, INT32), axis=0, padding_idx=padding)
 
 
-def index_select(low: Lowering, value: Value, dim: int, index: Value) -> Tensor:
+def index_select(low: Lowering, x: Tensor, dim: int, index: Value) -> Tensor:
     """Positions of one axis, given by a vector."""
-    x = low.tensor(value)
     if not x.shape:
         return x
     return reshaped(gathered(x, low.tensor(index, INT32), axis_of(dim, len(x.shape))), low.shape)
@@ -121,9 +120,8 @@ def _indexed(low: Lowering, x: Tensor, indices: Sequence[Value]) -> _Indexed:
     return _Indexed(axes, [a for a in range(len(x.shape)) if a not in axes], broadcast(linear, shape))
 
 
-def index(low: Lowering, value: Value, indices: Sequence[Value]) -> Tensor:
+def index(low: Lowering, x: Tensor, indices: Sequence[Value]) -> Tensor:
     """Indexing with integer tensors (not negative at run time); bool masks only as constants."""
-    x = low.tensor(value)
     found = _indexed(low, x, indices)
     if len(found.axes) == 1:
         return reshaped(gathered(x, found.positions, found.axes[0]), low.shape)

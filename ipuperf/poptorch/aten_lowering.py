@@ -63,7 +63,8 @@ INT32_LIMITS = (-(2**31), 2**31 - 1)
 
 #: A value of an exported program while it is lowered.
 Value = Any
-#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op.
+#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op; by position, those that
+#: it takes as a ``Tensor`` are tensors, the others as they are (:func:`ipuperf.functions.naming.taking_tensors`).
 Handler = Callable[..., Any]
 
 

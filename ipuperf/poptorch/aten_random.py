@@ -145,7 +145,7 @@ def bernoulli(low: Lowering, value: Value, p: Value = None, **_: None) -> Tensor
 
 def rrelu(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     noise: Value,
     lower: float = 1 / 8,
     upper: float = 1 / 3,
@@ -154,7 +154,6 @@ def rrelu(
     **__: None,
 ) -> tuple[Tensor, Tensor]:
     """Leaky ReLU, in training with a random slope for each element; and the slopes, 1 where the operand is above 0."""
-    x = low.tensor(value)
     if not training:
         return f.leaky_relu(x, (lower + upper) / 2), low.tensor(noise)
     slopes = f.where(x > 0, 1, _uniform(low, lower, upper, low.dtype))

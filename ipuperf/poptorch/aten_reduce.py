@@ -61,8 +61,7 @@ def _truths(function: Reduction) -> Handler:
 def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
     """max.dim and min.dim: values and their positions."""
 
-    def handler(low: Lowering, value: Value, dim: int, keepdim: bool = False) -> list[Tensor]:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
         axis = axis_of(dim, len(x.shape))
         return [_reduced(function, x, axis, keepdim), position(x, axis, keepdim)]
 
@@ -72,8 +71,7 @@ def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
 def _position(function: Reduction) -> Handler:
     """argmax and argmin; without an axis over the flattened tensor."""
 
-    def handler(low: Lowering, value: Value, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None:
             return reshaped(function(reshaped(x, (-1,))), low.shape)
         return function(x, axis_of(dim, len(x.shape)), keepdim)
@@ -92,7 +90,7 @@ def _spread(root: bool) -> Handler:
 
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         dim: Dims = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
@@ -104,7 +102,7 @@ def _spread(root: bool) -> Handler:
         if unbiased is not None or correction is None:
             correction = 1.0 if unbiased is None else float(unbiased)
         variance = partial(r.variance, correction=correction)
-        result = _reduced(variance, low.tensor(value), dim, keepdim)
+        result = _reduced(variance, x, dim, keepdim)
         return _root(result) if root else result
 
     return handler
@@ -165,7 +163,7 @@ def _along(function: Reduction) -> Handler:
 def _max_pool(axes: int, *, indices: bool = False) -> Handler:
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
@@ -175,7 +173,7 @@ def _max_pool(axes: int, *, indices: bool = False) -> Handler:
         kernel = per_axis(kernel_size, axes)
         y = make(
             MaxPool,
-            with_batch(low.tensor(value), axes),
+            with_batch(x, axes),
             kernel_size=kernel,
             strides=per_axis(stride, axes) if stride else kernel,
             padding=both_sides(padding, axes),
@@ -191,7 +189,7 @@ def _max_pool(axes: int, *, indices: bool = False) -> Handler:
 def _avg_pool(axes: int) -> Handler:
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
@@ -202,7 +200,7 @@ def _avg_pool(axes: int) -> Handler:
         kernel = per_axis(kernel_size, axes)
         y = make(
             AveragePool,
-            with_batch(low.tensor(value), axes),
+            with_batch(x, axes),
             kernel_size=kernel,
             strides=per_axis(stride, axes) if stride else kernel,
             padding=both_sides(padding, axes),
@@ -219,8 +217,8 @@ def _avg_pool(axes: int) -> Handler:
 
 
 def _adaptive_avg_pool(axes: int) -> Handler:
-    def handler(low: Lowering, value: Value, output_size: Any) -> Tensor:
-        x = with_batch(low.tensor(value), axes)
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> Tensor:
+        x = with_batch(value, axes)
         wanted = per_axis(output_size, axes)
         return reshaped(make(AdaptiveAveragePool, x, output_size=wanted), low.shape)
 
@@ -238,8 +236,8 @@ def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
 
 
 def _adaptive_max_pool(axes: int) -> Handler:
-    def handler(low: Lowering, value: Value, output_size: Any) -> list[Tensor | None]:
-        x = with_batch(low.tensor(value), axes)
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> list[Tensor | None]:
+        x = with_batch(value, axes)
         wanted = per_axis(output_size, axes)
         if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
             return [reshaped(_uneven_max(x, wanted), low.shape), None]

@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -30,6 +30,7 @@ from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
 from torch.overrides import TorchFunctionMode
 
 import ipuperf
+from ipuperf.runtime.replacing import replaced
 
 from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
@@ -315,11 +316,8 @@ def _no_custom_functions(training: bool) -> Iterator[None]:
             "(its backward would be ignored); write it with PyTorch's own ops"
         )
 
-    torch.autograd.Function.apply = classmethod(instead)  # type: ignore[assignment,method-assign]
-    try:
+    with replaced(torch.autograd.Function, apply=classmethod(instead)):
         yield
-    finally:
-        torch.autograd.Function.apply = before  # type: ignore[method-assign]
 
 
 def _ignored(what: str) -> UnsupportedError:
@@ -330,19 +328,11 @@ def _ignored(what: str) -> UnsupportedError:
     )
 
 
-@contextmanager
-def _no_stacks() -> Iterator[None]:
+def _no_stacks() -> AbstractContextManager[None]:
     """The annotations say the user's line; nodes need not hold the text of whole stacks, a tenth of the time."""
-    config = torch.fx.config
-    before = getattr(config, "do_not_emit_stack_traces", None)
-    if before is None:  # not in every build
-        yield
-        return
-    config.do_not_emit_stack_traces = True
-    try:
-        yield
-    finally:
-        config.do_not_emit_stack_traces = before
+    if getattr(torch.fx.config, "do_not_emit_stack_traces", None) is None:  # not in every build
+        return nullcontext()
+    return replaced(torch.fx.config, do_not_emit_stack_traces=True)
 
 
 def _kept_annotations() -> Any:

@@ -143,9 +143,8 @@ def _check_repeats(repeats: Any, serialization: int, accumulated: bool) -> None:
     over several repetitions."""
     if serialization > 1:
         raise NotImplementedError(
-            f"pipeline: batch_serialization_iterations={serialization}: executing a stage several "
-            "times on parts of a batch is not modelled; use smaller micro-batches and a larger "
-            "gradient_accumulation_count"
+            f"pipeline: batch_serialization_iterations={serialization}: executing a stage several times on parts of a "
+            "batch is not modelled; use smaller micro-batches and a larger gradient_accumulation_count"
         )
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise ValueError(f"pipeline: repeat_count has to be an integer of at least 1, not {repeats!r}")

@@ -108,9 +108,9 @@ _declare()
 
 
 @op("Cast")
-def cast(node: Node, value: Value) -> Value:
+def cast(node: Node, tensor: Tensor) -> Value:
     """Another type."""
-    tensor, dtype = node.tensor(value), node.dtype()
+    dtype = node.dtype()
     return tensor if tensor.dtype == dtype else arithmetic.cast(tensor, dtype)
 
 
@@ -118,24 +118,21 @@ FAMILY.formula("SquaredDifference", "``(x - y)^2``.", lambda x, y: arithmetic.sq
 
 
 @op("DivNoNan")
-def div_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+def div_no_nan(node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x / y``, 0 where y is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     none = arithmetic.equal(y, 0)
     return arithmetic.where(none, 0.0, x / arithmetic.where(none, 1.0, y))
 
 
 @op("MulNoNan")
-def mul_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+def mul_no_nan(node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x y``, 0 where y is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     return arithmetic.where(arithmetic.equal(y, 0), 0.0, x * y)
 
 
 @op("Xlogy", "Xlog1py", "Xdivy")
-def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
+def by_logarithm(node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x log y``, ``x log(1 + y)`` or ``x / y``, 0 where x is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     none = arithmetic.equal(x, 0)
     safe = arithmetic.where(none, 1.0, y)
     if node.op.type == "Xdivy":
@@ -144,18 +141,17 @@ def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
 
 
 @op("Pow")
-def power(node: Node, base: Value, exponent: Value) -> Tensor:
+def power(node: Node, x: Tensor, exponent: Value) -> Tensor:
     """``x ** y``; small known exponents are products and roots."""
-    x, known = node.tensor(base), known_number(exponent)
+    known = known_number(exponent)
     if known is not None and x.dtype.is_floating_point and np.ndim(exponent) <= len(x.shape):
         return elementary.number_power(x, known)
     return arithmetic.pow(x, node.tensor(exponent))
 
 
 @op("Atan2")
-def atan2(node: Node, left: Value, right: Value) -> Tensor:
+def atan2(node: Node, y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), from -pi to pi."""
-    y, x = node.tensor(left), node.tensor(right)
     flat = arithmetic.equal(x, 0)
     angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
     turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)
@@ -164,9 +160,9 @@ def atan2(node: Node, left: Value, right: Value) -> Tensor:
 
 
 @op("ApproximateEqual")
-def approximately_equal(node: Node, left: Value, right: Value) -> Tensor:
+def approximately_equal(node: Node, left: Tensor, right: Tensor) -> Tensor:
     """Whether two tensors differ by less than the tolerance."""
-    return arithmetic.less(abs(node.tensor(left) - node.tensor(right)), node.attr("tolerance"))
+    return arithmetic.less(abs(left - right), node.attr("tolerance"))
 
 
 #: Giles, "Approximating the erfinv function" (2010), table 5: single precision, |x| below and above 0.9966.

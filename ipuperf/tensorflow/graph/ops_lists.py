@@ -213,9 +213,9 @@ def concat_items(node: Node, handle: Value, *_options: Value) -> list[Value]:
 
 
 @op("TensorListSplit", folds=False)
-def split_items(node: Node, value: Value, _element_shape: Value, lengths: Value) -> TensorList:
+def split_items(node: Node, tensor: Tensor, _element_shape: Value, lengths: Value) -> TensorList:
     """Parts of a tensor of given lengths."""
-    tensor, sizes = node.tensor(value), node.integers(lengths, "the lengths")
+    sizes = node.integers(lengths, "the lengths")
     parts: Sequence[Tensor] = shapes.split(tensor, sizes, 0) if len(sizes) > 1 else [tensor]
     return TensorList(tuple(parts), node.attr("element_dtype"))
 

@@ -52,8 +52,10 @@ class UnseenChanges:
         if not (in_place or kwargs.get("inplace") or "out" in kwargs):
             return None
         source = self._source(x)
-        seen = torch.is_grad_enabled() and func != SET_DATA and source is _whole(x)
-        return None if seen else source
+        if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):
+            return None
+        whole = _whole(source)
+        return source if whole.numel() == source.numel() else whole  # what is around a view keeps its gradient too
 
     def note(self, func: Any, x: Any, result: Any) -> None:
         """Remember whose numbers ``result`` shows, which ``func(x)`` has given."""
@@ -62,10 +64,10 @@ class UnseenChanges:
             self._sources[id(result)] = (result, source)
 
     def _source(self, x: torch.Tensor) -> torch.Tensor | None:
-        """The tensor with a gradient whose memory ``x`` is, or is a view of; parameters are the optimiser's."""
-        whole = _whole(x)
-        source = self._sources.get(id(whole), (whole, whole))[1]
-        return source if source.requires_grad and not source.is_leaf else None
+        """``x``, or what it was detached from, if that has a gradient; parameters are the optimiser's."""
+        _, source = self._sources.get(id(_whole(x)), (x, x))
+        whole = _whole(source)
+        return source if whole.requires_grad and not whole.is_leaf else None
 
 
 def with_numbers(x: torch.Tensor, change: Callable[[], Any], gradients: Callable[[bool], Any]) -> Any:

@@ -71,42 +71,6 @@ class CallData(ExecutorState):
             slices = 1
         elif mode is OutputMode.EveryN:
             slices //= self._options.output_return_period
-        return np.broadcast_to(array, (compiled.micro_batches, self._options.replication_factor))
-        if array.shape != expected:
-            raise Error(
-                f"Input {spec.name!r} has shape {tuple(array.shape)}, the model was compiled for {expected}; the "
-                "shapes of a data set must not change (use drop_last=True)"
-            )
-        split = array.reshape(compiled.micro_batches, groups, *spec.shape)
-        if group == 1:
-            return split
-        repeated = np.repeat(split, group, axis=1)
-        if CommGroupType(self._options.input_group_type) is CommGroupType.Orthogonal:
-            repeated = np.concatenate([split] * group, axis=1)
-        return repeated
-
-    def _never_sent(self, stream: Stream) -> np.ndarray:
-        """What stands for a result without host I/O: zeros."""
-        shape = (stream.transfers or 1, self._options.replication_factor, *stream.shape)
-        return np.zeros(shape, stream.dtype.numpy)
-
-    def _result(self, spec: OutputSpec, array: np.ndarray | None) -> torch.Tensor:
-        """A result from ``(slices, replicas, *shape)``: slices and replicas joined along axis 0."""
-        mode, period = self._options.resolved_output_mode(self._training), self._require().kept_period
-        if array is None:
-            array, period = self._repeated(spec, mode), 1
-        result = spec.to_torch(self._joined(array, spec.shape, mode, period))
-        result.backward = _no_backward  # type: ignore[method-assign]
-        return result
-
-    def _repeated(self, spec: OutputSpec, mode: OutputMode) -> np.ndarray:
-        """The slices of a result that is the same for every micro-batch."""
-        assert spec.constant is not None
-        kept = {
-            OutputMode.Final: 1,
-            OutputMode.EveryN: self._require().micro_batches // self._options.output_return_period,
-        }
-        slices = kept.get(mode, self._require().micro_batches)
         shape = (slices, self._options.replication_factor, *spec.shape)
         return np.array(np.broadcast_to(spec.constant.numpy(), shape))
 

@@ -108,6 +108,12 @@ def clamp_max(low: Lowering, value: Value, max: Value) -> Tensor:
     return clamp(low, value, None, max)
 
 
+def relu(low: Lowering, value: Value) -> Tensor:
+    """At least 0, of whole numbers too."""
+    x = low.tensor(value, low.dtype)
+    return f.relu(x) if x.dtype.is_floating_point else clamp(low, x, 0)
+
+
 def hardtanh(low: Lowering, value: Value, min_val: float = -1, max_val: float = 1) -> Tensor:
     """Limited to a range, on the edges of which there is no gradient."""
     x = low.tensor(value, low.dtype)
@@ -271,6 +277,7 @@ HANDLERS: Mapping[str, Handler] = {
     "masked_fill": masked_fill,
     "ne": _compare(f.not_equal),
     "pow": power,
+    "relu": relu,
     "round": _whole(f.round),
     "round.decimals": round_to_decimals,
     "rsub": rsub,

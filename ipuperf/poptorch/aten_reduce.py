@@ -14,7 +14,7 @@ from ipuperf.functions import reductions as r
 from ipuperf.functions.arithmetic import equal, not_equal, sqrt, square, where
 from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
 from ipuperf.functions.elementary import number_power
-from ipuperf.ir import INT32, Tensor
+from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
 from .aten_elementwise import truth
@@ -44,6 +44,8 @@ def reduction(function: Reduction) -> Handler:
     def handler(
         low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Tensor:
+        if low.dtype == BOOL:  # of truths, the largest or smallest
+            return _truths(function)(low, value, dim, keepdim)
         return _reduced(function, low.tensor(value, low.dtype), dim, keepdim)
 
     return handler
@@ -61,9 +63,10 @@ def _truths(function: Reduction) -> Handler:
 def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
     """max.dim and min.dim: values and their positions."""
 
-    def handler(low: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+    def handler(low: Lowering, given: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+        x = low.tensor(given, INT32) if given.dtype == BOOL else given
         axis = axis_of(dim, len(x.shape))
-        return [_reduced(function, x, axis, keepdim), position(x, axis, keepdim)]
+        return [low.tensor(_reduced(function, x, axis, keepdim), given.dtype), position(x, axis, keepdim)]
 
     return handler
 

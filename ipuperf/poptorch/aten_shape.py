@@ -89,7 +89,7 @@ def split(low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) -> 
     axis = axis_of(dim, len(x.shape))
     length = x.shape[axis]
     sizes = [min(size, length - at) for at in range(0, length, size)] if isinstance(size, int) else list(size)
-    return [x] if len(sizes) == 1 else cut_into(x, sizes, axis)
+    return [x] if len(sizes) <= 1 else cut_into(x, sizes, axis)
 
 
 def chunk(low: Lowering, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:

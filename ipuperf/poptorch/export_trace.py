@@ -18,7 +18,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import cache, partial
@@ -36,11 +36,13 @@ from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
+from .export_attributes import Attributes, buffers, check_buffers
 from .export_bodies import BODY
 from .export_checks import check_exported
 from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
+from .export_in_place import DATA, DETACHING, SET_DATA, UnseenChanges, set_data, with_numbers
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -54,8 +56,7 @@ MULTI_CONV = "ipuperf_multi_conv"
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 #: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
 _STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
-_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-_DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, _DATA)
+_FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
@@ -113,7 +114,9 @@ class _Flat(torch.nn.Module):
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the module; each call records its blocks anew."""
         self.recorder.begin()
+        before = buffers(self.module)
         result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
+        check_buffers(self.module, before)
         self.results.structure, tensors, _ = flatten(result)
         return tuple(tensors)
 
@@ -126,6 +129,7 @@ class _Tagger(TorchFunctionMode):
         self.recorder = recorder
         self.training = training
         self.losses = 0
+        self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _names_no_op(func):
@@ -137,7 +141,7 @@ class _Tagger(TorchFunctionMode):
             )
         if self.training and getattr(func, "__name__", "") in _HOOKS:
             raise _ignored(f"Tensor.{func.__name__}")
-        gradients = torch.is_grad_enabled() and func not in _DETACHING
+        gradients = torch.is_grad_enabled() and func not in DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
             tags[BODY] = "/".join(self.recorder.bodies)
@@ -148,10 +152,22 @@ class _Tagger(TorchFunctionMode):
         if name in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
-        if func == _DATA:  # the export cannot follow it; it is a detach
-            func = torch.Tensor.detach
-        with torch.fx.traceback.annotate(tags):
-            return call(SUBSTITUTES.get(func, func), name, *_traced_where_it_is(func, args, kwargs or {}))
+        changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
+        if func in _FOLLOWED:  # the export cannot follow them
+            func = _FOLLOWED[func]
+        given = _traced_where_it_is(func, args, kwargs or {})
+        run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
+        if changed is not None:
+            return with_numbers(changed, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
+        result = run()
+        if self.training and args:
+            self.unseen.note(func, args[0], result)
+        return result
+
+
+def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
+    with torch.fx.traceback.annotate(tags):
+        return run()
 
 
 def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -194,6 +210,7 @@ def trace(
         raise UnsupportedError("a hook of a parameter's gradient is unsupported: it would not be called on the IPU")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
+        attributes = Attributes(module)
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
@@ -215,6 +232,8 @@ def trace(
                 raise
             except Exception as error:
                 raise _explained(error) from error
+            finally:
+                attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
     plain.made_constant(program)

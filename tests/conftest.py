@@ -6,6 +6,7 @@ that those marked ``heavy`` run first and that a file of tests has to leave the 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -42,7 +43,7 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, ``--keep-passed FILE`` and ``--passed FILE``, for ``.ci/run``."""
+    """``--slow-every N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for ``.ci/run``."""
     parser.addoption(
         "--slow-every",
         type=int,
@@ -57,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
         "TensorFlow, but for heavy ones",
+    )
+    parser.addoption(
+        "--untraced", type=Path, metavar="FILE", help="with --cov, the test functions named there run without tracing"
     )
 
 
@@ -75,7 +79,10 @@ class _Passed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the workers hears of all tests, and keeps their names."""
+    """The process that starts the workers hears of all tests, and keeps their names. A worker that is through ends at
+    once: to free what thousands of tests have imported and made takes four seconds, for which all would wait."""
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
     kept = config.getoption("--keep-passed")
     if kept and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(kept))
@@ -93,6 +100,14 @@ def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if id(item) not in left_out]
 
 
+def _leave_untraced(file: Path, items: list[pytest.Item]) -> None:
+    """Mark the tests that coverage need not trace (``tests/tracing``). Their fixtures are traced."""
+    untraced = set(file.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid.split("[")[0] in untraced:
+            item.add_marker("no_cover")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is marked ``heavy`` goes first, so that no worker begins with it when the others end; leave out what is
     marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
@@ -100,6 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     passed = config.getoption("--passed")
     if passed:
         _leave_out_passed(passed, config, items)
+    untraced = config.getoption("--untraced")
+    if untraced:
+        _leave_untraced(untraced, items)
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

@@ -1,4 +1,4 @@
-"""``--keep-passed`` and ``--passed``: what ``.ci/run`` does not run a second time."""
+"""``--keep-passed`` and ``--passed``: what ``.ci/run`` does not run twice; ``--untraced``: what it does not trace."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ def test_what_passed_runs_again_where_pytorch_is_named_and_else_one_in_so_many(s
     again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], heavy[0], *about]
     assert items == again
     assert left_out == [*(item for item in plain if item not in again), heavy[1]]
+
+
+def test_functions_that_are_named_run_without_tracing(shared: Any, tmp_path: Path) -> None:
+    marks: list[tuple[str, str]] = []
+    items = _items(tmp_path / "test_plain.py", "", 2) + _items(tmp_path / "test_about.py", "", 1)
+    for item in items:
+        item.add_marker = lambda mark, item=item: marks.append((item.nodeid, mark))
+    (tmp_path / "untraced.txt").write_text("test_plain.py::test\ntest_gone.py::test\n")
+    shared._leave_untraced(tmp_path / "untraced.txt", items)
+    assert marks == [("test_plain.py::test[0]", "no_cover"), ("test_plain.py::test[1]", "no_cover")]

@@ -179,7 +179,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
     found._host_processes = options.host_processes
     found._norm_replicas = options.norm_replicas
-    found.enableStableNorm(options.stable_norms)
+    if options.stable_norms:
+        found.enableStableNorm(True)
     if options.strided_groups:
         found._Popart.set("groupNormStridedChannelGrouping", True)
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)

@@ -12,8 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "TensorFlow, but for heavy ones",
     )
     parser.addoption(
-        "--untraced", type=Path, metavar="FILE", help="with --cov, the test functions named there run without tracing"
+        "--untraced", type=Path, metavar="FILE", help="the test functions named there run without coverage's tracing"
     )
 
 
@@ -83,6 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     once: to free what thousands of tests have imported and made takes four seconds, for which all would wait."""
     if hasattr(config, "workerinput"):
         atexit.register(os._exit, 0)
+    untraced = config.getoption("--untraced")
+    config.stash[_UNTRACED] = set(untraced.read_text(encoding="utf-8").splitlines()) if untraced else set()
     kept = config.getoption("--keep-passed")
     if kept and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(kept))
@@ -100,12 +103,28 @@ def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if id(item) not in left_out]
 
 
-def _leave_untraced(file: Path, items: list[pytest.Item]) -> None:
-    """Mark the tests that coverage need not trace (``tests/tracing``). Their fixtures are traced."""
-    untraced = set(file.read_text(encoding="utf-8").splitlines())
-    for item in items:
-        if item.nodeid.split("[")[0] in untraced:
-            item.add_marker("no_cover")
+_UNTRACED = pytest.StashKey[set[str]]()
+"""Functions of tests that run without tracing (``tests/tracing``)."""
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """No tracing inside. (pytest-cov's ``no_cover`` does not do it in a worker of xdist: there two tracers run.)"""
+    before, in_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        threading.settrace(in_threads)  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What a test does itself is not traced where others do the same; what its fixtures do is."""
+    with _untraced() if item.nodeid.split("[")[0] in item.config.stash[_UNTRACED] else nullcontext():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -115,9 +134,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     passed = config.getoption("--passed")
     if passed:
         _leave_out_passed(passed, config, items)
-    untraced = config.getoption("--untraced")
-    if untraced:
-        _leave_untraced(untraced, items)
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

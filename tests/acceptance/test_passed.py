@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -48,11 +50,24 @@ def test_what_passed_runs_again_where_pytorch_is_named_and_else_one_in_so_many(s
     assert left_out == [*(item for item in plain if item not in again), heavy[1]]
 
 
-def test_functions_that_are_named_run_without_tracing(shared: Any, tmp_path: Path) -> None:
-    marks: list[tuple[str, str]] = []
-    items = _items(tmp_path / "test_plain.py", "", 2) + _items(tmp_path / "test_about.py", "", 1)
-    for item in items:
-        item.add_marker = lambda mark, item=item: marks.append((item.nodeid, mark))
-    (tmp_path / "untraced.txt").write_text("test_plain.py::test\ntest_gone.py::test\n")
-    shared._leave_untraced(tmp_path / "untraced.txt", items)
-    assert marks == [("test_plain.py::test[0]", "no_cover"), ("test_plain.py::test[1]", "no_cover")]
+def test_functions_that_are_named_run_without_tracing(shared: Any) -> None:
+    def trace(*_: object) -> None:
+        pass
+
+    def seen(nodeid: str) -> list[object]:
+        item = SimpleNamespace(nodeid=nodeid, config=SimpleNamespace(stash={shared._UNTRACED: {"test_a.py::test"}}))
+        around = shared.pytest_runtest_call(item)
+        next(around)
+        found = [sys.gettrace(), threading.gettrace()]
+        assert list(around) == []
+        return found
+
+    before = sys.gettrace(), threading.gettrace()
+    try:
+        sys.settrace(trace)
+        threading.settrace(trace)
+        assert seen("test_a.py::test[1]") == [None, None]
+        assert [sys.gettrace(), threading.gettrace()] == [trace, trace] == seen("test_b.py::test[1]")
+    finally:
+        sys.settrace(before[0])
+        threading.settrace(before[1])

@@ -316,6 +316,14 @@ def reductions() -> Iterator[Case]:
             )
             yield f"cumprod {exclusive} {reverse}", lambda x, k=arguments: tf.math.cumprod(x, **k), (f32(3, 4),)
     yield "cumsum int", lambda x: tf.cumsum(x), (i32(5),)
+    for arguments in ({}, {"axis": -1, "reverse": True}, {"exclusive": True}):
+        running = lambda x, k=arguments: tf.math.cumulative_logsumexp(x, **k)
+        yield f"cumulative_logsumexp {arguments}", running, (f32(3, 4) * 40,)
+    yield "cumulative_logsumexp gradient", squared(lambda x: tf.math.cumulative_logsumexp(x, 1), 1), (f32(3, 4),)
+    rising = np.arange(12, dtype=np.float32).reshape(2, 6) // 2
+    for side in ("left", "right"):
+        yield f"searchsorted {side}", lambda x, y, s=side: tf.searchsorted(x, y, s), (rising, f32(2, 3) * 3)
+    yield "add_n of numbers", lambda x: x * tf.add_n([tf.constant(2.0), tf.constant(3.0)]), (f32(2),)
     yield "top_k", lambda x: tf.math.top_k(x, 2), (f32(3, 5),)
     yield "top_k gradient", squared(lambda x: tf.math.top_k(x, 2)[0], 1), (f32(3, 5),)
     yield "sort", lambda x: tf.sort(x), (f32(3, 5),)

@@ -372,6 +372,12 @@ def shapes() -> Iterator[Case]:
     for low, high in ((-1, 0), (0, -1), (1, 1), (0, 0)):
         yield f"band {low} {high}", lambda x, a=low, b=high: tf.linalg.band_part(x, a, b), (f32(2, 4, 5),)
     yield "diag", lambda x: tf.linalg.diag(x), (f32(2, 3),)
+    wide = {"k": -1, "num_rows": 5, "num_cols": 7, "padding_value": 1.5}
+    yield "diag wide", lambda x: tf.linalg.diag(x, **wide), (f32(2, 3),)
+    for k in (-1, 2):
+        yield f"diag_part {k}", lambda x, k=k: tf.linalg.diag_part(x, k=k), (f32(2, 3, 4),)
+        yield f"set_diag {k}", lambda x, d, k=k: tf.linalg.set_diag(x, d, k=k), (f32(2, 3, 4), f32(2, 2))
+    yield "diag_part gradient", squared(lambda x: tf.linalg.diag_part(x, k=-1), 1), (f32(3, 5),)
     yield "diag_part", lambda x: tf.linalg.diag_part(x), (f32(2, 3, 4),)
     yield "set_diag", lambda x, d: tf.linalg.set_diag(x, d), (f32(2, 3, 4), f32(2, 3))
     yield "eye", lambda x: x @ tf.eye(4), (f32(2, 4),)

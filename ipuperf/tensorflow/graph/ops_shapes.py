@@ -405,7 +405,9 @@ def matrix_diag(node: Node, value: Value, *options: Value) -> Tensor:
         raise node.error(f"a diagonal of shape {tensor.shape}; allowed: a vector")
     shape = node.shape() if options else (*tensor.shape, tensor.shape[-1])
     around = node.tensor(options[3]) if options else constant(np.zeros((), tensor.dtype.numpy), tensor.dtype)
-    return arithmetic.where(constant(np.eye(*shape[-2:], k, dtype=bool), BOOL), _spread(tensor, shape, k), around)
+    return arithmetic.where(
+        constant(np.eye(shape[-2], shape[-1], k, dtype=bool), BOOL), _spread(tensor, shape, k), around
+    )
 
 
 @op("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
@@ -424,7 +426,7 @@ def matrix_diag_part(node: Node, value: Value, *options: Value) -> Tensor:
 def matrix_set_diag(node: Node, value: Value, diagonal: Value, *options: Value) -> Tensor:
     """Matrices with another diagonal."""
     tensor, vector, k = node.tensor(value), node.tensor(diagonal), _diagonal(node, options)
-    kept = constant(np.eye(*tensor.shape[-2:], k, dtype=bool), BOOL)
+    kept = constant(np.eye(tensor.shape[-2], tensor.shape[-1], k, dtype=bool), BOOL)
     return arithmetic.where(kept, _spread(vector, tensor.shape, k), tensor)
 
 

@@ -72,7 +72,7 @@ def test_torch_training_like_torch(r: random.Random) -> None:
     same("torch", r, traced_every=4)
 
 
-@short(5)
+@short(3)
 @given(RANDOM)
 def test_torch_statements_like_torch(r: random.Random) -> None:
     pytest.importorskip("torch")

@@ -486,7 +486,12 @@ def _convert_copied(graph: torch.fx.Graph) -> None:
     sources: set[torch.fx.Node] = set()
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
         to, source = node.args[:2]
-        into, what = to.meta["val"], source.meta["val"]
+        into = to.meta["val"]
+        if not isinstance(source, torch.fx.Node):  # a number
+            with graph.inserting_before(node):
+                source = graph.call_function(torch.ops.aten.full_like.default, (to, source))
+            source.meta = {"custom": node.meta.get("custom", {}), "val": into}
+        what = source.meta["val"]
         steps: list[tuple[Any, tuple[Any, ...]]] = []
         if what.dtype != into.dtype:
             steps.append((torch.ops.aten.to.dtype, (into.dtype,)))

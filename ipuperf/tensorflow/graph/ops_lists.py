@@ -234,7 +234,7 @@ def _added(node: Node, left: Value, right: Value) -> Value:
     if left is None or right is None:
         return right if left is None else left
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left + right
+        return np.asarray(left + right)
     return arithmetic.add(node.tensor(left), node.tensor(right))
 
 

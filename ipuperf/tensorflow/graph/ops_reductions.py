@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipuperf.functions import arithmetic, constant, make, reductions, selection
-from ipuperf.functions.arranging import axis_of, cut, flipped, padded, reshaped, running_product
+from ipuperf.functions.arranging import axis_of, cut, flipped, moved, padded, reshaped, running_product
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from ipuperf.ops import CumSum
 
@@ -99,6 +99,30 @@ def cumprod(node: Node, tensor: Tensor, axis: Value) -> Tensor:
         turned = padded(cut(turned, along, 0, tensor.shape[along] - 1), {along: (1, 0)}, 1.0)
     found = running_product(turned, along)
     return flipped(found, [along]) if node.attr("reverse") else found
+
+
+@op("CumulativeLogsumexp")
+def cumulative_logsumexp(node: Node, value: Value, axis: Value) -> Tensor:
+    """Logarithms of running sums of exponentials: of each element and those before it in a row of their own, so that
+    none is lost beside a larger one that comes later."""
+    tensor, attr = node.tensor(value), node.attr
+    along = axis_of(node.integer(axis, "the axis"), len(tensor.shape))
+    places, lowest = np.arange(tensor.shape[along]), float(np.finfo(tensor.dtype.numpy).min)
+    to, of = places[:, None], places
+    reached = (of >= to if attr("reverse") else of <= to) & ((of != to) | (not attr("exclusive")))
+    last = moved(tensor, [along], [-1])
+    rows = arithmetic.where(constant(reached, BOOL), reshaped(last, (*last.shape[:-1], 1, last.shape[-1])), lowest)
+    found = arithmetic.where(constant(reached.any(1), BOOL), reductions.logsumexp(rows, -1), -np.inf)
+    return moved(found, [-1], [along])
+
+
+@op("LowerBound", "UpperBound")
+def bound(node: Node, rows: Value, values: Value) -> Tensor:
+    """Where each value would stand in its row of rising numbers: before those equal to it, or behind."""
+    table, wanted = node.tensor(rows), node.tensor(values)
+    table, wanted = reshaped(table, (table.shape[0], 1, -1)), reshaped(wanted, (*wanted.shape, 1))
+    before = arithmetic.less if node.op.type == "LowerBound" else arithmetic.less_equal
+    return reductions.sum(arithmetic.cast(before(table, wanted), INT32), -1)
 
 
 @op("TopKV2", "TopK")

@@ -369,47 +369,55 @@ def masked(tensor: Tensor, kept: np.ndarray) -> Tensor:
     return arithmetic.where(constant(kept, BOOL), tensor, zero)
 
 
-def _diagonal_only(node: Node, offset: Value) -> None:
-    if set(node.integers(offset, "the diagonal k")) != {0}:
-        raise node.error(f"diagonal k={node.integers(offset, 'the diagonal k')}; allowed: 0, the main diagonal")
+def _diagonal(node: Node, options: Sequence[Value]) -> int:
+    """Which diagonal is meant: above the main one, or below it where it is negative."""
+    chosen = set(node.integers(options[0], "the diagonal k")) if options else {0}
+    if len(chosen) > 1:
+        raise node.error(f"diagonals k={tuple(sorted(chosen))}; allowed: one diagonal")
+    return chosen.pop()
+
+
+def _spread(vector: Tensor, shape: Sequence[int], k: int) -> Tensor:
+    """Matrices all rows of which have the elements of diagonal ``k`` in their columns."""
+    last, columns = len(vector.shape) - 1, shape[-1]
+    before = max(k, 0)
+    wide = (
+        padded(vector, {last: (before, columns - before - vector.shape[-1])}) if columns > vector.shape[-1] else vector
+    )
+    return broadcast(reshaped(wide, (*vector.shape[:-1], 1, columns)), shape)
 
 
 @op("MatrixDiag", "BatchMatrixDiag", "Diag", "MatrixDiagV2", "MatrixDiagV3")
 def matrix_diag(node: Node, tensor: Tensor, *options: Value) -> Tensor:
-    """Vectors on the main diagonal of new matrices."""
-    if options:
-        _diagonal_only(node, options[0])
+    """Vectors on a diagonal of new matrices, with a number around it."""
+    k = _diagonal(node, options)
     if node.op.type == "Diag" and len(tensor.shape) != 1:
         raise node.error(f"a diagonal of shape {tensor.shape}; allowed: a vector")
-    count = tensor.shape[-1]
-    if options and node.shape()[-2:] != (count, count):
-        raise node.error(f"matrices of shape {node.shape()[-2:]}; allowed: square ones, ({count}, {count})")
-    square = (*tensor.shape, count)
-    return masked(broadcast(reshaped(tensor, (*tensor.shape[:-1], 1, count)), square), np.eye(count, dtype=bool))
+    shape = node.shape() if options else (*tensor.shape, tensor.shape[-1])
+    around = node.tensor(options[3]) if options else constant(np.zeros((), tensor.dtype.numpy), tensor.dtype)
+    return arithmetic.where(
+        constant(np.eye(shape[-2], shape[-1], k, dtype=bool), BOOL), _spread(tensor, shape, k), around
+    )
 
 
 @op("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
 def matrix_diag_part(node: Node, tensor: Tensor, *options: Value) -> Tensor:
-    """The main diagonals of matrices."""
-    if options:
-        _diagonal_only(node, options[0])
+    """A diagonal of each matrix."""
+    k = _diagonal(node, options)
     *lead, rows, columns = tensor.shape
-    count = min(rows, columns)
-    part = cut(cut(tensor, len(lead), 0, count), len(lead) + 1, 0, count)
+    below, right = max(-k, 0), max(k, 0)
+    count = min(rows - below, columns - right)
+    part = cut(cut(tensor, len(lead), below, below + count), len(lead) + 1, right, right + count)
     flat = reshaped(part, (*lead, count * count))
     return cut(flat, len(lead), 0, count * count, count + 1) if count > 1 else flat
 
 
 @op("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
 def matrix_set_diag(node: Node, tensor: Tensor, vector: Tensor, *options: Value) -> Tensor:
-    """Matrices with another main diagonal."""
-    if options:
-        _diagonal_only(node, options[0])
-    *lead, rows, columns = tensor.shape
-    count = min(rows, columns)
-    wide = padded(vector, {len(lead): (0, columns - count)}) if columns > count else vector
-    spread = broadcast(reshaped(wide, (*lead, 1, columns)), tensor.shape)
-    return arithmetic.where(constant(np.eye(rows, columns, dtype=bool), BOOL), spread, tensor)
+    """Matrices with another diagonal."""
+    k = _diagonal(node, options)
+    kept = constant(np.eye(tensor.shape[-2], tensor.shape[-1], k, dtype=bool), BOOL)
+    return arithmetic.where(kept, _spread(vector, tensor.shape, k), tensor)
 
 
 # -- gradients of slices -----------------------------------------------------------------------------------------------

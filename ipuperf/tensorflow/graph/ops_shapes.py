@@ -173,20 +173,11 @@ def batch_to_space(node: Node, x: Tensor, blocks: Value, crops: Value) -> Tensor
 # -- joining and cutting -----------------------------------------------------------------------------------------------
 
 
-@op("ConcatV2")
+@op("Concat", "ConcatV2")
 def concat(node: Node, *operands: Value) -> Tensor:
     """Tensors behind each other."""
-    return _joined(node, operands[:-1], operands[-1])
-
-
-@op("Concat")
-def concat_first(node: Node, axis: Value, *operands: Value) -> Tensor:
-    """Tensors behind each other."""
-    return _joined(node, operands, axis)
-
-
-def _joined(node: Node, operands: Sequence[Value], axis: Value) -> Tensor:
-    tensors = [t for t in node.tensors(operands) if t.spec.elements] or node.tensors(operands[:1])
+    axis, parts = (operands[0], operands[1:]) if node.op.type == "Concat" else (operands[-1], operands[:-1])
+    tensors = [t for t in node.tensors(parts) if t.spec.elements] or node.tensors(parts[:1])
     return joined(tensors, node.integer(axis, "the axis") % len(tensors[0].shape))
 
 
@@ -369,16 +360,15 @@ def masked(tensor: Tensor, kept: np.ndarray) -> Tensor:
     return arithmetic.where(constant(kept, BOOL), tensor, zero)
 
 
-def _diagonal_only(node: Node, offset: Value) -> None:
-    if set(node.integers(offset, "the diagonal k")) != {0}:
-        raise node.error(f"diagonal k={node.integers(offset, 'the diagonal k')}; allowed: 0, the main diagonal")
+def _diagonal_only(node: Node, options: Sequence[Value]) -> None:
+    if options and set(node.integers(options[0], "the diagonal k")) != {0}:
+        raise node.error(f"diagonal k={node.integers(options[0], 'the diagonal k')}; allowed: 0, the main diagonal")
 
 
 @op("MatrixDiag", "BatchMatrixDiag", "Diag", "MatrixDiagV2", "MatrixDiagV3")
 def matrix_diag(node: Node, tensor: Tensor, *options: Value) -> Tensor:
     """Vectors on the main diagonal of new matrices."""
-    if options:
-        _diagonal_only(node, options[0])
+    _diagonal_only(node, options)
     if node.op.type == "Diag" and len(tensor.shape) != 1:
         raise node.error(f"a diagonal of shape {tensor.shape}; allowed: a vector")
     count = tensor.shape[-1]
@@ -391,8 +381,7 @@ def matrix_diag(node: Node, tensor: Tensor, *options: Value) -> Tensor:
 @op("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
 def matrix_diag_part(node: Node, tensor: Tensor, *options: Value) -> Tensor:
     """The main diagonals of matrices."""
-    if options:
-        _diagonal_only(node, options[0])
+    _diagonal_only(node, options)
     *lead, rows, columns = tensor.shape
     count = min(rows, columns)
     part = cut(cut(tensor, len(lead), 0, count), len(lead) + 1, 0, count)
@@ -403,8 +392,7 @@ def matrix_diag_part(node: Node, tensor: Tensor, *options: Value) -> Tensor:
 @op("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
 def matrix_set_diag(node: Node, tensor: Tensor, vector: Tensor, *options: Value) -> Tensor:
     """Matrices with another main diagonal."""
-    if options:
-        _diagonal_only(node, options[0])
+    _diagonal_only(node, options)
     *lead, rows, columns = tensor.shape
     count = min(rows, columns)
     wide = padded(vector, {len(lead): (0, columns - count)}) if columns > count else vector

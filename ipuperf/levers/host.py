@@ -27,18 +27,20 @@ class PrefetchDepth(Lever):
 
 
 class HostProcesses(Lever):
-    """Twice as many processes of the host serve the replicas."""
+    """Twice or half as many processes of the host serve the replicas: each has fewer callbacks, and a run waits longer
+    for the last of them, or the other way round."""
 
     what = "host processes"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         now, replicas = run.executable.host_processes, run.device_program.replicas
-        more = min(2 * now, replicas)
-        if more == now:
+        if replicas == 1:
             yield self.untried("every replica has one already")
-            return
-        trace = changed(run.executable, host_processes=more).trace
-        yield Trial(f"start {more} host processes instead of {now} (poprun --num-instances {more})", trace)
+        for other in dict.fromkeys((min(2 * now, replicas), max(now // 2, 1))):
+            if other != now:
+                what = f"start {other} host process{'es' if other > 1 else ''} instead of {now}"
+                trace = changed(run.executable, host_processes=other).trace
+                yield Trial(f"{what} (poprun --num-instances {other})", trace)
 
 
 class CallbackThreads(Lever):

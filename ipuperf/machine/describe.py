@@ -159,6 +159,7 @@ def _host_rows(host: Host) -> list[tuple[str, str]]:
         ("name", host.name),
         ("session.run", f"{host.run_seconds * 1e6:g} us, {host.call_seconds * 1e6:g} us more from a front end"),
         ("first run", f"{host.first_run_seconds * 1e6:g} us more"),
+        ("several processes", f"{host.process_spread_seconds * 1e3:g} ms x (1/2 + ... + 1/n) until all begin"),
         (
             "host sync",
             f"{host.sync_seconds * 1e6:g} us, {host.callback_seconds * 1e6:g} us per stream and replica in it",

@@ -268,6 +268,7 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
         run_seconds=reader.number("host.run_overhead"),
         call_seconds=reader.number("host.call_overhead"),
         first_run_seconds=reader.number("host.first_run"),
+        process_spread_seconds=reader.number("host.process_spread"),
         sync_seconds=reader.number("host.sync_overhead"),
         callback_seconds=reader.number("host.callback_overhead"),
         answer_seconds=reader.number("host.answer_latency"),

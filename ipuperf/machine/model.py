@@ -232,7 +232,8 @@ class Host:
 
     Attributes:
         run_seconds: of each run of Poplar's engine; ``call_seconds``: what a front end does for a run besides (checking
-            and converting data, connecting streams); ``first_run_seconds``: what the first run takes more.
+            and converting data, connecting streams); ``first_run_seconds``: what the first run takes more;
+            ``process_spread_seconds``: mean of what varies between processes of one program before they begin a run.
         sync_seconds: of each host sync that the host has something to do for; ``callback_seconds``: for each stream and
             replica in it; ``answer_seconds``: until IPUs that have to wait for each answer, as nothing is prefetched,
             see it.
@@ -244,15 +245,24 @@ class Host:
     run_seconds: float
     call_seconds: float
     first_run_seconds: float
+    process_spread_seconds: float
     sync_seconds: float
     callback_seconds: float
     answer_seconds: float
     pcie_bandwidth_bytes_per_s: int
     stream_latency_seconds: float
 
-    def start_seconds(self, front_end: bool = True) -> float:
-        """What passes before the IPUs begin with a run: a call of a front end, or of Poplar's engine alone."""
-        return self.run_seconds + (self.call_seconds if front_end else 0.0)
+    def start_seconds(self, front_end: bool = True, processes: int = 1) -> float:
+        """What passes before the IPUs begin with a run: a call of a front end, or of Poplar's engine alone.
+
+        IPUs of ``processes`` that work on one program begin when the last of these does. What varies in a process
+        before that (data, logging, results averaged over processes) is taken as exponentially distributed around the
+        same mean: the last of ``n`` comes ``1/2 + ... + 1/n`` means after the average one (the expected maximum, a
+        harmonic number). A simplification: each run takes the expected time, and nothing that a script does between two
+        runs counts but this.
+        """
+        own = self.run_seconds + (self.call_seconds if front_end else 0.0)
+        return own + self.process_spread_seconds * sum(1 / rank for rank in range(2, processes + 1))
 
 
 @dataclass(frozen=True)

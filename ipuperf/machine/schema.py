@@ -82,6 +82,7 @@ FIGURES: Mapping[str, str] = {
     "host.run_overhead": "time",
     "host.call_overhead": "time",
     "host.first_run": "time",
+    "host.process_spread": "time",
     "host.sync_overhead": "time",
     "host.callback_overhead": "time",
     "host.answer_latency": "time",

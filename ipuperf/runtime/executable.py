@@ -218,7 +218,7 @@ class Executable:
     @property
     def host_start_cycles(self) -> int:
         """Cycles of the tile clock at the begin of a run in which only the host works."""
-        return self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end))
+        return self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
 
     @property
     def first_run_seconds(self) -> float:

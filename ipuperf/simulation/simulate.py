@@ -91,7 +91,8 @@ def simulate(
             (``host.call_overhead``); False: a program of Poplar's.
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
-        host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas.
+        host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas; a run
+            begins with the last of them (``host.process_spread``).
         progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
             begins again where replicas turn out to differ.
 
@@ -181,7 +182,7 @@ def _build(
         collective_syncs=collective_syncs(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
-        run=chip.cycles(host.start_seconds(options.front_end)),
+        run=chip.cycles(host.start_seconds(options.front_end, options.processes)),
     )
     totals = _totals(copied, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))

@@ -19,7 +19,7 @@ from ipuperf.validation.cases import Case
 from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.processes import each
 from ipuperf.validation.programs import Figures, prepared
-from ipuperf.validation.rows import Run
+from ipuperf.validation.rows import Run, programs_of, row_of
 from ipuperf.validation.sensitivity import only_simulated
 
 LARGEST_FACTOR = 4.0
@@ -148,7 +148,7 @@ class _Programs:
 
     def __init__(self, cases: Sequence[Case], figures: Sequence[FittedFigure]) -> None:
         self.cases, self.figures = cases, figures
-        self.built = {case.program_key: prepared(case) for case in cases}
+        self.built = {case.program_key: prepared(case) for case in programs_of(cases, choices=False)}
         self.found: dict[tuple[str, tuple[tuple[str, float], ...]], Figures] = {}
 
     def ratios(
@@ -159,7 +159,8 @@ class _Programs:
         for case in self.cases:
             if case.run_name not in names or (only_fitted and not figures_of(case)):
                 continue
-            found[case.run_name].append(self._figures(case, factors).predicted(case) / case.measured.value)
+            known = {one.program_key: self._figures(one, factors) for one in (case, case.minus) if one}
+            found[case.run_name].append(row_of(case, known).predicted / case.measured.value)
         return found
 
     def _figures(self, case: Case, factors: Mapping[FittedFigure, float]) -> Figures:

@@ -58,12 +58,36 @@ def test_options_of_the_host_are_tried_as_far_as_the_program_has_replicas(case: 
     found = case.measured(folder, PrefetchDepth(), HostProcesses(), CallbackThreads(), SyncPatterns())
     assert [trial.what.split(" (")[0] for trial in found.trials] == [
         "run the host's callbacks in a thread per replica",
-        "start 2 host processes instead of 1",
         "raise the prefetch depth from 1 to 2",
+        "start 2 host processes instead of 1",  # which wait for the later one, longer than a call of 4 ms takes
     ]
     alone = case.measured(case.run(INFERENCE, machine="gc200-1"), HostProcesses(), CallbackThreads(), SyncPatterns())
     assert [(one.what, one.why) for one in alone.untried] == [("host processes", "every replica has one already")]
     assert not alone.trials
+
+
+INSTANCES = """
+import os
+os.environ.update(POPDIST_NUM_TOTAL_REPLICAS="4", POPDIST_NUM_INSTANCES="2")
+import numpy as np
+import popxl
+
+ir = popxl.Ir("popdist")
+for name in ("POPDIST_NUM_TOTAL_REPLICAS", "POPDIST_NUM_INSTANCES"):
+    del os.environ[name]
+with ir.main_graph:
+    x = popxl.h2d_stream((8,), popxl.float32)
+    popxl.ops.host_store(popxl.d2h_stream((8,), popxl.float32), popxl.ops.host_load(x))
+with popxl.Session(ir, "ipu_hw") as session:
+    session.run({x: np.zeros((4, 8), np.float32)})
+"""
+
+
+def test_fewer_host_processes_are_tried_where_there_are_several(case: Case) -> None:
+    found = case.measured(case.run(INSTANCES), HostProcesses())
+    assert [trial.what for trial in found.trials] == [
+        "start 1 host process instead of 2 (poprun --num-instances 1)"  # four would begin later still
+    ]
 
 
 OVERLAPPING = """

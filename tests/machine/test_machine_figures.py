@@ -7,6 +7,7 @@ import pickle
 import re
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,9 @@ def test_host_and_streaming_memory_values():
     assert (host.sync_seconds, host.callback_seconds, host.answer_seconds) == (31e-6, 10e-6, 18e-6)
     assert (host.stream_latency_seconds, host.pcie_bandwidth_bytes_per_s) == (1.125e-6, 5_647_000_000)
     assert (host.start_seconds(), host.start_seconds(front_end=False)) == (608e-6, 118e-6)
+    rng = np.random.default_rng(5)  # the last of eight processes, by drawing
+    last = rng.exponential(host.process_spread_seconds, (100_000, 8)).max(axis=1).mean() - host.process_spread_seconds
+    assert host.start_seconds(processes=8) - host.start_seconds() == pytest.approx(last, rel=0.01)
     assert load_machine("pod4").ipu_machine.link_latency_cycles == 20  # 15 ns of 1.325 GHz is 19.875
 
 

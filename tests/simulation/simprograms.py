@@ -108,8 +108,8 @@ DDR, GATEWAY, PCIE, LINK = 16_000_000_000, 32_000_000_000, 5_500_000_000, 13_600
 
 
 def machine(
-    name="pod4", *, run=0.0, call=0.0, host_sync=0.0, callback=0.0, answer=0.0, stream=0.0, remote=0.0, sync=0,
-    latency=0, ddr=DDR, gateway_link=0,
+    name="pod4", *, run=0.0, call=0.0, spread=0.0, host_sync=0.0, callback=0.0, answer=0.0, stream=0.0, remote=0.0,
+    sync=0, latency=0, ddr=DDR, gateway_link=0,
 ):  # fmt: skip
     """A preset with pinned bandwidths and a clock of 1.325 GHz; fixed costs (seconds, cycles) are zero unless given."""
     made = load_machine(name)
@@ -128,6 +128,7 @@ def machine(
         made.host,
         run_seconds=run,
         call_seconds=call,
+        process_spread_seconds=spread,
         sync_seconds=host_sync,
         callback_seconds=callback,
         answer_seconds=answer,

@@ -206,6 +206,13 @@ def test_each_process_of_the_host_serves_its_own_replicas():
         simulate(program, machine, host_processes=5)
 
 
+def test_a_run_begins_with_the_last_of_its_processes():
+    machine = s.machine("pod16", run=100 / CLOCK, spread=120 / CLOCK)
+    program = s.program(s.seq(s.phase(7)), replicas=4)
+    ends_ = [s.end(simulate(program, machine, host_processes=n)) for n in (1, 2, 3, 4)]
+    assert ends_ == [107 + late for late in (0, 60, 60 + 40, 60 + 40 + 30)]  # expected maxima less the mean
+
+
 def test_a_front_end_pays_for_its_calls_and_the_engine_does_not():
     machine = s.machine(run=100 / CLOCK, call=400 / CLOCK)
     program = s.program(s.seq(s.phase(7)))

@@ -133,6 +133,18 @@ def test_a_fit_without_a_row_that_agrees_finds_the_figure_again(tmp_path: Path) 
     assert "host.pcie_bandwidth x 1.2" in left_out_text(left, [summary])
 
 
+def test_a_difference_of_two_programs_is_left_out_as_one(tmp_path: Path) -> None:
+    """The latency falls out of it, so that the bandwidth alone tells the time: a quarter more than is measured."""
+    rate = load_machine("bow-1").host.pcie_bandwidth_bytes_per_s * 1.25
+    more = 'calibrates = ["host.pcie_bandwidth"]\nminus = { config = { bytes = 100_000_000 } }'
+    sizes = {"A": 300_000_000, "B": 500_000_000}
+    left = leave_one_out(
+        cases(tmp_path, "".join(row(name, size, (size - 100_000_000) / rate, more) for name, size in sizes.items()))
+    )
+    assert [item.error for item in left] == pytest.approx([0.25, 0.25], rel=0.01)
+    assert [item.left_out for item in left] == pytest.approx([0, 0], abs=0.02)
+
+
 def test_the_only_program_of_a_figure_cannot_be_left_out(tmp_path: Path) -> None:
     given = cases(tmp_path, row("A", 1_000_000, 1.0, 'calibrates = ["host.pcie_bandwidth"]') + row("B", 1_000_000, 2.0))
     (left,) = leave_one_out(given)

@@ -24,7 +24,7 @@ op = FAMILY.op
 
 
 @op("Select")
-def select(node: Node, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def select(_node: Node, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """One of two tensors, element by element or, for a vector of conditions, row by row."""
     if len(chosen.shape) == 1 and len(x.shape) > 1:
         chosen = reshaped(chosen, (-1, *[1] * (len(x.shape) - 1)))

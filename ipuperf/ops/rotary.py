@@ -70,9 +70,10 @@ class RotaryPosEmbed(Op):
         return arrays.kernel(*steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient of x, turned back."""
+        """The gradient of x, turned the other way."""
+        back = RotaryPosEmbedGrad if self.direction > 0 else RotaryPosEmbed
         tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbedGrad, [grad, *tables], **self.attributes), None, None]
+        return [builder.op(back, [grad, *tables], **self.attributes), None, None]
 
     def work(self) -> Sequence[Work]:
         """Two generated expressions over four operands, three operations each, then a copy into the layout of x
@@ -89,8 +90,3 @@ class RotaryPosEmbedGrad(RotaryPosEmbed):
 
     type: ClassVar[str] = "RotaryPosEmbedGrad"
     direction: ClassVar[int] = -1
-
-    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """Turned forward again."""
-        tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbed, [grad, *tables], **self.attributes), None, None]

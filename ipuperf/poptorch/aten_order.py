@@ -49,7 +49,7 @@ def kthvalue(low: Lowering, x: Tensor, k: int, dim: int = -1, keepdim: bool = Fa
     return [reshaped(cut(t, axis, k - 1, k) if t.shape else t, low.shape) for t in (values, places)]
 
 
-def median(low: Lowering, x: Tensor) -> Tensor:
+def median(_low: Lowering, x: Tensor) -> Tensor:
     """The lower median of all elements."""
     return reductions.median_with_position(reshaped(x, (-1,)), 0)[0] if x.shape else x
 

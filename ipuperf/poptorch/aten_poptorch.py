@@ -23,23 +23,23 @@ _TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
 _SHARE = "available_memory_proportion"
 
 
-def identity_loss(low: Lowering, x: Tensor, reduction: str) -> Tensor:
+def identity_loss(_low: Lowering, x: Tensor, reduction: str) -> Tensor:
     """``poptorch.identity_loss``: the value marked as the loss, reduced."""
     kind = {"none": NONE, "mean": MEAN, "sum": SUM}[reduction]
     return identity(x) if kind == NONE or not x.shape else reduce_loss(x, kind)
 
 
-def checkpoint(low: Lowering, x: Tensor) -> Tensor:
+def checkpoint(_low: Lowering, x: Tensor) -> Tensor:
     """``poptorch.recomputationCheckpoint``: the value itself; the exporter notes it."""
     return x
 
 
-def nop(low: Lowering, x: Tensor) -> Tensor:
+def nop(_low: Lowering, x: Tensor) -> Tensor:
     """An identity that stays in the program."""
     return identity(x)
 
 
-def print_tensor(low: Lowering, x: Tensor, title: str) -> Tensor:
+def print_tensor(_low: Lowering, x: Tensor, title: str) -> Tensor:
     """The value itself, which is printed, as its gradient is."""
     return arithmetic.print_tensor(x, title or x.name, print_gradient=True)
 

@@ -48,12 +48,12 @@ def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
     return [broadcast(t, shape) for t in found]
 
 
-def matrix_transpose(low: Lowering, x: Tensor) -> Tensor:
+def matrix_transpose(_low: Lowering, x: Tensor) -> Tensor:
     """The last two axes exchanged; a vector as it is."""
     return to.swapped(x) if len(x.shape) > 1 else x
 
 
-def movedim(low: Lowering, x: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(_low: Lowering, x: Tensor, source: Any, destination: Any) -> Tensor:
     """Axes moved to new places."""
     sources = [source] if isinstance(source, int) else source
     return to.moved(x, sources, [destination] if isinstance(destination, int) else destination)
@@ -68,7 +68,7 @@ def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
 
 
 def slice_(
-    low: Lowering, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    _low: Lowering, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
     """``start:end:step`` along an axis."""
     axis = axis_of(dim, len(x.shape))
@@ -76,14 +76,14 @@ def slice_(
     return cut(x, axis, first, stop, step)
 
 
-def narrow(low: Lowering, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(_low: Lowering, x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` elements of an axis."""
     axis = axis_of(dim, len(x.shape))
     start = start % x.shape[axis] if start < 0 else start
     return cut(x, axis, start, start + length)
 
 
-def split(low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+def split(_low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Pieces of equal size (the last one may be smaller), or of given sizes; their gradients are joined, as PopART's
     SplitGradOpToConcatPattern does."""
     axis = axis_of(dim, len(x.shape))
@@ -97,7 +97,7 @@ def chunk(low: Lowering, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     return split(low, x, max(1, math.ceil(x.shape[axis_of(dim, len(x.shape))] / chunks)), dim)
 
 
-def unbind(low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
+def unbind(_low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
     """All positions of an axis."""
     return [to.row(x, dim, i) for i in range(x.shape[axis_of(dim, len(x.shape))])]
 
@@ -171,7 +171,7 @@ def stack(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     return joined([reshaped(t, shape) for t in low.tensors(values, low.dtype)], axis)
 
 
-def tile(low: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
+def tile(_low: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
     """As repeat; missing counts are 1."""
     return to.tiled(x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
 
@@ -191,7 +191,7 @@ def repeat_interleave(
     return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
 
 
-def roll(low: Lowering, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+def roll(_low: Lowering, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Shifted in a circle."""
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)

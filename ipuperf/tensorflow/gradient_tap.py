@@ -60,11 +60,8 @@ class GradientTap(Op):
         """The operand's spec."""
         return [self.inputs[0].spec]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
         """The mapped gradient."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         frame = _MappingFrame(self.program, builder, self.images)
         with use_frame(frame):
             for mapping in self.mappings:

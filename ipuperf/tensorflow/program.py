@@ -250,8 +250,7 @@ class TracedProgram:
                 "ipu.optimizers.CrossReplicaOptimizer"
             )
         self._replicate(replicas)
-        order = devices.selection_order(state().config, shards, self.pipeline_default_mapping)
-        devices.relabel(self.ir, order)
+        devices.relabel(self.ir, self.ipu_order())
         for build in self.deferred:
             build()
         leave_out_reductions(self.ir)

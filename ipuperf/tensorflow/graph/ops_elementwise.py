@@ -118,14 +118,14 @@ FAMILY.formula("SquaredDifference", "``(x - y)^2``.", lambda x, y: arithmetic.sq
 
 
 @op("DivNoNan")
-def div_no_nan(node: Node, x: Tensor, y: Tensor) -> Tensor:
+def div_no_nan(_node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x / y``, 0 where y is 0."""
     none = arithmetic.equal(y, 0)
     return arithmetic.where(none, 0.0, x / arithmetic.where(none, 1.0, y))
 
 
 @op("MulNoNan")
-def mul_no_nan(node: Node, x: Tensor, y: Tensor) -> Tensor:
+def mul_no_nan(_node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x y``, 0 where y is 0."""
     return arithmetic.where(arithmetic.equal(y, 0), 0.0, x * y)
 
@@ -150,7 +150,7 @@ def power(node: Node, x: Tensor, exponent: Value) -> Tensor:
 
 
 @op("Atan2")
-def atan2(node: Node, y: Tensor, x: Tensor) -> Tensor:
+def atan2(_node: Node, y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), from -pi to pi."""
     flat = arithmetic.equal(x, 0)
     angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))

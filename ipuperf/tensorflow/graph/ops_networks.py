@@ -130,20 +130,20 @@ def leaky_relu_grad(node: Node, grad: Tensor, value: Tensor) -> Tensor:
 
 
 @op("Relu6Grad")
-def relu6_grad(node: Node, dy: Tensor, x: Tensor) -> Tensor:
+def relu6_grad(_node: Node, dy: Tensor, x: Tensor) -> Tensor:
     """The gradient between 0 and 6."""
     inside = arithmetic.logical_and(arithmetic.greater(x, 0), arithmetic.less(x, 6))
     return arithmetic.where(inside, dy, 0)
 
 
 @op("EluGrad")
-def elu_grad(node: Node, dy: Tensor, y: Tensor) -> Tensor:
+def elu_grad(_node: Node, dy: Tensor, y: Tensor) -> Tensor:
     """From the result: the gradient, times the result plus 1 below 0."""
     return arithmetic.where(arithmetic.less(y, 0), dy * (y + 1.0), dy)
 
 
 @op("SeluGrad")
-def selu_grad(node: Node, dy: Tensor, y: Tensor) -> Tensor:
+def selu_grad(_node: Node, dy: Tensor, y: Tensor) -> Tensor:
     """From the result: the gradient of the scaled ELU."""
     scale, alpha = 1.0507009873554805, 1.6732632423543772
     return arithmetic.where(arithmetic.less(y, 0), dy * (y + scale * alpha), dy * scale)

@@ -24,7 +24,7 @@ op = FAMILY.op
 
 
 @op("Select")
-def select(node: Node, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def select(_node: Node, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """One of two tensors, element by element or, for a vector of conditions, row by row."""
     if len(chosen.shape) == 1 and len(x.shape) > 1:
         chosen = reshaped(chosen, (-1, *[1] * (len(x.shape) - 1)))
@@ -99,12 +99,8 @@ def linear(positions: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 @op("GatherNd")
-def gather_nd(node: Node, table: Tensor, indices: Tensor) -> Tensor:
+def gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
     """Elements or slices at rows of positions."""
-    return _gather_nd(node, table, indices)
-
-
-def _gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
     depth = positions.shape[-1]
     flat = reshaped(data, (math.prod(data.shape[:depth]), *data.shape[depth:]))
     return reshaped(selection.gather(flat, linear(positions, data.shape[:depth]), 0), node.shape())
@@ -113,7 +109,7 @@ def _gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
 @op("ResourceGatherNd")
 def resource_gather_nd(node: Node, handle: Value, indices: Value) -> Tensor:
     """Elements or slices of a variable at rows of positions."""
-    return _gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
+    return gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
 
 
 @op("ReverseSequence")

@@ -173,20 +173,11 @@ def batch_to_space(node: Node, x: Tensor, blocks: Value, crops: Value) -> Tensor
 # -- joining and cutting -----------------------------------------------------------------------------------------------
 
 
-@op("ConcatV2")
+@op("Concat", "ConcatV2")
 def concat(node: Node, *operands: Value) -> Tensor:
     """Tensors behind each other."""
-    return _joined(node, operands[:-1], operands[-1])
-
-
-@op("Concat")
-def concat_first(node: Node, axis: Value, *operands: Value) -> Tensor:
-    """Tensors behind each other."""
-    return _joined(node, operands, axis)
-
-
-def _joined(node: Node, operands: Sequence[Value], axis: Value) -> Tensor:
-    tensors = [t for t in node.tensors(operands) if t.spec.elements] or node.tensors(operands[:1])
+    axis, parts = (operands[0], operands[1:]) if node.op.type == "Concat" else (operands[-1], operands[:-1])
+    tensors = [t for t in node.tensors(parts) if t.spec.elements] or node.tensors(parts[:1])
     return joined(tensors, node.integer(axis, "the axis") % len(tensors[0].shape))
 
 

@@ -77,7 +77,7 @@ class UpdatedVariable:
         return reshaped(arithmetic.greater(hits, 0), (-1, *[1] * (len(self.value.shape) - 1)))
 
 
-class Update:
+class FusedUpdate:
     """One op of an optimizer, with its operands by TensorFlow's names for them.
 
     Attributes:
@@ -112,12 +112,12 @@ class Update:
         return self.weight.gradient(self._operands[name])
 
 
-def update(*types: str) -> Callable[[Callable[[Update], None]], Callable[[Update], None]]:
+def update(*types: str) -> Callable[[Callable[[FusedUpdate], None]], Callable[[FusedUpdate], None]]:
     """Declare the rule by which ops of these types update."""
 
-    def declare(rule: Callable[[Update], None]) -> Callable[[Update], None]:
+    def declare(rule: Callable[[FusedUpdate], None]) -> Callable[[FusedUpdate], None]:
         def handler(node: Node, *operands: Value) -> None:
-            rule(Update(node, *operands))
+            rule(FusedUpdate(node, *operands))
 
         handler.__doc__ = rule.__doc__
         op(*types, effect=True)(handler)
@@ -147,13 +147,13 @@ def _root(number: Number) -> Number:
 
 
 @update("ResourceApplyGradientDescent")
-def gradient_descent(u: Update) -> None:
+def gradient_descent(u: FusedUpdate) -> None:
     """``w -= rate g``."""
     u.weight.mix(u.gradient("delta"), 1.0, _negated(u.number("alpha")))
 
 
 @update("ResourceApplyMomentum", "ResourceSparseApplyMomentum")
-def momentum(u: Update) -> None:
+def momentum(u: FusedUpdate) -> None:
     """``v = momentum v + g``, ``w -= rate v``."""
     (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
     v = moving.mix(g, share, 1.0)
@@ -161,7 +161,7 @@ def momentum(u: Update) -> None:
 
 
 @update("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum")
-def keras_momentum(u: Update) -> None:
+def keras_momentum(u: FusedUpdate) -> None:
     """``v = momentum v - rate g``, ``w += v``."""
     (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
     v = moving.mix(g, share, _negated(step))
@@ -173,7 +173,7 @@ def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
     return _negated(rate * _root(_rest(power2)) / _rest(power1))
 
 
-def _adam(u: Update, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor, Tensor]:
+def _adam(u: FusedUpdate, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor, Tensor]:
     """The step, and new averages of the gradient and of its square."""
     step = u.once(_adam_step, *u.numbers("lr", "beta1_power", "beta2_power"))
     first, second = u.states("m", "v")
@@ -182,7 +182,7 @@ def _adam(u: Update, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor,
 
 
 @update("ResourceApplyAdam")
-def adam(u: Update) -> None:
+def adam(u: FusedUpdate) -> None:
     """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
     g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
     step, first, second = _adam(u, g, b1, b2)
@@ -192,7 +192,7 @@ def adam(u: Update) -> None:
 
 
 @update("ResourceApplyAdamWithAmsgrad")
-def amsgrad(u: Update) -> None:
+def amsgrad(u: FusedUpdate) -> None:
     """Adam with the largest second moment so far."""
     (most,), g, (b1, b2, rest) = u.states("vhat"), u.gradient(), u.numbers("beta1", "beta2", "epsilon")
     step, first, second = _adam(u, g, b1, b2)
@@ -201,7 +201,7 @@ def amsgrad(u: Update) -> None:
 
 
 @update("ResourceApplyAdaMax")
-def adamax(u: Update) -> None:
+def adamax(u: FusedUpdate) -> None:
     """``v = max(b2 v, |g|)``, ``w -= rate / (1 - b1^t) m / (v + epsilon)``."""
     first, norm = u.states("m", "v")
     g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
@@ -212,7 +212,7 @@ def adamax(u: Update) -> None:
 
 
 @update("ResourceApplyAdagrad", "ResourceApplyAdagradV2", "ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2")
-def adagrad(u: Update) -> None:
+def adagrad(u: FusedUpdate) -> None:
     """``s += g^2``, ``w -= rate g / (sqrt(s) + epsilon)``."""
     (total,), g, step = u.states("accum"), u.gradient(), u.number("lr")
     s = total.mix(g * g) if u.node.attr("update_slots") else total.value
@@ -223,7 +223,7 @@ def adagrad(u: Update) -> None:
 
 
 @update("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp")
-def rms_prop(u: Update) -> None:
+def rms_prop(u: FusedUpdate) -> None:
     """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
     (mean, moving), g, decay = u.states("ms", "mom"), u.gradient(), u.number("rho")
     s = mean.mix(g * g, decay, _rest(decay))
@@ -232,7 +232,7 @@ def rms_prop(u: Update) -> None:
 
 
 @update("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp")
-def centered_rms_prop(u: Update) -> None:
+def centered_rms_prop(u: FusedUpdate) -> None:
     """As RMSProp, with the variance of the gradient for its mean square."""
     (mean, square, moving), g, decay = u.states("mg", "ms", "mom"), u.gradient(), u.number("rho")
     s, m = square.mix(g * g, decay, _rest(decay)), mean.mix(g, decay, _rest(decay))
@@ -241,7 +241,7 @@ def centered_rms_prop(u: Update) -> None:
 
 
 @update("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta")
-def adadelta(u: Update) -> None:
+def adadelta(u: FusedUpdate) -> None:
     """``d = sqrt(u + epsilon) / sqrt(s + epsilon) g``, ``w -= rate d``, averages of ``g^2`` and ``d^2``."""
     (square, moved), g, (decay, rest) = u.states("accum", "accum_update"), u.gradient(), u.numbers("rho", "epsilon")
     s = square.mix(g * g, decay, _rest(decay))
@@ -251,7 +251,7 @@ def adadelta(u: Update) -> None:
 
 
 @update("ResourceApplyFtrl", "ResourceApplyFtrlV2", "ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2")
-def ftrl(u: Update) -> None:
+def ftrl(u: FusedUpdate) -> None:
     """Follow the regularised leader."""
     (total, line), g, weight = u.states("accum", "linear"), u.gradient(), u.weight
     alpha, l1, l2 = u.numbers("lr", "l1", "l2")
@@ -268,7 +268,7 @@ def ftrl(u: Update) -> None:
 
 
 @update("ResourceApplyAddSign", "ResourceApplyPowerSign")
-def signed(u: Update) -> None:
+def signed(u: FusedUpdate) -> None:
     """Steps that are larger where gradient and its average agree."""
     (average,), g, b = u.states("m"), u.gradient(), u.number("beta")
     sign = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b)))
@@ -279,7 +279,7 @@ def signed(u: Update) -> None:
 
 
 @update("ResourceApplyProximalGradientDescent")
-def proximal_descent(u: Update) -> None:
+def proximal_descent(u: FusedUpdate) -> None:
     """A step of gradient descent, then one towards small weights."""
     step, lasso, ridge = u.numbers("alpha", "l1", "l2")
     w = u.weight.value - u.gradient("delta") * step

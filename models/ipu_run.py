@@ -36,7 +36,7 @@ OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
 _OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum",
            "half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding",
            "sharded_from", "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
-           "host_processes", "norm_replicas")  # fmt: skip
+           "host_processes", "norm_replicas", "stable_norms")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class RunOptions:
         host_processes: processes of the host (instances of ``poprun``) that the replicas are divided over.
         norm_replicas: neighbouring replicas that share the statistics of batch norms in training (TensorFlow's
             ``distributed_batch_norm_replica_group_size``; PopTorch has no such option).
+        stable_norms: variances of norms are those of centred values, a pass more (TensorFlow's
+            ``use_stable_statistics``).
         strided_groups: groups of group norms are of every so-many-th channel, which is faster (TensorFlow's default,
             ``strided_channel_grouping``; PopART's ``groupNormStridedChannelGrouping``).
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
@@ -104,6 +106,7 @@ class RunOptions:
     prefetch: int = 1
     host_processes: int = 1
     norm_replicas: int = 1
+    stable_norms: bool = False
     strided_groups: bool = False
 
     def __post_init__(self) -> None:
@@ -176,6 +179,8 @@ def poptorch_options(options: RunOptions) -> poptorch.Options:
     found.deviceIterations(options.device_iterations).replicationFactor(options.replicas)
     found._host_processes = options.host_processes
     found._norm_replicas = options.norm_replicas
+    if options.stable_norms:
+        found.enableStableNorm(True)
     if options.strided_groups:
         found._Popart.set("groupNormStridedChannelGrouping", True)
     found.Precision.setPartialsType(torch.float16 if options.precision == "16.16" else torch.float32)

@@ -6,13 +6,15 @@ that those marked ``heavy`` run first and that a file of tests has to leave the 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -42,7 +44,7 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, ``--keep-passed FILE`` and ``--passed FILE``, for ``.ci/run``."""
+    """``--slow-every N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for ``.ci/run``."""
     parser.addoption(
         "--slow-every",
         type=int,
@@ -57,6 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
         "TensorFlow, but for heavy ones",
+    )
+    parser.addoption(
+        "--untraced", type=Path, metavar="FILE", help="the test functions named there run without coverage's tracing"
     )
 
 
@@ -75,7 +80,12 @@ class _Passed:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the workers hears of all tests, and keeps their names."""
+    """The process that starts the workers hears of all tests, and keeps their names. A worker that is through ends at
+    once: to free what thousands of tests have imported and made takes four seconds, for which all would wait."""
+    if hasattr(config, "workerinput"):
+        atexit.register(os._exit, 0)
+    untraced = config.getoption("--untraced")
+    config.stash[_UNTRACED] = set(untraced.read_text(encoding="utf-8").splitlines()) if untraced else set()
     kept = config.getoption("--keep-passed")
     if kept and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(kept))
@@ -91,6 +101,30 @@ def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item
     left_out = {id(item) for place, item in enumerate(again) if place % AGAIN}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
     items[:] = [item for item in items if id(item) not in left_out]
+
+
+_UNTRACED = pytest.StashKey[set[str]]()
+"""Functions of tests that run without tracing (``tests/tracing``)."""
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """No tracing inside. (pytest-cov's ``no_cover`` does not do it in a worker of xdist: there two tracers run.)"""
+    before, in_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        threading.settrace(in_threads)  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What a test does itself is not traced where others do the same; what its fixtures do is."""
+    with _untraced() if item.nodeid.split("[")[0] in item.config.stash[_UNTRACED] else nullcontext():
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ tensors of the IR. Names and arguments are PopXL's where PopXL has the function 
 ends add their own names, argument rules and types over it.
 """
 
+# ruff: noqa: F401  # what is imported is the package's content
 from . import (
     activations,
     arithmetic,
@@ -20,21 +21,3 @@ from . import (
     updates,
 )
 from .making import constant, make, make_all
-
-__all__ = [
-    "activations",
-    "arithmetic",
-    "arranging",
-    "constant",
-    "elementary",
-    "losses",
-    "make",
-    "make_all",
-    "networks",
-    "products",
-    "random",
-    "reductions",
-    "selection",
-    "shapes",
-    "updates",
-]

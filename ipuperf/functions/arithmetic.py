@@ -52,7 +52,7 @@ logical_not = unary("logical_not", _k.Not, "``not t`` of bools.", output="not_ou
 isnan = unary("isnan", _k.IsNaN, "Where ``t`` is not a number.")
 isinf = unary("isinf", _k.IsInf, "Where ``t`` is infinite.")
 isfinite = unary("isfinite", _k.IsFinite, "Where ``t`` is neither infinite nor NaN.")
-relu = unary("relu", _k.Relu, "``max(t, 0)``.", aten="relu")
+relu = unary("relu", _k.Relu, "``max(t, 0)``.")
 relu_ = unary("relu_", _k.ReluInplace, "``max(t, 0)`` in place.")
 gelu = unary("gelu", _k.Gelu, "GELU, tanh form.")
 gelu_ = unary("gelu_", _k.GeluInplace, "GELU (tanh form) in place.")

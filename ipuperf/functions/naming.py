@@ -10,9 +10,13 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
+from functools import wraps
 from importlib import import_module
+from itertools import chain, repeat
 from types import ModuleType
 from typing import Any, TypeVar
+
+from ipuperf.ir import Tensor
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -30,6 +34,23 @@ def named(**names: str) -> Callable[[FunctionT], FunctionT]:
         return function
 
     return declare
+
+
+def taking_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """``handler(place, *operands)`` for operands of any kind: those that it takes as a ``Tensor``, by its annotations,
+    are first made tensors by ``place.tensor``, in their order."""
+    operands = list(inspect.signature(handler).parameters.values())[1:]
+    kinds = [operand.annotation in ("Tensor", Tensor) for operand in operands]
+    if not any(kinds):
+        return handler
+    further = repeat(kinds[-1])
+
+    @wraps(handler)
+    def converted(place: Any, *values: Any, **named: Any) -> Any:
+        taken = zip(values, chain(kinds, further))
+        return handler(place, *(place.tensor(value) if is_tensor else value for value, is_tensor in taken), **named)
+
+    return converted
 
 
 def modules() -> list[ModuleType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
@@ -33,14 +33,21 @@ def rms_norm(t: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     return t / sqrt(mean + eps)
 
 
-def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5) -> Tensor:
+def group_norm(
+    t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: float = 1e-5, **attributes: Any
+) -> Tensor:
     """``t`` (N, C, ...) normalised over groups of channels, times ``weight`` (C,), plus ``bias`` (C,).
+
+    Args:
+        attributes: others of :class:`~ipuperf.ops.GroupNormalization`.
 
     Raises:
         IrError (``popart_exception``): shapes or dtypes do not fit, or the groups do not divide the channels.
     """
     names = ["group_norm_out", "group_norm_mean", "group_norm_inv_std_dev"]
-    return make_all(_k.GroupNormalization, [t, weight, bias], names, num_groups=num_groups, epsilon=eps)[0]
+    return make_all(_k.GroupNormalization, [t, weight, bias], names, num_groups=num_groups, epsilon=eps, **attributes)[
+        0
+    ]
 
 
 def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:

@@ -120,11 +120,8 @@ def conv(
         ValueError: options that do not exist; IrError (``popart_exception``): shapes or dtypes do not fit.
     """
     options = _plan_options("conv", available_memory_proportions, partials_types)
-    pads = window_padding("conv", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return make(
-        _k.Conv, t, weight,
-        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
-    )  # fmt: skip
+    attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
+    return _convolved("conv", (_k.Conv, t, weight), pad_type, padding, attributes)
 
 
 def conv_transpose(
@@ -150,16 +147,21 @@ def conv_transpose(
             (ONNX, ConvTranspose): the larger half is taken away at the begin; what is missing are zeros at the end.
     """
     options = _plan_options("conv_transpose", available_memory_proportions, partials_types)
+    attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
+    operands = (_k.ConvTranspose, t, weight)
     if output_shape:
-        attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
-        operands = (_k.ConvTranspose, t, weight)
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
-    pads = window_padding("conv_transpose", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return make(
-        _k.ConvTranspose, t, weight,
-        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups,
-        output_padding=tuple(output_padding) or 0, **options,
-    )  # fmt: skip
+    attributes["output_padding"] = tuple(output_padding) or 0
+    return _convolved("conv_transpose", operands, pad_type, padding, attributes)
+
+
+def _convolved(
+    what: str, operands: tuple[Any, ...], pad_type: PadType, padding: Sequence[int], attributes: dict[str, Any]
+) -> Tensor:
+    """A convolution (its class, then its operands) with the padding that ``pad_type`` names."""
+    size, kernel = (tensor.shape[2:] for tensor in operands[1:3])
+    pads = window_padding(what, pad_type, padding, size, kernel, attributes["strides"], attributes["dilation"])
+    return make(*operands, padding=pads, **attributes)
 
 
 def _transposed_into(
@@ -351,7 +353,8 @@ def matmul_pow2scaled(
     """
     _check_eight("matmul_pow2scaled", lhs, rhs)
     _check_scale("matmul_pow2scaled", log2_scale)
-    share = _plan_options("matmul_pow2scaled", _one(available_memory_proportion), None)
+    shares = None if available_memory_proportion is None else [available_memory_proportion]
+    share = _plan_options("matmul_pow2scaled", shares, None)
     return make(_k.MatMulPow2Scaled, lhs, rhs, log2_scale, partials_dtype=FLOAT16, **share)
 
 
@@ -371,11 +374,8 @@ def conv_pow2scaled(
     _check_eight("conv_pow2scaled", t, weight)
     _check_scale("conv_pow2scaled", log2_scale)
     options = _plan_options("conv_pow2scaled", available_memory_proportions, ["half"])
-    pads = window_padding("conv_pow2scaled", pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return make(
-        _k.ConvPow2Scaled, t, weight, log2_scale,
-        strides=tuple(stride), padding=pads, dilation=tuple(dilation), groups=groups, **options,
-    )  # fmt: skip
+    attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
+    return _convolved("conv_pow2scaled", (_k.ConvPow2Scaled, t, weight, log2_scale), pad_type, padding, attributes)
 
 
 def conv_transpose_pow2scaled(
@@ -401,12 +401,8 @@ def conv_transpose_pow2scaled(
     operands = (_k.ConvTransposePow2Scaled, t, weight, log2_scale)
     if output_shape:
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
-    pads = window_padding(what, pad_type, padding, t.shape[2:], weight.shape[2:], stride, dilation)
-    return make(*operands, padding=pads, output_padding=tuple(output_padding) or 0, **attributes)
-
-
-def _one(value: float | None) -> list[float] | None:
-    return None if value is None else [value]
+    attributes["output_padding"] = tuple(output_padding) or 0
+    return _convolved(what, operands, pad_type, padding, attributes)
 
 
 def _check_eight(what: str, *tensors: Tensor) -> None:

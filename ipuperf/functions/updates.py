@@ -110,7 +110,8 @@ class Sgd:
         if self.momentum:
             undamped = n["undamped"] if self.damped else 1.0
             velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], undamped)
-            direction = direction + velocity * _like(n["momentum"], velocity) if self.nesterov else velocity
+            ahead = velocity * _like(n["momentum"], velocity)
+            direction = _like(direction, velocity) + ahead if self.nesterov else velocity
         _mixed("weight", step.weight, direction, b=n["rate"])
 
 
@@ -315,7 +316,8 @@ class RmsProp:
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
         n, gradient = step.numbers, _gradient(step, self.decay)
-        update = gradient / self._divisor(step, gradient)
+        divisor = self._divisor(step, gradient)
+        update = _like(gradient, divisor) / divisor
         if not self.momentum:
             _mixed("weight", step.weight, update, b=n["rate"])
             return
@@ -326,7 +328,7 @@ class RmsProp:
     def _divisor(self, step: Step, gradient: Tensor) -> Tensor:
         square = _average("square", step.state["square_avg"], gradient, step.numbers["alpha"], squared=True)
         if self.centered:
-            mean = _average("mean", step.state["grad_avg"], gradient, step.numbers["alpha"])
+            mean = _like(_average("mean", step.state["grad_avg"], gradient, step.numbers["alpha"]), square)
             square = square + mean * mean * _like(constant(-1.0, FLOAT32), mean)
         epsilon = _like(step.numbers["epsilon"], square)
         return sqrt(square + epsilon) if self.tensorflow else sqrt(square) + epsilon

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from ipuperf.ir import DTypeError, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, choice, optional
 
 from . import half, vertices
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Kernel
 from .binding import sequence
 from .blocks import Coefficients, bind_weighted_sum, in_float32, pieces, scalar
 from .half import Step
@@ -77,7 +78,7 @@ class Accumulate(UpdateOp):
         """The third input, if there is one, is the factor."""
         return 2 if name == "factor" and len(self.inputs) > 2 else None
 
-    def _coefficients(self, inputs: Sequence[np.ndarray]) -> Coefficients:
+    def _coefficients(self, inputs: Arrays) -> Coefficients:
         factor = self.reader("factor", inputs)
         if self.kind in ("add", "square"):
             return lambda r: (1.0, factor(r))
@@ -87,16 +88,16 @@ class Accumulate(UpdateOp):
             return lambda r: (float(np.float16(factor(r))), float(np.float16(1.0 - factor(r))))
         return lambda r: (factor(r), 1.0 - factor(r))
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The weighted sum (of the square) in float32, rounded once, written to the accumulator."""
         static = self.factor_index("factor") is None
         square = self.kind.endswith("square")
         target = inputs[0]
         if self.inputs[0].dtype.is_integer:
-            return lambda: np.add(target, inputs[1], out=target)
+            return partial(np.add, target, inputs[1], out=target)
         value, before = self._in_type_of(target, inputs[1], env)
         add = bind_weighted_sum(target, target, value, self._coefficients(inputs), static, square, scratch_of(env))
-        return sequence([*before, add])
+        return sequence(*before, add)
 
     def _in_type_of(self, target: np.ndarray, value: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
         """The value in the type of the accumulator, where the fused expressions cast it."""
@@ -153,7 +154,7 @@ class AccumulatorScale(UpdateOp):
         """True when the factor is the constant 0."""
         return self.factor_index("factor") is None and self.factor == 0.0
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The product in float32, rounded once; a fill where the factor is the constant 0."""
         target = inputs[0]
         if self.clears:
@@ -199,10 +200,9 @@ class CopyVarUpdate(UpdateOp):
         self.same_shape(target, value)
         return [self.like(target)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy."""
-        target, value = inputs
-        return lambda: np.copyto(target, value)
+        return partial(np.copyto, inputs[0], inputs[1])
 
     def work(self) -> Sequence[Work]:
         """A copy of the bytes of one operand."""

@@ -6,38 +6,63 @@ Their values are formulas (:mod:`ipuperf.ops.formula`), evaluated in float32 blo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import BOOL, FLOAT64, DType, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import BOOL, FLOAT64, DType, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
-from .binding import elementwise, given, operands, scalar, sequence
+from .base import Arrays, Environment, Kernel, Op
+from .binding import elementwise, operands, scalar, sequence
 from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
 from .unary import Unary, made
-from .work import Work
+from .update_vertices import fused_cycles
+from .work import Vertices, Work
 
 #: Constants of the tanh form of GELU: ``0.5 x (1 + tanh(GELU_SCALE * (x + GELU_CUBE * x**3)))``.
 GELU_SCALE = math.sqrt(2 / math.pi)
 GELU_CUBE = 0.044715
 
 
+def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: int) -> Vertices:
+    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7): ``operands`` tensors like
+    ``tensor``, ``constants`` scalars, ``operations`` operations for each element."""
+    cycles = fused_cycles(tensor.dtype, operands, constants, operations)
+    vertex = f"popops::map::{name}<{vertices.poplar_type(tensor.dtype)}>"
+    return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
+
+
 class ActivationOp(Unary):
-    """Base of activations that are more than one ufunc; :meth:`value` is their formula."""
+    """Base of activations that are more than one ufunc; :meth:`value` is their formula.
+
+    Class attributes:
+        flops: operations for each element of the popnn activation ``vertex``; 0: it is a unary operation of popops.
+        expression: constants and operations of the expression that PopART maps instead.
+    """
+
+    flops: ClassVar[int] = 0
+    expression: ClassVar[tuple[int, int] | None] = None
 
     def value(self, x: Term) -> Term:
         """The result for the operand ``x``."""
         raise NotImplementedError
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The formula, in blocks, in float32 for fp16."""
         chain = compile_formula(self.value, 1, in_place=self.in_place)
         return elementwise(chain, inputs, self.target(inputs, outputs), env)
+
+    def work(self) -> list[Work]:
+        """One compute set: a fused expression, a popnn activation or a unary operation."""
+        tensor = self.inputs[0]
+        if self.expression is not None:
+            return [fused(self.type, tensor, 1, *self.expression)]
+        if self.flops:
+            return [vertices.non_linearity(self.vertex, tensor.dtype, tensor.spec.elements, self.flops)]
+        return super().work()
 
 
 class ActivationGrad(Op):
@@ -45,6 +70,7 @@ class ActivationGrad(Op):
 
     vertex: ClassVar[str]
     flops: ClassVar[int] = 2
+    expression: ClassVar[tuple[int, int] | None] = None
 
     def infer(self) -> list[TensorSpec]:
         """The spec of the gradient."""
@@ -60,12 +86,14 @@ class ActivationGrad(Op):
         """The result for the gradient and the forward value."""
         raise NotImplementedError
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The formula, in blocks, in float32 for fp16."""
         return elementwise(compile_formula(self.value, 2), inputs, outputs[0], env)
 
     def work(self) -> list[Work]:
-        """One popnn gradient compute set."""
+        """One compute set: popnn's gradient, or a fused expression (:class:`ActivationOp`)."""
+        if self.expression is not None:
+            return [fused(self.type, self.outputs[0], 2, *self.expression)]
         spec = self.outputs[0].spec
         return [vertices.non_linearity_grad(self.vertex, spec.dtype, spec.elements, self.flops)]
 
@@ -98,7 +126,7 @@ class Relu(Unary):
     vertex = "RELU"
     slope_at_result = staticmethod(lambda grad, y: made(ReluGrad, grad, y))
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One pass."""
         (array,), out = operands(inputs, self.target(inputs, outputs))
         return partial(np.maximum, array, scalar(0, out.dtype), out=out)
@@ -118,7 +146,7 @@ class ReluGrad(ActivationGrad):
     vertex = "RELU"
     flops = 1
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Compare, and the bits of the gradient where that holds (exact in every type, and infinite gradients are
         blocked); a masked copy would branch at each value."""
         (grad, value), out = operands(inputs, outputs[0])
@@ -126,12 +154,10 @@ class ReluGrad(ActivationGrad):
         integer = np.dtype(f"i{out.itemsize}")
         bits = env.scratch(out.shape, integer, slot=1)
         return sequence(
-            [
-                partial(np.greater, value, scalar(0, value.dtype), mask),
-                partial(np.copyto, bits, mask.view(np.int8)),
-                partial(np.negative, bits, bits),
-                partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
-            ]
+            partial(np.greater, value, scalar(0, value.dtype), mask),
+            partial(np.copyto, bits, mask.view(np.int8)),
+            partial(np.negative, bits, bits),
+            partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
         )
 
 
@@ -139,6 +165,7 @@ class Clip(Unary):
     """``x`` limited to ``[min, max]`` (attributes); with ``inner`` there is no gradient on the limits."""
 
     type = "Clip"
+    slope_op = staticmethod(lambda: ClipGrad)
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
@@ -149,16 +176,11 @@ class Clip(Unary):
         self.require(self.min <= self.max, f"min={self.min} exceeds max={self.max}")
         return super().infer()
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two passes."""
         (array,), out = operands(inputs, outputs[0])
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
-        return sequence([partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out)])
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g`` inside the limits (bounds included unless ``inner``)."""
-        inputs = [given(grads), builder.forward(self.inputs[0])]
-        return [builder.op(ClipGrad, inputs, min=self.min, max=self.max, inner=self.inner)]
+        return sequence(partial(np.maximum, array, low, out=out), partial(np.minimum, out, high, out=out))
 
     def work(self) -> list[Work]:
         """One Clamp compute set."""
@@ -175,19 +197,17 @@ class ClipGrad(ActivationGrad):
     max = Attribute(NUMBER)
     inner = Attribute(FLAG, False)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two comparisons, clear, masked copy."""
         (grad, value), out = operands(inputs, outputs[0])
         inside, below = env.scratch(out.shape, np.bool_), env.scratch(out.shape, np.bool_, slot=1)
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence(
-            [
-                partial(np.greater if self.inner else np.greater_equal, value, low, inside),
-                partial(np.less if self.inner else np.less_equal, value, high, below),
-                partial(np.logical_and, inside, below, inside),
-                partial(out.fill, 0),
-                partial(np.copyto, out, grad, where=inside),
-            ]
+            partial(np.greater if self.inner else np.greater_equal, value, low, inside),
+            partial(np.less if self.inner else np.less_equal, value, high, below),
+            partial(np.logical_and, inside, below, inside),
+            partial(out.fill, 0),
+            partial(np.copyto, out, grad, where=inside),
         )
 
     def work(self) -> list[Work]:
@@ -211,16 +231,12 @@ class Gelu(ActivationOp):
 
     type = "Gelu"
     vertex = "GELU"
+    flops = 8
     slope = staticmethod(lambda grad, x: made(GeluGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Eight passes."""
         return (gelu_tanh(x) + 1) * 0.5 * x
-
-    def work(self) -> list[Work]:
-        """One popnn activation compute set."""
-        spec = self.inputs[0].spec
-        return [vertices.non_linearity("GELU", spec.dtype, spec.elements, 8)]
 
 
 class GeluInplace(Gelu):

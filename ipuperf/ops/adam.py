@@ -12,7 +12,7 @@ from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, optional
 
 from . import half, vertices
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Kernel
 from .blocks import Bound, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
 from .half import Step
 from .optimiser import UpdateOp, scratch_of
@@ -94,7 +94,7 @@ class AdamUpdater(UpdateOp):
         """The time step, if there is one."""
         return (self.step_index,) if self.has_step else ()
 
-    def _corrections(self, inputs: Sequence[np.ndarray]) -> Callable[[int], tuple[float, float]]:
+    def _corrections(self, inputs: Arrays) -> Callable[[int], tuple[float, float]]:
         """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the present step; 1 where there is no correction."""
         if not self.has_step:
             return lambda replica: (1.0, 1.0)
@@ -105,7 +105,7 @@ class AdamUpdater(UpdateOp):
         beta2 = self.reader("beta2", inputs)
         return lambda r: (1.0 - _power(beta1(r), float(steps[r])), 1.0 - _power(beta2(r), float(steps[r])))
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Count the time step, then the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
         weight = inputs[2] if self.has_weight else m
@@ -246,7 +246,7 @@ class AdamVarUpdate(UpdateOp):
         self.check_factor("max_norm")
         return [self.like(weight)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""
         rate, most = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
         first, second = inputs[2:4]

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, TensorSpec
 
+from .base import Gradients
 from .custom import CustomOp
 from .work import Copy, Work
 
@@ -33,7 +34,7 @@ class AutogradProxy(CustomOp):
         """The first operand."""
         return operands[0]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """To the second operand alone."""
         return [None, grads[0]]
 

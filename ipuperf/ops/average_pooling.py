@@ -9,43 +9,31 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
-from . import vertices
-from .base import Environment, Kernel
-from .binding import Step, WorkingArrays, given
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, WorkingArrays
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
 from .windows import Windows, adaptive_windows, flat, temporaries
-from .work import Work
 
 
 class _Average(Pooling):
-    """Base of the averages ``x -> y``."""
+    """Base of the averages ``x -> y``: sums that are also scaled."""
 
     type = "AveragePool"
+    element_flops = 1
 
-    def infer(self) -> list[TensorSpec]:
-        """``(N, C, *windows)``."""
-        tensor = self.operand()
-        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One stage of sums for each axis, then a division by the counts."""
         return reduction_kernel(self.stages(), np.add, 0, inputs[0], outputs[0], env, self.windows())
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
         to the gradient op but does not read them.)"""
-        return [self.gradient_op(builder, given(grads), self.inputs[0].shape[2:])]
+        return [self.gradient_op(builder, grad, self.inputs[0].shape[2:])]
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """The gradient of an input of spatial shape ``size``."""
         raise NotImplementedError
-
-    def work(self) -> list[Work]:
-        """One compute set of sums that also scale."""
-        spec = self.outputs[0].spec
-        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
 
 
 class AveragePool(RegularPooling, _Average):
@@ -106,6 +94,7 @@ class _AverageGrad(Pooling):
     """Base of ``grad -> dx``, the gradient of an average over an input of spatial shape ``input_size`` (attribute)."""
 
     type = "AveragePoolGrad"
+    element_flops = 1
     backward = True
 
     input_size = spatial("input_size")
@@ -121,7 +110,7 @@ class _AverageGrad(Pooling):
         """Windows over the forward input."""
         return self.windows_of(self.input_size)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Divide by the counts, then spread axis after axis."""
         arrays = WorkingArrays(inputs, outputs, env)
         (grad,), (out,) = arrays.operands, arrays.results
@@ -132,21 +121,15 @@ class _AverageGrad(Pooling):
         steps: list[Step] = [partial(np.divide, flat(grad), counts, scaled)]
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
-        return arrays.kernel(steps)
-
-    def work(self) -> list[Work]:
-        """One compute set of scaled sums of the gradients of an element's windows."""
-        spec = self.outputs[0].spec
-        name = f"popnn::SumPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "sum", self.visits(spec) + spec.elements)
+        return arrays.kernel(*steps)
 
 
 class AveragePoolGrad(RegularPooling, _AverageGrad):
     """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The average itself."""
-        return [builder.op(AveragePool, [given(grads)], **self.options())]
+        return [builder.op(AveragePool, [grad], **self.options())]
 
 
 class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
@@ -159,6 +142,6 @@ class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
         """As given."""
         return self.output_size
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The average itself."""
-        return [builder.op(AdaptiveAveragePool, [given(grads)], output_size=self.output_size)]
+        return [builder.op(AdaptiveAveragePool, [grad], output_size=self.output_size)]

@@ -9,7 +9,7 @@ nothing to look up and nothing to allocate.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, TypeVar
+from typing import ClassVar, NoReturn, Protocol
 
 import numpy as np
 
@@ -29,11 +29,11 @@ from ipuperf.ir import (
 
 from .work import Work
 
-if TYPE_CHECKING:
-    Array = np.ndarray
-
 Kernel = Callable[[], None]
-T = TypeVar("T")
+#: Arrays of the operands or the results of an op.
+Arrays = Sequence[np.ndarray]
+#: Gradients of the operands or the results of an op; None: there is none.
+Gradients = Sequence[Tensor | None]
 
 
 class Environment(Protocol):
@@ -61,7 +61,7 @@ class Environment(Protocol):
         """The contents of a remote buffer: ``(R, entries, *shape)``."""
         ...
 
-    def compile(self, graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[Kernel, list[np.ndarray]]:
+    def compile(self, graph: Graph, inputs: Arrays) -> tuple[Kernel, list[np.ndarray]]:
         """A kernel that executes ``graph`` on the given input arrays, and the arrays that hold its outputs."""
         ...
 
@@ -98,13 +98,16 @@ class Op(ir.Op):
     Class attributes:
         in_place: the op changes its first operand, and its output is that operand.
         flat: no gradient flows through the op: its result is made of steps, or does not depend on an operand's value.
-        overwrites: the op overwrites all of its first operand; what that held before does not matter.
+        overwrites: the op overwrites all of its first operand, which is its output; what that held before does not
+            matter.
+        renames: the op's output is its first operand; it computes nothing.
         rearranges: the op's value is a view of its first operand, which :meth:`arrange` makes.
     """
 
     in_place: ClassVar[bool] = False
     flat: ClassVar[bool] = False
     overwrites: ClassVar[bool] = False
+    renames: ClassVar[bool] = False
     rearranges: ClassVar[bool] = False
 
     def modified_inputs(self) -> tuple[int, ...]:
@@ -112,14 +115,20 @@ class Op(ir.Op):
         return (0,) if self.in_place else ()
 
     def aliases(self) -> dict[int, int]:
-        """The output is the first operand, for in-place ops."""
-        return {0: 0} if self.in_place else {}
+        """The output is the first operand, for ops that work in place, overwrite it or rename it."""
+        return {0: 0} if self.in_place or self.overwrites or self.renames else {}
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """None flows back through a flat op; others have their own rule."""
-        return [None] * len(self.inputs) if self.flat else super().gradient(builder, grads)
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
+        """None flows back through a flat op; others have a rule of their own, here or in :meth:`gradient_from`."""
+        if self.flat:
+            return [None] * len(self.inputs)
+        return super().gradient(builder, grads) if grads[0] is None else self.gradient_from(builder, grads[0])
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """:meth:`gradient` where that of the first output, of most ops the only one, is all that is needed."""
+        return super().gradient(builder, [grad])
+
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says
         otherwise) from ``inputs``.
 
@@ -132,9 +141,9 @@ class Op(ir.Op):
         """
         raise IrError(f"{self.where()}: no NumPy value for {type(self).__name__}")
 
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+    def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
         """For ops whose outputs are views of inputs: the views (then :meth:`kernel` is not used); otherwise None."""
-        return None
+        return [inputs[0]] if self.renames else None
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The result for an operand array of an op that :attr:`rearranges`: a view where the strides allow it."""
@@ -148,6 +157,8 @@ class Op(ir.Op):
         class and attributes, the specs of its operands and results, which operands are the same tensor, and on
         :meth:`circumstances`: ops that agree in these are asked once.
         """
+        if self.renames:
+            return []
         raise IrError(f"{self.where()}: no cost model for {type(self).__name__}")
 
     def circumstances(self) -> Hashable:

@@ -5,19 +5,18 @@ The inverse standard deviation is saved; PopART saves the variance and converts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import DType, GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
+from ipuperf.ir import DType, GradientBuilder, IrError, ReplicaGrouping, TensorSpec
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, instance, optional
 
 from . import elementwise as ew
 from . import normalisation as norms
 from . import unary, vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group
 from .work import Work
@@ -30,15 +29,17 @@ class BatchNormalization(norms.Normalisation):
 
     Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
     ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
-    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself). Outputs ``y``, the new
-    running mean and variance (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean
-    and the inverse standard deviation (of the biased variance).
+    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself), ``stable`` (the
+    variance is that of centred values, which costs a pass more). Outputs ``y``, the new running mean and variance
+    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse
+    standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"
 
     momentum = Attribute(NUMBER, 0.1)
     group = Attribute(optional(instance(ReplicaGrouping)), None)
+    stable = Attribute(FLAG, False)
 
     def movable(self) -> bool:
         """Not where other replicas wait for it."""
@@ -64,7 +65,7 @@ class BatchNormalization(norms.Normalisation):
         saved = TensorSpec((self.channels,), norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), mean.spec, variance.spec, saved, saved]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, running statistics; in float32 for fp16."""
         arrays = WorkingArrays(inputs, outputs, env)
         x, scale, bias, old_mean, old_variance = arrays.operands
@@ -75,14 +76,12 @@ class BatchNormalization(norms.Normalisation):
         view, spread = over.view(y), over.spread(inverse)
         unbiased = self.momentum * self.count / (self.count - 1)
         return arrays.kernel(
-            [
-                *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
-                *norms.inverse_deviation(variance, self.epsilon, inverse),
-                partial(np.multiply, view, spread, view),
-                *norms.affine(norms.channelwise(y), scale, bias),
-                *self._running(old_mean, mean, self.momentum, new_mean, env),
-                *self._running(old_variance, variance, unbiased, new_variance, env),
-            ]
+            *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
+            *norms.inverse_deviation(variance, self.epsilon, inverse),
+            partial(np.multiply, view, spread, view),
+            *norms.affine(norms.channelwise(y), scale, bias),
+            *self._running(old_mean, mean, self.momentum, new_mean, env),
+            *self._running(old_variance, variance, unbiased, new_variance, env),
         )
 
     def _running(
@@ -96,7 +95,7 @@ class BatchNormalization(norms.Normalisation):
             partial(np.add, out, term, out),
         ]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """One op for x, scale and bias; the running statistics are state, not parameters."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
@@ -115,8 +114,13 @@ class BatchNormalization(norms.Normalisation):
         dtype, count, channels = x.dtype, x.elements, self.channels
         reads = (count, *[2 * channels] * (len(self.inputs) - 1))  # about two tiles for each channel
         return [
-            norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, channels),
-            *norms.sums_over(self.group, channels, (dtype, norms.statistics_dtype(dtype))),
+            *norms.statistics_work(
+                partial(norms.channel_sums, dtype=dtype, count=count, channels=channels),
+                vertices.broadcast_inner("SUBTRACT", dtype, count, channels, reduced=True),
+                dtype,
+                self.stable,
+                partial(norms.sums_over, self.group, channels),
+            ),
             replace(vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels), operands=reads),
             *_multiply_add_work(dtype, count, channels, reduced=True),
             vertices.broadcast_scalar("INV_STD_DEV_TO_VARIANCE", dtype, channels),
@@ -136,7 +140,7 @@ def _multiply_add_work(dtype: DType, count: int, channels: int, *, reduced: bool
     ]
 
 
-class BatchNormalizationGrad(Op):
+class BatchNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
     Attributes ``frozen``: the statistics were constants (inference form), so no gradient flows through them;
@@ -152,11 +156,7 @@ class BatchNormalizationGrad(Op):
         """Not where other replicas wait for it."""
         return self.group is None and super().movable()
 
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """See :func:`.gradient_kernel`."""
         return norms.gradient_kernel(None, inputs, outputs, env, frozen=self.frozen, shared=self.group)
 
@@ -195,22 +195,20 @@ class BatchNormalizationInference(norms.Normalisation):
         self.check(BATCH_OPERANDS, 2)
         return [TensorSpec(self.inputs[0].shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Inverse deviation per channel, then whiten, scale and offset."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, bias, mean, variance), (y,) = arrays.operands, arrays.results
         inverse = env.scratch(variance.shape, variance.dtype, slot=6)
         source, target = norms.channelwise(x), norms.channelwise(y)
         return arrays.kernel(
-            [
-                *norms.inverse_deviation(variance, self.epsilon, inverse),
-                partial(np.subtract, source, norms.per_channel(mean, source), target),
-                partial(np.multiply, inverse, scale, inverse),
-                *norms.affine(target, inverse, bias),
-            ]
+            *norms.inverse_deviation(variance, self.epsilon, inverse),
+            partial(np.subtract, source, norms.per_channel(mean, source), target),
+            partial(np.multiply, inverse, scale, inverse),
+            *norms.affine(target, inverse, bias),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """As in training without the terms of the statistics; the inverse deviation is computed again."""
         grad = self.only_y(grads)
         x, scale, _, mean, variance = (builder.forward(t) for t in self.inputs)

@@ -8,7 +8,7 @@ while a program runs. Kernels let NaN and infinity arise as on the device; the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ipuperf import ir
 from ipuperf.ir import Tensor
 
 from . import half
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .formula import OUTPUT, Chain, Instruction, Place
 
 Step = Callable[[], Any]
@@ -27,15 +27,14 @@ Step = Callable[[], Any]
 BLOCK = 1 << 14
 
 
-def sequence(steps: Sequence[Step]) -> Kernel:
+def sequence(*steps: Step) -> Kernel:
     """A kernel that runs ``steps`` in order."""
     if len(steps) == 1:
         return steps[0]
-    calls = tuple(steps)
 
     def run() -> None:
-        for call in calls:
-            call()
+        for step in steps:
+            step()
 
     return run
 
@@ -57,7 +56,7 @@ def align(array: np.ndarray, rank: int) -> np.ndarray:
     return array[index]
 
 
-def operands(arrays: Sequence[np.ndarray], out: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+def operands(arrays: Arrays, out: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """Views of ``arrays`` and ``out`` that broadcast together with as few axes as possible.
 
     Equal contiguous shapes become 1-D, scalars of a single replica become 0-d, and a single replica's axis is dropped.
@@ -73,7 +72,7 @@ def operands(arrays: Sequence[np.ndarray], out: np.ndarray) -> tuple[list[np.nda
     return aligned, out
 
 
-def elementwise(chain: Chain, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment) -> Kernel:
+def elementwise(chain: Chain, inputs: Arrays, out: np.ndarray, env: Environment) -> Kernel:
     """Bind a compiled formula.
 
     fp16 operands are widened to float32 temporaries and the result is rounded once. Contiguous operands of one shape
@@ -90,10 +89,10 @@ def elementwise(chain: Chain, inputs: Sequence[np.ndarray], out: np.ndarray, env
     steps: list[Step] = []
     for block in blocks:
         steps += _block(chain, [a[block] if a.ndim else a for a in arrays], result[block], env, shape)
-    return sequence(steps)
+    return sequence(*steps)
 
 
-def one_pass(ufunc: np.ufunc, inputs: Sequence[np.ndarray], out: np.ndarray, env: Environment) -> Kernel:
+def one_pass(ufunc: np.ufunc, inputs: Arrays, out: np.ndarray, env: Environment) -> Kernel:
     """Bind one ufunc call; with fp16 among the operands in float32 blocks, as :func:`elementwise`."""
     if out.dtype == np.float16:
         places: tuple[Place, ...] = tuple(("input", i) for i in range(len(inputs)))
@@ -102,9 +101,7 @@ def one_pass(ufunc: np.ufunc, inputs: Sequence[np.ndarray], out: np.ndarray, env
     return partial(ufunc, *arrays, out=result)
 
 
-def _block(
-    chain: Chain, arrays: Sequence[np.ndarray], result: np.ndarray, env: Environment, shape: tuple[int, ...]
-) -> list[Step]:
+def _block(chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, shape: tuple[int, ...]) -> list[Step]:
     """Steps of one block; fp16 goes through float32 temporaries."""
     dtype = working_dtype(result.dtype)
     part = slice(0, len(result)) if result.ndim == 1 else slice(None)
@@ -165,15 +162,15 @@ class WorkingArrays:
         operands, results: the arrays.
     """
 
-    def __init__(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> None:
+    def __init__(self, inputs: Arrays, outputs: Arrays, env: Environment) -> None:
         read = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
         written = [result_buffer(array, env, slot) for slot, array in enumerate(outputs, len(read))]
         self.operands, self.results = [array for array, _ in read], [array for array, _ in written]
         self._before, self._after = ([step for _, steps in bound for step in steps] for bound in (read, written))
 
-    def kernel(self, steps: Sequence[Step]) -> Kernel:
+    def kernel(self, *steps: Step) -> Kernel:
         """Read the operands, run ``steps``, round the results."""
-        return sequence([*self._before, *steps, *self._after])
+        return sequence(*self._before, *steps, *self._after)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -226,11 +223,3 @@ def changers(storage: set[Tensor]) -> set[ir.Op]:
             if any(consumer.inputs[index] is tensor for index in consumer.modified_inputs()):
                 found.add(consumer)
     return found
-
-
-def given(grads: Sequence[Tensor | None]) -> Tensor:
-    """The gradient of the output of a single-output op (autodiff only asks for a gradient when there is one)."""
-    grad = grads[0]
-    if grad is None:
-        raise ValueError("gradient of an op without a gradient of its output")
-    return grad

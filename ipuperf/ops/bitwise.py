@@ -7,10 +7,8 @@ import numpy as np
 
 from ipuperf.ir import DTypeError, TensorSpec
 
-from . import vertices
 from .elementwise import Binary
 from .unary import Unary
-from .work import Work
 
 
 class _Bitwise(Binary):
@@ -81,8 +79,3 @@ class BitwiseNot(Unary):
         if not specs[0].dtype.is_integer:
             raise DTypeError(f"{self.where()}: the operand is {specs[0].dtype.name}; a whole-number type is needed")
         return specs
-
-    def work(self) -> list[Work]:
-        """One unary compute set."""
-        spec = self.inputs[0].spec
-        return [vertices.unary(self.vertex, spec.dtype, spec.elements)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import half
-from .base import Kernel, rows
+from .base import Arrays, Kernel, rows
 from .half import Step
 
 #: Elements per piece: 256 KiB of float32, a fraction of the L2 cache of current processors.
@@ -25,7 +25,7 @@ Piece = tuple[int, tuple[np.ndarray, ...]]
 Coefficients = Callable[[int], tuple[float, float]]
 
 
-def pieces(arrays: Sequence[np.ndarray], per_replica: bool, block: int = BLOCK) -> list[Piece]:
+def pieces(arrays: Arrays, per_replica: bool, block: int = BLOCK) -> list[Piece]:
     """Split equally shaped arrays ``(R, *shape)`` alike into ``(replica, views)``.
 
     With ``per_replica`` no piece spans two replicas; otherwise replicas are one long vector and ``replica`` is 0.
@@ -42,12 +42,12 @@ def pieces(arrays: Sequence[np.ndarray], per_replica: bool, block: int = BLOCK) 
     return found
 
 
-def _split_flat(arrays: Sequence[np.ndarray], block: int) -> Iterator[tuple[np.ndarray, ...]]:
+def _split_flat(arrays: Arrays, block: int) -> Iterator[tuple[np.ndarray, ...]]:
     for start in range(0, arrays[0].size, block):
         yield tuple(a[start : start + block] for a in arrays)
 
 
-def _split_rows(arrays: Sequence[np.ndarray], block: int) -> Iterator[tuple[np.ndarray, ...]]:
+def _split_rows(arrays: Arrays, block: int) -> Iterator[tuple[np.ndarray, ...]]:
     """Pieces along the first axis; a first-axis slice that is itself too large is split further."""
     first = arrays[0]
     if first.size <= block or first.ndim == 0:
@@ -109,7 +109,7 @@ def in_float32(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]
 
 
 def weighted_sum(
-    out: np.ndarray, x: np.ndarray, y: np.ndarray, a: float, b: float, square: bool, temporaries: Sequence[np.ndarray]
+    out: np.ndarray, x: np.ndarray, y: np.ndarray, a: float, b: float, square: bool, temporaries: Arrays
 ) -> None:
     """``out = a * x + b * y`` (``y * y`` with ``square``) of float32 arrays.
 

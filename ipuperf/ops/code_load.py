@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from ipuperf.ir import Graph, IrError, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .binding import sequence
 from .work import CodeLoad, Work
 
@@ -38,9 +36,9 @@ class RemoteCodeLoad(Op):
             raise IrError(f"{self.where()}: the code of graph {self.code.name or 'main'!r} cannot be loaded by itself")
         return []
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """No values."""
-        return sequence([])
+        return sequence()
 
     def work(self) -> Sequence[Work]:
         """The transfer."""

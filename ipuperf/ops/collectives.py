@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import sequence
 from .shape import Reshape
 from .work import Copy, GroupCollective, Work
@@ -90,12 +91,7 @@ def over_group(
     the type that values are combined in."""
     members = by_group(array, group)
     result = env.scratch((members.shape[0], *members.shape[2:]), array.dtype, slot)
-
-    def run() -> None:
-        ufunc.reduce(members, axis=1, out=result)
-        np.copyto(members, result[:, np.newaxis])
-
-    return run
+    return sequence(partial(ufunc.reduce, members, 1, out=result), _copier(members, result[:, np.newaxis]))
 
 
 class _Collective(Op):
@@ -139,7 +135,7 @@ class ReplicatedAllReduce(_Collective):
         """The operand's shape and type; raises for a group or operator that does not fit the program."""
         return [self.like(self.check())]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
         if group.group_size == 1 and self.op != "square_add":
@@ -150,20 +146,12 @@ class ReplicatedAllReduce(_Collective):
         shape = (source.shape[0], *source.shape[2:])
         result = env.scratch(shape, _wide(value.dtype))
         combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
+        return sequence(combine, _copier(target, spread))
 
-        def run() -> None:
-            combine()
-            np.copyto(target, spread, casting="same_kind")
-
-        return run
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient reduced by the same operator (add or mean; ``IrError`` for others)."""
         if self.op not in ("add", "mean"):
             raise IrError(f"{self.where()}: an all-reduce with op {self.op!r} has no gradient; add and mean have")
-        grad = grads[0]
-        if grad is None:
-            return [None]
         return [builder.op(ReplicatedAllReduce, [grad], f"{grad.name}_all_reduce", op=self.op, group=self.group)]
 
     def work(self) -> Sequence[Work]:
@@ -179,14 +167,7 @@ def _through_copies(
     source = by_group(copy, group)
     result = env.scratch((source.shape[0], *source.shape[2:]), _wide(value.dtype))
     combine, spread = _reducer(source, result, op, group.group_size), result[:, np.newaxis]
-
-    def run() -> None:
-        np.copyto(copy, value)
-        combine()
-        np.copyto(source, spread, casting="same_kind")
-        np.copyto(out, copy)
-
-    return run
+    return sequence(_copier(copy, value), combine, _copier(source, spread), _copier(out, copy))
 
 
 class ReplicatedAllReduceInplace(ReplicatedAllReduce):
@@ -218,7 +199,7 @@ class ReplicatedReduceScatter(_Collective):
         shard = shard_elements(tensor.spec.elements, self.group.group_size)
         return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.rts else ())]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Write to each member its stretch of the reduced elements (float16 reduced in float32), zeros behind the
         end."""
         group, out = self.group, outputs[0]
@@ -236,17 +217,14 @@ class ReplicatedReduceScatter(_Collective):
                 parts.append(_reducer(source[..., start:stop], result, self.op, group.group_size))
                 parts.append(_copier(goal, result))
             if pad.size:
-                parts.append(_filler(pad))
-        return sequence(parts)
+                parts.append(partial(pad.fill, 0))
+        return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``local``: the members' gradients, gathered. A reduction has none, as upstream
         (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
         if self.op != "local":
             raise IrError(f"{self.where()}: a reduce-scatter with op {self.op!r} has no gradient; 'local' has one")
-        grad = grads[0]
-        if grad is None:
-            return [None]
         name, shape = f"{grad.name}_all_gather", self.inputs[0].shape
         return [builder.op(ReplicatedAllGather, [grad], name, group=self.group, mode="shape", shape=shape)]
 
@@ -258,11 +236,7 @@ class ReplicatedReduceScatter(_Collective):
 
 
 def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
-    return lambda: np.copyto(target, source, casting="same_kind")
-
-
-def _filler(target: np.ndarray) -> Callable[[], None]:
-    return lambda: target.fill(0)
+    return partial(np.copyto, target, source, casting="same_kind")
 
 
 class ReplicatedAllGather(_Collective):
@@ -295,7 +269,7 @@ class ReplicatedAllGather(_Collective):
         )
         return [TensorSpec(whole, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the shards of a group's members one behind the other to every member, without the padding."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 0)
@@ -306,13 +280,10 @@ class ReplicatedAllGather(_Collective):
             start, stop = min(member * shard, whole), min((member + 1) * shard, whole)
             if stop > start:
                 parts.append(_copier(target[..., start:stop], source[:, member, np.newaxis, :, : stop - start]))
-        return sequence(parts)
+        return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The replica's shard of its gradient, in the operand's shape."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         sharded = bool(self.inputs[0].meta_shape)
         shard = builder.op(
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
@@ -353,7 +324,7 @@ class ReplicatedAllToAll(_Collective):
         shape[self.concat] *= size
         return [TensorSpec(tuple(shape), tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy each part to its member."""
         value, out, size = inputs[0], outputs[0], self.group.group_size
         groups = self.group.assignment
@@ -364,13 +335,10 @@ class ReplicatedAllToAll(_Collective):
                 for sender_number, sender in enumerate(group):
                     part = _piece(value[sender], self.split, number, size)
                     parts.append(_copier(_piece(out[receiver], self.concat, sender_number, size), part))
-        return sequence(parts)
+        return sequence(*parts)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The parts sent back."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         name, axes = f"{grad.name}_all_to_all", {"split": self.concat, "concat": self.split}
         return [builder.op(ReplicatedAllToAll, [grad], name, group=self.group, **axes)]
 

@@ -32,7 +32,7 @@ from ipuperf.ir import (
 )
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, instance
 
-from .base import Op
+from .base import Gradients, Op
 from .shape import Init
 from .work import CallGraph, Copy, ReadCondition, Work
 
@@ -120,7 +120,7 @@ class Call(_Control):
         self.check_operands()
         return [t.spec for t in self.callee.outputs]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """Call the callee's gradient graph with the gradients and the forward tensors that it asks for.
 
         Forward tensors inside the callee come back as outputs that stitching has appended to this op.
@@ -156,7 +156,7 @@ def _way_back(
     callee: Graph,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
-    grads: Sequence[Tensor | None],
+    grads: Gradients,
 ) -> _WayBack | None:
     """The derivative of ``callee``, executed with operands ``inputs`` and results ``outputs`` whose gradients are
     ``grads``; None where no gradient reaches an input. A result that is given twice has the sum of its gradients."""
@@ -330,7 +330,7 @@ class If(Op):
         """Whether a branch needs all replicas, or memory outside of the IPU."""
         return any(outside_of(graph, "group") or outside_of(graph, "buffer") for graph in self.called_graphs())
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """A conditional between the gradients of the two graphs: one result for each tensor that is an operand of
         either, zeros where the graph that was executed did not read it."""
         ways = [_way_back(builder, callee, passed, self.outputs, grads) for callee, passed in self.calls()]

@@ -23,8 +23,8 @@ from ipuperf.ir.attributes import FLOATING, INTEGER, NUMBER, REQUIRED, Attribute
 
 from . import half, native, reduce, vertices
 from . import work as works
-from .base import Environment, Kernel, Op
-from .binding import Step, given, sequence, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, sequence, working_dtype
 
 Padding = tuple[tuple[int, int], ...]
 
@@ -174,6 +174,13 @@ class _Convolutional(Op):
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
         return {name: self.attributes[name] for name in names}
 
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        """By PyTorch's library where that does it, else by matrix products."""
+        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
+
+    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        raise NotImplementedError
+
     def work(self) -> list[works.Work]:
         """One planned pass."""
         return [self.convolution()]
@@ -202,11 +209,8 @@ class Conv(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_out, *conv.output_size), x.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
-    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, product = conv.columns(), conv.weights(), conv.results()
         steps: list[Step] = []
@@ -215,11 +219,10 @@ class Conv(_Convolutional):
             steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
             steps.append(half.copy(conv.output_view(y), product.by_axis))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The two gradient passes."""
-        grad = given(grads)
         x, w = self.inputs
         size, kernel = x.shape[2:], w.shape[2:]
         return [
@@ -254,11 +257,8 @@ class _InputPass(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_in, *conv.input_size), grad.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
-    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
@@ -269,11 +269,10 @@ class _InputPass(_Convolutional):
             steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
             steps += columns.collect(flipped, grads.array, part)
             steps.append(half.copy(conv.input_view(dx), columns.inner))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Linear in both operands: a forward convolution and a weight gradient."""
-        grad = given(grads)
         data, w = self.inputs
         kernel = w.shape[2:]
         return [
@@ -358,11 +357,8 @@ class ConvWeightGrad(_Convolutional):
         )
         return [TensorSpec((conv.channels_out, conv.channels_in // conv.groups, *conv.kernel_size), x.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
-    def _matrices(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         turned = columns.windows.swapaxes(2, 3)
@@ -378,11 +374,10 @@ class ConvWeightGrad(_Convolutional):
                 steps.append(partial(np.matmul, grads.array, turned, parts))
                 steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
             steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Linear in both operands: a forward convolution and an input gradient with the gradient as weights."""
-        grad = given(grads)
         data, x = self.inputs
         size = x.shape[2:]
         return [
@@ -413,15 +408,14 @@ class AddBias(Op):
         )
         return [x.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One addition."""
         x, bias = inputs
         aligned = bias.reshape(bias.shape[0], 1, bias.shape[1], *(1,) * (x.ndim - 3))
         return partial(np.add, x, aligned, outputs[0])
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and its sum over all axes but the channels (AddBiasDataGrad, AddBiasBiasGrad)."""
-        grad = given(grads)
         axes = (0, *range(2, len(grad.shape)))
         return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
 
@@ -434,9 +428,7 @@ class AddBias(Op):
 # -- the NumPy value ---------------------------------------------------------------------------------------------------
 
 
-def _native(
-    conv: works.Convolution, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
-) -> Kernel | None:
+def _native(conv: works.Convolution, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel | None:
     """The pass by :mod:`~ipuperf.ops.native`, replica by replica; None where that does not do it."""
     steps: list[Step] = []
     for first, second, out in zip(inputs[0], inputs[1], outputs[0], strict=True):
@@ -444,7 +436,7 @@ def _native(
         if found is None:
             return None
         steps += found
-    return sequence(steps)
+    return sequence(*steps)
 
 
 class _Grid:

@@ -7,7 +7,6 @@ Upstream: PopART ``willow/src/op/ctc.cpp`` and ``ctcbeamsearchdecoder.cpp``, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from ipuperf.ir import FLOAT32, INT32, DTypeError, GradientBuilder, Tensor, Tens
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
-from .binding import given
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .work import Vertices, Work
 
 #: Cycles of a worker for one cell of the table of time steps and labels: three loads, two additions of logarithms (an
@@ -91,7 +89,7 @@ class CtcLoss(Op):
         self.require(0 <= self.blank < logs.shape[2], f"blank={self.blank}; there are {logs.shape[2]} classes")
         return [TensorSpec((logs.shape[1],), FLOAT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Sequence by sequence, in float64."""
         (out,) = outputs
 
@@ -103,9 +101,9 @@ class CtcLoss(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """See :class:`CtcLossGrad`."""
-        inputs = [given(grads), *(builder.forward(t) for t in self.inputs)]
+        inputs = [grad, *(builder.forward(t) for t in self.inputs)]
         return [builder.op(CtcLossGrad, inputs, **self.attributes), None, None, None]
 
     def work(self) -> list[Work]:
@@ -118,9 +116,7 @@ def _table(logs: Tensor, labels: Tensor) -> int:
     return time * count * (2 * labels.shape[1] + 1)
 
 
-def _sequence(
-    inputs: Sequence[np.ndarray], place: tuple[int, ...], blank: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sequence(inputs: Arrays, place: tuple[int, ...], blank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of one sequence: logarithms ``(time, labels with blanks)``, where a path may skip a blank, and those labels."""
     replica, number = place
     logs, labels, times, lengths = inputs
@@ -143,7 +139,7 @@ class CtcLossGrad(Op):
         """Like the logarithms."""
         return [self.inputs[1].spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Tables from both ends, sequence by sequence, in float64."""
         (out,), (grad, *operands) = outputs, inputs
 
@@ -213,7 +209,7 @@ class CtcBeamSearchDecoder(Op):
         found = (count, self.top_paths)
         return [TensorSpec(found, FLOAT32), TensorSpec(found, INT32), TensorSpec((*found, time), INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Sequence by sequence."""
         (logs, lengths), (chances, sizes, labels) = inputs, outputs
 

@@ -5,7 +5,6 @@ Upstream: PopART ``willow/src/op/cumsum.cpp``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,8 +14,8 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import shape
 from .axes import axis_of
-from .base import Environment, Kernel, Op
-from .binding import Step, WorkingArrays, given
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, WorkingArrays
 from .work import MatMul, Work
 
 
@@ -36,22 +35,22 @@ class CumSum(Op):
         self.floating(tensor)
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One accumulation over the (turned) axis, shifted by one when exclusive."""
         arrays = WorkingArrays(inputs, outputs, env)
         line, target = (np.moveaxis(a, self.axis + 1, 0) for a in (*arrays.operands, *arrays.results))
         if self.reverse:
             line, target = line[::-1], target[::-1]
         if not self.exclusive:
-            return arrays.kernel([partial(np.add.accumulate, line, 0, None, target)])
+            return arrays.kernel(partial(np.add.accumulate, line, 0, None, target))
         steps: list[Step] = [partial(target[:1].fill, 0)]
         if len(line) > 1:
             steps.append(partial(np.add.accumulate, line[:-1], 0, None, target[1:]))
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Running sums of the gradient from the other end."""
-        grad, other = given(grads), not self.reverse
+        other = not self.reverse
         return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=other)]
 
     def work(self) -> list[Work]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ipuperf.ir import IrError
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .binding import contiguous
 
 
@@ -26,7 +24,7 @@ class CustomOp(Op):
     All of it is as in every op of ipuperf (:class:`~ipuperf.ops.base.Op`); only ``kernel`` is made here.
     """
 
-    def value(self, *operands: np.ndarray) -> np.ndarray | Sequence[np.ndarray]:
+    def value(self, *operands: np.ndarray) -> np.ndarray | Arrays:
         """The results for one replica's operands, which must not be changed.
 
         fp16 operands come as float32, and results are rounded once to the outputs' types.
@@ -35,7 +33,7 @@ class CustomOp(Op):
             f"{self.where()}: {type(self).__name__} has no `value`; docs/adding-a-custom-op.md says what it is"
         )
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """:meth:`value` of each replica, checked against the shapes that ``infer`` gave."""
         bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
         operands, fills = [array for array, _ in bound], [step for _, fill in bound for step in fill]
@@ -52,7 +50,7 @@ class CustomOp(Op):
 
         return run
 
-    def _check_results(self, results: Sequence[np.ndarray]) -> None:
+    def _check_results(self, results: Arrays) -> None:
         """Raise ``IrError`` unless there is a result of the right shape and kind of type for each output."""
         if len(results) != len(self.outputs):
             raise IrError(f"{self.where()}: `value` gave {len(results)} results, `infer` {len(self.outputs)}")

@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import FLOAT32, GradientBuilder, ReplicaGrouping, Tensor, TensorSpec
+from ipuperf.ir import FLOAT32, GradientBuilder, ReplicaGrouping, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
 
 from . import normalisation as norms
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays, scalar
 from .collectives import check_group, over_group
 from .work import GroupCollective, Reduction, Work
@@ -50,7 +50,7 @@ class DistributedLayerNorm(norms.Normalisation):
         saved = TensorSpec(x.shape[:1], norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Mean, then the mean of the squared differences, over all parts; then each part for itself."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
@@ -65,9 +65,9 @@ class DistributedLayerNorm(norms.Normalisation):
             partial(np.multiply, y, inverse[..., np.newaxis], y),
             *norms.affine(y, scale, bias),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """One op for all three, from x and the saved statistics."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
@@ -83,7 +83,7 @@ class DistributedLayerNorm(norms.Normalisation):
             return []
         row = x.shape[1]
         return [
-            norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
@@ -105,7 +105,7 @@ def _mean_over_group(
     ]
 
 
-class DistributedLayerNormGrad(Op):
+class DistributedLayerNormGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attribute ``group``."""
 
     type: ClassVar[str] = "LayerNormDistributedGrad"
@@ -113,11 +113,7 @@ class DistributedLayerNormGrad(Op):
 
     group = Attribute(instance(ReplicaGrouping))
 
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``, means over
         whole rows."""
         arrays = WorkingArrays(inputs, outputs, env)
@@ -140,7 +136,7 @@ class DistributedLayerNormGrad(Op):
             partial(np.subtract, dx, white, dx),
             partial(np.multiply, dx, inverse[..., np.newaxis], dx),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> Sequence[Work]:
         """``poplin::distributedNormStatisticsGradients`` and ``groupNormParamGradients``: layer norm's gradient with an

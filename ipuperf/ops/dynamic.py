@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -18,8 +19,8 @@ from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute
 
 from . import vertices
 from .axes import wrapped
-from .base import Environment, Kernel, Op, rows
-from .binding import given
+from .base import Arrays, Environment, Gradients, Kernel, Op, rows
+from .binding import sequence
 from .shape import copy_work
 from .work import SliceVertices, TileCycles, Vertices, Work
 
@@ -178,13 +179,17 @@ class Dynamic(Op):
         )
 
 
-def _write(base: np.ndarray, part: np.ndarray, read: Callable[[], list[list[Region]]]) -> Kernel:
-    owned = list(zip(rows(base), rows(part), strict=True))
+def _copied(target: np.ndarray, source: np.ndarray, read: Callable[[], list[list[Region]]], writes: bool) -> Kernel:
+    """Copies of the regions: of a slice ``source`` into the base ``target`` (``writes``), or the other way."""
+    owned = list(zip(rows(target), rows(source), strict=True))
 
     def run() -> None:
-        for (target, source), regions in zip(owned, read(), strict=True):
+        for (own, other), regions in zip(owned, read(), strict=True):
             for where, what in regions:
-                target[where] = source[what]
+                if writes:
+                    own[where] = other[what]
+                else:
+                    own[what] = other[where]
 
     return run
 
@@ -204,22 +209,15 @@ class DynamicSlice(Dynamic):
         self.check()
         return [TensorSpec(self.slice_shape(), self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copies of the regions."""
-        owned, read = list(zip(rows(inputs[0]), rows(outputs[0]), strict=True)), self.locate(inputs[1])
+        return _copied(outputs[0], inputs[0], self.locate(inputs[1]), writes=False)
 
-        def run() -> None:
-            for (base, out), regions in zip(owned, read(), strict=True):
-                for where, what in regions:
-                    out[what] = base[where]
-
-        return run
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the slice."""
         index = builder.forward(self.inputs[1])
         return [
-            builder.op(DynamicSlicePadGrad, [given(grads), index], shape=self.base_shape(), **self.attributes),
+            builder.op(DynamicSlicePadGrad, [grad, index], shape=self.base_shape(), **self.attributes),
             None,
         ]
 
@@ -256,16 +254,10 @@ class DynamicSlicePadGrad(Dynamic):
         self.check_slice(self.inputs[0])
         return [TensorSpec(self.base_shape(), self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then copy the regions."""
         out = outputs[0]
-        write = _write(out, inputs[0], self.locate(inputs[1]))
-
-        def run() -> None:
-            out.fill(0)
-            write()
-
-        return run
+        return sequence(partial(out.fill, 0), _copied(out, inputs[0], self.locate(inputs[1]), writes=True))
 
     def work(self) -> Sequence[Work]:
         """Zeros everywhere, then the update."""
@@ -290,20 +282,14 @@ class DynamicUpdate(Dynamic):
         self.check_slice(self.inputs[2])
         return [self.like(self.inputs[0])]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the base, then the regions."""
-        base, out = inputs[0], outputs[0]
-        write = _write(out, inputs[2], self.locate(inputs[1]))
+        write = _copied(outputs[0], inputs[2], self.locate(inputs[1]), writes=True)
+        return sequence(partial(np.copyto, outputs[0], inputs[0]), write)
 
-        def run() -> None:
-            np.copyto(out, base)
-            write()
-
-        return run
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For t the gradient without the slice; for the update the slice of the gradient."""
-        operands = [given(grads), builder.forward(self.inputs[1])]
+        operands = [grad, builder.forward(self.inputs[1])]
         return [
             builder.op(DynamicUpdateToUpdateGrad, operands, **self.attributes),
             None,
@@ -321,9 +307,9 @@ class DynamicUpdateInplace(DynamicUpdate):
     type: ClassVar[str] = "DynamicUpdateInplace"
     in_place = True
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy the regions."""
-        return _write(inputs[0], inputs[2], self.locate(inputs[1]))
+        return _copied(inputs[0], inputs[2], self.locate(inputs[1]), writes=True)
 
     def work(self) -> Sequence[Work]:
         """The update."""
@@ -346,7 +332,7 @@ class DynamicUpdateToUpdateGrad(Dynamic):
         self.check()
         return [self.like(self.inputs[0])]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy, then clear the regions."""
         source, out, read = inputs[0], outputs[0], self.locate(inputs[1])
         owned = rows(out)
@@ -401,16 +387,11 @@ class IncrementMod(Op):
                     f"({dtype.name})"
                 )
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Add, then take the remainder."""
         source, out = inputs[0], outputs[0]
         increment, modulus = (source.dtype.type(number) for number in (self.increment, self.modulus))
-
-        def run() -> None:
-            np.add(source, increment, out=out)
-            np.fmod(out, modulus, out=out)
-
-        return run
+        return sequence(partial(np.add, source, increment, out=out), partial(np.fmod, out, modulus, out=out))
 
     def work(self) -> Sequence[Work]:
         """The fused expression Rem(Add(_1, increment), modulus) that PopART maps (``popx/op/incrementmodx.cpp``).

@@ -16,8 +16,8 @@ import numpy as np
 from ipuperf.ir import BOOL, Constant, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 
 from . import unary, vertices
-from .base import Environment, Kernel, Op
-from .binding import align, given, one_pass, operands, sequence
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import align, one_pass, operands, sequence
 from .reduce import sum_to
 from .work import Work
 
@@ -88,7 +88,7 @@ class Binary(Op):
         out = self.broadcast(*self.inputs)
         return [TensorSpec(out, BOOL if self.comparison else dtype, meta_shape_of(out, self.inputs))]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ufunc call."""
         return one_pass(self.ufunc, inputs, outputs[0], env)
 
@@ -106,9 +106,8 @@ class Add(Binary):
     ufunc = np.add
     vertex = "ADD"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, summed to each operand's shape."""
-        grad = given(grads)
         return [sum_to(builder, grad, t.shape) for t in self.inputs]
 
 
@@ -120,9 +119,8 @@ class Sub(Binary):
     ufunc = np.subtract
     vertex = "SUBTRACT"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g``, summed to each operand's shape."""
-        grad = given(grads)
         lhs, rhs = self.inputs
         return [sum_to(builder, grad, lhs.shape), -sum_to(builder, grad, rhs.shape)]
 
@@ -135,9 +133,8 @@ class Mul(Binary):
     ufunc = np.multiply
     vertex = "MULTIPLY"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * other``, summed to each operand's shape."""
-        grad = given(grads)
         lhs, rhs = self.inputs
         return [sum_to(builder, grad * builder.forward(other), own.shape) for own, other in ((lhs, rhs), (rhs, lhs))]
 
@@ -150,23 +147,21 @@ class Div(Binary):
     ufunc = np.divide
     vertex = "DIVIDE"
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ufunc call; for integers ``(a - fmod(a, b)) // b``, which is exact."""
         if self.inputs[0].dtype.is_floating_point:
             return super().kernel(inputs, outputs, env)
         (lhs, rhs), out = operands(inputs, outputs[0])
         return sequence(
-            [
-                partial(np.fmod, lhs, rhs, out),
-                partial(np.subtract, lhs, out, out),
-                partial(np.floor_divide, out, rhs, out),
-            ]
+            partial(np.fmod, lhs, rhs, out),
+            partial(np.subtract, lhs, out, out),
+            partial(np.floor_divide, out, rhs, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g / rhs`` and ``-g * out / rhs``."""
         lhs, rhs = self.inputs
-        scaled = given(grads) / builder.forward(rhs)
+        scaled = grad / builder.forward(rhs)
         d_rhs = scaled * builder.forward(self.outputs[0])
         return [sum_to(builder, scaled, lhs.shape), -sum_to(builder, d_rhs, rhs.shape)]
 
@@ -179,10 +174,9 @@ class Pow(Binary):
     ufunc = np.power
     vertex = "POWER"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * e * x ** (e - 1)`` (0 where e is 0) and ``g * out * log(x)`` (0 where x is 0; NaN for negative x, as
         upstream)."""
-        grad = given(grads)
         base, exponent = (builder.forward(t) for t in self.inputs)
         nothing = zero(builder, base.dtype)
         slope = exponent * base ** (exponent - 1)
@@ -204,9 +198,8 @@ class Fmod(Binary):
     ufunc = np.fmod
     vertex = "REMAINDER"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
-        grad = given(grads)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
         whole = (builder.forward(self.outputs[0]) - lhs) / rhs
         d_rhs = grad * whole
@@ -270,7 +263,7 @@ class AddLhsInplace(Op):
         )
         return [lhs.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ufunc call with ``lhs`` as output."""
         return one_pass(np.add, inputs, inputs[0], env)
 
@@ -292,15 +285,14 @@ class Where(Op):
             raise DTypeError(f"{self.where()}: condition {cond.id!r} is {cond.dtype.name}; bool is needed")
         return [TensorSpec(self.broadcast(cond, lhs, rhs), self.same_dtype(lhs, rhs))]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two copies, the second masked."""
         out = outputs[0]
         cond, lhs, rhs = (align(a, out.ndim) for a in inputs)
-        return sequence([partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond)])
+        return sequence(partial(np.copyto, out, rhs), partial(np.copyto, out, lhs, where=cond))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` on the chosen side, 0 on the other."""
-        grad = given(grads)
         cond, lhs, rhs = self.inputs
         mask, nothing = builder.forward(cond), zero(builder, grad.dtype)
         d_lhs = builder.op(Where, [mask, grad, nothing])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,8 @@ from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import FLAG, Attribute
 
 from . import vertices
-from .binding import Step, given
+from .base import Gradients
+from .binding import Step
 from .elementwise import Equal, Where, zero
 from .reduce import ReduceSumSquare
 from .work import Work
@@ -29,10 +29,10 @@ class ReduceL2(ReduceSumSquare):
         """Square root."""
         return [partial(np.sqrt, target, target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g x / norm``."""
         norm = builder.forward(self.outputs[0])
-        ratio = given(grads) / norm
+        ratio = grad / norm
         if self.flat_at_zero:
             nothing = zero(builder, norm.dtype)
             ratio = builder.op(Where, [builder.op(Equal, [norm, nothing]), nothing, ratio])

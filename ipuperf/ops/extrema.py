@@ -7,7 +7,6 @@ and with ``first`` only the first one gets it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial, reduce
 from operator import add
 from typing import ClassVar
@@ -18,8 +17,8 @@ from ipuperf.ir import INT32, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import Attribute, choice
 
 from . import shape
-from .base import Environment, Kernel, Op
-from .binding import Step, given, operands, sequence
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, operands, sequence
 from .elementwise import Equal, Where, elementwise_work, meta_shape_of, zero
 from .reduce import ArgMax, ArgMin, Reduce, ReduceSum, sum_to
 from .unary import Cast
@@ -43,18 +42,17 @@ class _Extremum(Op):
         out = self.broadcast(*self.inputs)
         return [TensorSpec(out, dtype, meta_shape_of(out, self.inputs))]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ufunc call per further operand."""
         arrays, out = operands(inputs, outputs[0])
         if len(arrays) == 1:
             return partial(np.copyto, out, arrays[0])
         steps: list[Step] = [partial(self.ufunc, arrays[0], arrays[1], out=out)]
         steps += [partial(self.ufunc, out, a, out=out) for a in arrays[2:]]
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` where an operand equals the result, else 0; operands that tie as ``ties`` says."""
-        grad = given(grads)
         out = builder.forward(self.outputs[0])
         nothing = zero(builder, out.dtype)
         chosen = [builder.op(Equal, [builder.forward(tensor), out]) for tensor in self.inputs]
@@ -114,9 +112,9 @@ class _ReducedExtremum(Reduce):
         self.require(self.ties != "first" or len(self.axes) == 1, f"ties='first' needs one axis, not {self.axes}")
         return super().infer()
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` at elements equal to the extreme, 0 elsewhere; several as ``ties`` says."""
-        grad = self.keep(builder, given(grads))
+        grad = self.keep(builder, grad)
         if self.ties == "first":
             chosen = self._first(builder)
         else:

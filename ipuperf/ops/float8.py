@@ -12,7 +12,6 @@ other machines (:attr:`Float8Op.needs`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar
@@ -37,7 +36,7 @@ from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
 from . import work as works
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, sequence
 from .convolution import Conv, ConvTranspose
 from .matmul import MatMul
@@ -81,7 +80,7 @@ class Float8Op(Op):
             raise ApplicationRuntimeError(f"{self.where()}: log2_scale is {array.tolist()}; allowed: {allowed}")
         return array.reshape(-1, *([1] * (rank - 1)))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """None, as upstream.
 
         Raises:
@@ -123,7 +122,7 @@ class Pow2ScaleThenCast(Float8Op):
         self.floating(tensor)
         return [TensorSpec(tensor.shape, self.dtype, tensor.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One pass of the encoder, which allocates."""
         array, scale = inputs
 
@@ -153,18 +152,16 @@ class CastThenPow2Scale(Float8Op):
             raise DTypeError(f"{self.where()}: dtype {self.dtype.name}; allowed: float16, float32")
         return [TensorSpec(tensor.shape, self.dtype, tensor.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Lookup, scale and rounding; float32 in between is exact."""
         array, scale = inputs
         source = self.inputs[0].dtype
         wide = env.scratch(array.shape, np.float32, slot=0)
-
-        def run() -> None:
-            _decode(array, source, wide)
-            np.ldexp(wide, self.scales(scale, wide.ndim), out=wide)
-            half.copy(outputs[0], wide)()
-
-        return run
+        return sequence(
+            partial(_decode, array, source, wide),
+            lambda: np.ldexp(wide, self.scales(scale, wide.ndim), out=wide),
+            half.copy(outputs[0], wide),
+        )
 
     def work(self) -> list[works.Work]:
         """As :class:`Pow2ScaleThenCast`."""
@@ -195,7 +192,7 @@ class _Product(Float8Op):
         self.scale_operand()
         return [replace(spec, dtype=FLOAT16) for spec in super().infer()]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The kernel of float32 operands between lookups and the scale."""
         scale, out = inputs[2], outputs[0]
         steps: list[Step] = []
@@ -207,7 +204,7 @@ class _Product(Float8Op):
         steps.append(super().kernel(wide, [product], env))
         steps.append(lambda: np.ldexp(product, self.scales(scale, product.ndim), out=product))
         steps.append(half.copy(out, product))
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[works.Work]:
         """The metadata of both operands, and the product."""

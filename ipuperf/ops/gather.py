@@ -9,7 +9,6 @@ Sums are made in a fixed order (that of the updates) in float32, also for fp16, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,8 @@ from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import reduce, shape, vertices
 from .axes import axis_of, wrapped
-from .base import Environment, Kernel, Op
-from .binding import Step, align, contiguous, given, result_buffer, sequence
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, align, contiguous, result_buffer, sequence
 from .dynamic import DynamicIndexError
 from .work import DEFAULT_SHARE, Lookup, TableUpdate, Vertices, Work
 
@@ -118,6 +117,18 @@ class Indexed(Op):
         return DEFAULT_SHARE if stated is None else stated
 
 
+class GroupIndexed(Indexed):
+    """Base of those that may have groups (``group_size``, default 1), each with indices of its own: of more than one,
+    the first axis of data and indices goes over them."""
+
+    group_size = Attribute(INTEGER, 1)
+
+    @property
+    def grouped(self) -> int:
+        """Axes that go over groups: 1 or 0."""
+        return int(self.group_size > 1)
+
+
 def check_indices(op: Op, tensor: Tensor) -> None:
     """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, is of a type that indices may have."""
     if tensor.dtype.name not in INDEX_TYPES:
@@ -179,7 +190,7 @@ def group_count(op: Indexed, count: int) -> int:
     return count
 
 
-class Gather(Indexed):
+class Gather(GroupIndexed):
     """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
 
     The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
@@ -206,18 +217,13 @@ class Gather(Indexed):
         return [TensorSpec(data.shape[:axis] + own + data.shape[axis + 1 :], data.dtype)]
 
     @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
-
-    @property
     def sizes(self) -> tuple[int, int, int, int]:
         """Of a group: elements before the axis, on it, after it, and indices."""
         data, axis = self.inputs[0].shape, self.axis
         indices = math.prod(self.inputs[1].shape[self.grouped :])
         return math.prod(data[self.grouped : axis]), data[axis], math.prod(data[axis + 1 :]), indices
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` per replica and group."""
         before, size, after, count = self.sizes
         zeroing, out = self.zero_out_of_range, outputs[0]
@@ -238,11 +244,11 @@ class Gather(Indexed):
             ]
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient's slices added up at the indices."""
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+        inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
 
     def work(self) -> list[Work]:
@@ -275,7 +281,7 @@ def _mask_work(index: TensorSpec, masked: TensorSpec) -> list[Work]:
     ]
 
 
-class GatherGrad(Indexed):
+class GatherGrad(GroupIndexed):
     """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
 
     Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
@@ -284,16 +290,10 @@ class GatherGrad(Indexed):
 
     type = "GatherGrad"
 
-    group_size = Attribute(INTEGER, 1)
     axis = Attribute(INTEGER, 0, settle=lambda op, axis: wrapped(op, axis, op.rank))
     size = Attribute(INTEGER)
     padding_idx = Attribute(optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.size))
     zero_out_of_range = Attribute(FLAG, False)
-
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -321,7 +321,7 @@ class GatherGrad(Indexed):
         )
         return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(own) :]), grad.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then add the slices in order; in float32 for fp16."""
         axis, size, count = self.axis, self.size, math.prod(self.own)
         zeroing, replicas = self.zero_out_of_range, len(inputs[0]) * self.group_size
@@ -342,13 +342,13 @@ class GatherGrad(Indexed):
             steps.append(partial(np.copyto, result, table[:, :, :size]))
         if self.padding_idx is not None:
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
         if self.padding_idx is not None:
-            return super().gradient(builder, grads)
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+            return super().gradient_from(builder, grad)
+        inputs = [grad, builder.forward(self.inputs[1])]
         named: dict[str, Any] = {name: value for name, value in self.attributes.items() if name in Gather.declared}
         return [builder.op(Gather, inputs, **named), None]
 
@@ -422,7 +422,7 @@ class OneHot(Op):
         self.require(depth >= 1, f"depth {depth}; at least 1 is needed")
         return [TensorSpec((*indices.shape[:axis], depth, *indices.shape[axis:]), values.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Compare with the positions, write off, then on."""
         (indices, values), out = inputs, outputs[0]
         axis, depth = self.axis + 1, self.depth
@@ -430,16 +430,14 @@ class OneHot(Op):
         mask = env.scratch(out.shape, np.bool_, slot=0)
         off, on = (align(values[:, i], out.ndim) for i in range(2))
         return sequence(
-            [
-                partial(np.equal, np.expand_dims(indices, axis), line, mask),
-                partial(np.copyto, out, off),
-                partial(np.copyto, out, on, where=mask),
-            ]
+            partial(np.equal, np.expand_dims(indices, axis), line, mask),
+            partial(np.copyto, out, off),
+            partial(np.copyto, out, on, where=mask),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For the values: the sums of the gradient where the position is not, and is, the index."""
-        grad, index = given(grads), builder.forward(self.inputs[0])
+        index = builder.forward(self.inputs[0])
         sums = []
         for chosen in ((1, 0), (0, 1)):
             values = builder.constant(np.array(chosen), grad.dtype, "values")

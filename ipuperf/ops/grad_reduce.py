@@ -11,7 +11,7 @@ import numpy as np
 from ipuperf.ir import FLOAT32, DTypeError, TensorSpec
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .binding import contiguous, sequence
 from .work import Reduction, Work
 
@@ -30,19 +30,17 @@ class GradReduceSquareAdd(Op):
         self.require(scale.spec.elements == 1, f"scale has shape {scale.shape}; one element is needed")
         return [TensorSpec((), FLOAT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Squares summed in float32, times the scale."""
         t, fill = contiguous(inputs[0], env, slot=0)
         rows, out, scale = t.reshape(len(t), -1), outputs[0], inputs[1].reshape(len(t))
         squares = env.scratch(rows.shape, rows.dtype, slot=1)
         total = env.scratch(out.shape, rows.dtype, slot=2)
         return sequence(
-            [
-                *fill,
-                partial(np.multiply, rows, rows, squares),
-                partial(np.add.reduce, squares, 1, None, total),
-                partial(np.multiply, total, scale, out, casting="same_kind"),
-            ]
+            *fill,
+            partial(np.multiply, rows, rows, squares),
+            partial(np.add.reduce, squares, 1, None, total),
+            partial(np.multiply, total, scale, out, casting="same_kind"),
         )
 
     def work(self) -> Sequence[Work]:

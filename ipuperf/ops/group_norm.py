@@ -4,25 +4,25 @@ has one group per channel. See :mod:`~ipuperf.ops.normalisation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import normalisation as norms
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays, sequence
 from .work import Work
 
 
 def _strided_kernel(
-    kernel: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], Kernel],
-    inputs: Sequence[np.ndarray],
-    outputs: Sequence[np.ndarray],
+    kernel: Callable[[Arrays, Arrays], Kernel],
+    inputs: Arrays,
+    outputs: Arrays,
     statistics: tuple[Collection[int], Collection[int]],
     groups: int,
     env: Environment,
@@ -45,22 +45,24 @@ def _strided_kernel(
             results[i] = env.scratch(array.shape, array.dtype, 30 + i)
             places = (slice(None), order) if array.ndim == 2 else (slice(None), slice(None), order)
             back.append(partial(array.__setitem__, places, results[i]))
-    return sequence([*steps, kernel(operands, results), *back])
+    return sequence(*steps, kernel(operands, results), *back)
 
 
 class GroupNormalization(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
 
     Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``,
-    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one: ``lib/popnn/GroupNorm.cpp``
-    ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their statistics like the lanes of a
-    vector). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
+    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one:
+    ``lib/popnn/GroupNorm.cpp`` ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their
+    statistics like the lanes of a vector), ``stable`` (the variance is that of centred values, which costs a pass
+    more). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
     """
 
     type = "GroupNormalization"
 
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)
+    stable = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """y like x, two statistics per sample and group."""
@@ -73,14 +75,14 @@ class GroupNormalization(norms.Normalisation):
         saved = TensorSpec((x.shape[0] * self.num_groups,), norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Statistics of rows, whiten, scale and offset; strided groups are gathered before and put back after."""
         if not self.strided:
             return self._consecutive(inputs, outputs, env)
         kernel = partial(self._consecutive, env=env)
         return _strided_kernel(kernel, inputs, outputs, ((), (1, 2)), self.num_groups, env)
 
-    def _consecutive(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def _consecutive(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
@@ -97,9 +99,9 @@ class GroupNormalization(norms.Normalisation):
                 partial(np.multiply, view, spread, view),
                 *norms.affine(norms.channelwise(result), scale[one], bias[one]),
             ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """One op for all three, from x and the saved statistics."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
@@ -115,29 +117,23 @@ class GroupNormalization(norms.Normalisation):
         if not count:
             return []
         row = count // rows
-        convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows)
         if self.strided:
-            whiten: list[Work] = [
-                norms.channel_sums(("ADD", "SQUARE_ADD"), dtype, count, rows),
-                convert,
-                vertices.broadcast_inner("SUBTRACT", dtype, count, self.num_groups, reduced=True),
-                vertices.broadcast_inner("MULTIPLY", dtype, count, self.num_groups, in_place=True, reduced=True),
-            ]
+            spread = partial(vertices.broadcast_inner, dtype=dtype, elements=count, row=self.num_groups, reduced=True)
+            sums = partial(norms.channel_sums, dtype=dtype, count=count, channels=rows)
         else:
-            whiten = [
-                norms.paired_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
-                convert,
-                vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
-                vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True),
-            ]
+            spread = partial(vertices.broadcast_outer, dtype=dtype, elements=count, row=row, reduced=True)
+            sums = partial(norms.joint_reduction, dtype=dtype, inputs=count, outputs=rows, run=row)
         return [
-            *whiten,
+            *norms.statistics_work(sums, spread("SUBTRACT"), dtype, self.stable),
+            vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
+            spread("SUBTRACT"),
+            spread("MULTIPLY", in_place=True),
             vertices.broadcast_inner("MULTIPLY", dtype, count, self.channels, in_place=True),
             vertices.broadcast_inner("ADD", dtype, count, self.channels, in_place=True),
         ]
 
 
-class GroupNormalizationGrad(Op):
+class GroupNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attributes of the forward op."""
 
     type = "GroupNormalizationGrad"
@@ -145,11 +141,7 @@ class GroupNormalizationGrad(Op):
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)
 
-    def infer(self) -> list[TensorSpec]:
-        """x, and twice scale."""
-        return norms.gradient_specs(self)
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """See :func:`.gradient_kernel`; strided groups are gathered before and put back after."""
         if not self.strided:
             return norms.gradient_kernel(self.num_groups, inputs, outputs, env)

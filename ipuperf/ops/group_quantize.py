@@ -62,7 +62,15 @@ class GroupQuantizeDecompress(CustomOp):
         out = self.outputs[0].spec
         if not out.elements:
             return []
-        return [decompression(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+        return [self.codelet(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+
+    @staticmethod
+    def codelet(dtype: DType, elements: int) -> Vertices:
+        """DecompressPacked4BitTensor: 100 cycles and 30 for each word on each worker, upstream's own guess."""
+        cycles = vertices.tile_cycles(lambda m, chip: 100 + 30 * vertices.ceil_div(m, PACKED), 0)
+        return Vertices(
+            f"DecompressPacked4BitTensor<{vertices.poplar_type(dtype)}>", elements, cycles, low_confidence=True
+        )
 
 
 class BlockQuantizeDecompress(GroupQuantizeDecompress):
@@ -94,19 +102,9 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
         numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
         return (numbers * scale + bias).reshape(self.outputs[0].shape)
 
-    def work(self) -> Sequence[Work]:
-        """The decompressing codelet, which loads a block of 16 numbers at once and takes about 20 instructions for it
-        (counted in its source), then one generated expression."""
-        out = self.outputs[0].spec
-        if not out.elements:
-            return []
+    @staticmethod
+    def codelet(dtype: DType, elements: int) -> Vertices:
+        """Loads a block of 16 numbers at once and takes about 20 instructions for it (counted in its source)."""
         cycles = vertices.tile_cycles(lambda m, chip: 20 + 20 * vertices.ceil_div(m, PACKED * BLOCK), 0)
-        name = f"DecompressPacked4BitTensorV1<{vertices.poplar_type(out.dtype)}>"
-        codelet = Vertices(name, out.elements, cycles, low_confidence=True)
-        return [codelet, fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
-
-
-def decompression(dtype: DType, elements: int) -> Vertices:
-    """DecompressPacked4BitTensor: 100 cycles and 30 for each word on each worker, upstream's own guess."""
-    cycles = vertices.tile_cycles(lambda m, chip: 100 + 30 * vertices.ceil_div(m, PACKED), 0)
-    return Vertices(f"DecompressPacked4BitTensor<{vertices.poplar_type(dtype)}>", elements, cycles, low_confidence=True)
+        name = f"DecompressPacked4BitTensorV1<{vertices.poplar_type(dtype)}>"
+        return Vertices(name, elements, cycles, low_confidence=True)

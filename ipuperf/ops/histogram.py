@@ -5,15 +5,13 @@ Upstream: PopART ``willow/src/op/histogram.cpp``; popops ``histogram`` (``popops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ipuperf.ir import UINT32, TensorSpec
 from ipuperf.ir.attributes import FLAG, NUMBER, Attribute, many
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .work import Vertices, Work
 
 
@@ -40,7 +38,7 @@ class Histogram(Op):
         self.floating(self.inputs[0])
         return [TensorSpec((len(self.levels) + 1,), UINT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One search and count per replica."""
         source, out = inputs[0], outputs[0]
         levels, absolute = np.asarray(self.levels, source.dtype), self.absolute_of_input

@@ -10,6 +10,7 @@ import numpy as np
 from ipuperf.ir import TensorSpec
 from ipuperf.ir.attributes import ANYTHING, REQUIRED, Attribute
 
+from .base import Arrays
 from .custom import CustomOp
 from .work import HostTransfer, Work
 
@@ -30,14 +31,14 @@ class HostCall(CustomOp):
     waited_for = True
 
     title = Attribute(ANYTHING, REQUIRED)
-    function: Attribute[Callable[..., Sequence[np.ndarray]]] = Attribute(ANYTHING, REQUIRED)
+    function: Attribute[Callable[..., Arrays]] = Attribute(ANYTHING, REQUIRED)
     specs: Attribute[tuple[TensorSpec, ...]] = Attribute(ANYTHING, REQUIRED)
 
     def infer(self) -> list[TensorSpec]:
         """As stated."""
         return list(self.specs)
 
-    def value(self, *operands: np.ndarray) -> Sequence[np.ndarray]:
+    def value(self, *operands: np.ndarray) -> Arrays:
         """What the function gives."""
         return self.function(*operands)
 

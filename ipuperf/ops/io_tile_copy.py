@@ -7,22 +7,19 @@ part, so it is where they meet; everything else that runs on one set does not di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import Attribute, choice
 
-from .base import Environment, Kernel, Op
-from .binding import given
+from .base import Gradients
+from .ipu_copy import _PlacedCopy
 from .work import TileSetTransfer, Work
 
 TILE_SETS = ("compute", "io")
 
 
-class IoTileCopy(Op):
+class IoTileCopy(_PlacedCopy):
     """The operand, on the other tile set of its IPU.
 
     Inputs ``x[, buffer]``; attribute ``destination``: ``io`` or ``compute``. With ``buffer``, a tensor of x's shape and
@@ -43,30 +40,9 @@ class IoTileCopy(Op):
         """The tile set that sends."""
         return "io" if self.destination == "compute" else "compute"
 
-    def infer(self) -> list[TensorSpec]:
-        """The operand's spec."""
-        self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
-        if len(self.inputs) == 2:
-            self.same_dtype(*self.inputs)
-            shapes = [tensor.shape for tensor in self.inputs]
-            self.require(shapes[0] == shapes[1], f"the buffer has shape {shapes[1]}, the operand {shapes[0]}")
-        return [self.like(self.inputs[0])]
-
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The buffer."""
-        return (1,) if len(self.inputs) == 2 else ()
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the buffer."""
-        return {0: 1} if len(self.inputs) == 2 else {}
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """A copy."""
-        return partial(np.copyto, outputs[0], inputs[0])
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
-        back = builder.op(IoTileCopy, [given(grads)], destination=self.source)
+        back = builder.op(IoTileCopy, [grad], destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:

@@ -15,12 +15,42 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute, instance, optional
 
-from .base import Environment, Kernel, Op
-from .binding import given, shares_safely
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import shares_safely
 from .work import InterIpuTransfer, Work
 
 
-class IpuCopy(Op):
+class _PlacedCopy(Op):
+    """Base of copies ``x[, buffer]`` to another place. A ``buffer`` there, a tensor of x's shape and type, is written
+    in place and is the output."""
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
+        self.check_source()
+        if len(self.inputs) == 2:
+            self.same_dtype(*self.inputs)
+            shapes = [tensor.shape for tensor in self.inputs]
+            self.require(shapes[0] == shapes[1], f"the buffer has shape {shapes[1]}, the operand {shapes[0]}")
+        return [self.like(self.inputs[0])]
+
+    def check_source(self) -> None:
+        """Check where the copy goes, and from where."""
+
+    def modified_inputs(self) -> tuple[int, ...]:
+        """The buffer."""
+        return (1,) if len(self.inputs) == 2 else ()
+
+    def aliases(self) -> dict[int, int]:
+        """The output is the buffer."""
+        return {0: 1} if len(self.inputs) == 2 else {}
+
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        """A copy."""
+        return partial(np.copyto, outputs[0], inputs[0])
+
+
+class IpuCopy(_PlacedCopy):
     """The operand, on another IPU of the replica.
 
     Inputs ``x[, buffer]``; attributes ``source`` and ``destination`` (IPUs of the replica, different). The output is on
@@ -40,20 +70,20 @@ class IpuCopy(Op):
     exchange = Attribute(optional(instance(str)), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The operand's spec."""
-        self.require(len(self.inputs) in (1, 2), f"takes 1 or 2 operands, not {len(self.inputs)}")
+        """The operand's spec; the buffer lies at the destination."""
+        found = super().infer()
+        if len(self.inputs) == 2:
+            self._check_place(self.inputs[1], self.destination, "destination")
+        return found
+
+    def check_source(self) -> None:
+        """Two IPUs, and the operand lies on the first."""
         if min(self.source, self.destination) < 0 or self.source == self.destination:
             raise IrError(
                 f"{self.where()}: source={self.source}, destination={self.destination}; allowed are two different IPU "
                 "numbers of 0 or more"
             )
         self._check_place(self.inputs[0], self.source, "source")
-        if len(self.inputs) == 2:
-            self.same_dtype(*self.inputs)
-            shapes = [tensor.shape for tensor in self.inputs]
-            self.require(shapes[0] == shapes[1], f"the buffer has shape {shapes[1]}, the operand {shapes[0]}")
-            self._check_place(self.inputs[1], self.destination, "destination")
-        return [self.like(self.inputs[0])]
 
     def _check_place(self, tensor: Tensor, ipu: int, end: str) -> None:
         if tensor.ipu is not None and tensor.ipu != ipu:
@@ -63,25 +93,13 @@ class IpuCopy(Op):
         """The destination, where the output lives."""
         return self.destination
 
-    def modified_inputs(self) -> tuple[int, ...]:
-        """The buffer."""
-        return (1,) if len(self.inputs) == 2 else ()
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the buffer."""
-        return {0: 1} if len(self.inputs) == 2 else {}
-
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+    def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
         """The operand itself where nothing can tell that it is no copy."""
         return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
-        """A copy."""
-        return partial(np.copyto, outputs[0], inputs[0])
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, copied back; none for the buffer, which is overwritten."""
-        back = builder.op(IpuCopy, [given(grads)], source=self.destination, destination=self.source)
+        back = builder.op(IpuCopy, [grad], source=self.destination, destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:

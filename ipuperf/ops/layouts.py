@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
+from ipuperf.ir import GradientBuilder, IrError, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .work import Copy, Work
 
 
@@ -30,11 +30,11 @@ class LinearLayout(Op):
             raise IrError(f"{self.where()}: the grain is {self.grain}; a number of at least 1 is needed")
         return [self.like(self.inputs[0])]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy."""
         return partial(np.copyto, outputs[0], inputs[0])
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """There is none."""
         raise IrError(f"{self.where()}: a change of layout has no gradient")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,8 +9,8 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
 from . import vertices
-from .base import Environment, Kernel
-from .binding import Step, WorkingArrays, given
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, WorkingArrays
 from .softmax import AlongAxis
 from .work import Work
 
@@ -27,26 +26,24 @@ class LogSoftmax(AlongAxis):
         self.floating(tensor)
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         powers = env.scratch(x.shape, x.dtype, slot=3)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, x, axis, None, line, True),
-                partial(np.subtract, x, line, out),
-                partial(np.exp, out, powers),
-                partial(np.add.reduce, powers, axis, None, line, True),
-                partial(np.log, line, line),
-                partial(np.subtract, out, line, out),
-            ]
+            partial(np.maximum.reduce, x, axis, None, line, True),
+            partial(np.subtract, x, line, out),
+            partial(np.exp, out, powers),
+            partial(np.add.reduce, powers, axis, None, line, True),
+            partial(np.log, line, line),
+            partial(np.subtract, out, line, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the operand: ``g - softmax(x) sum(g)``."""
-        inputs = [given(grads), builder.forward(self.inputs[0])]
+        inputs = [grad, builder.forward(self.inputs[0])]
         return [builder.op(LogSoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:
@@ -75,7 +72,7 @@ class LogSoftmaxGrad(AlongAxis):
         self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
         return [TensorSpec(x.shape, x.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Softmax, then the scaled difference."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (grad, x), (out,) = arrays.operands, arrays.results
@@ -90,7 +87,7 @@ class LogSoftmaxGrad(AlongAxis):
             partial(np.multiply, out, line, out),
             partial(np.subtract, grad, out, out),
         ]
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
     def work(self) -> list[Work]:
         """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply

@@ -18,8 +18,8 @@ from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 
 from . import native, reduce, shape, unary
 from . import work as works
-from .base import Environment, Kernel, Op
-from .binding import align, given, result_buffer, sequence, widened
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import align, result_buffer, sequence, widened
 
 PASSES = ("nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu")
 
@@ -73,7 +73,7 @@ class MatMul(Op):
         stated = self.available_memory_proportion
         return 0.6 if stated is None else stated
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One call of BLAS per replica and batch; rows of all batches together when ``rhs`` is shared by them."""
         lhs, rhs = inputs
         if lhs.ndim == 2:
@@ -94,15 +94,14 @@ class MatMul(Op):
         rhs, fill_rhs = widened(rhs, env, slot=1)
         if out.shape[0] == 1:
             lhs, rhs, out = lhs[0], rhs[0], out[0]
-        return sequence([*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after])
+        return sequence(*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after)
 
     # -- gradient --------------------------------------------------------------------------------------------------
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
         lhs_shape, rhs_shape = (t.shape for t in self.inputs)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
-        grad = given(grads)
         if grad.dtype != lhs.dtype:
             grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
         two = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape

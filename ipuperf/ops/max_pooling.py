@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,39 +10,27 @@ import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
-from . import vertices
-from .base import Environment, Kernel
-from .binding import Step, WorkingArrays, given
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, WorkingArrays
 from .pooling import RegularPooling, reduction_kernel
 from .windows import AxisPass, Windows, flat, temporaries
-from .work import Work
 
 
 class MaxPool(RegularPooling):
     """``x -> y``: largest element of each window; padding is never the largest."""
 
     type = "MaxPool"
+    vertex, kind = "MaxPooling", "max"
     dilated = True
 
-    def infer(self) -> list[TensorSpec]:
-        """``(N, C, *windows)``."""
-        tensor = self.operand()
-        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One stage for each axis."""
         return reduction_kernel(self.stages(), np.maximum, -math.inf, inputs[0], outputs[0], env, [])
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the pooled and the unpooled tensor, as upstream."""
         y, x = builder.forward(self.outputs[0]), builder.forward(self.inputs[0])
-        return [builder.op(MaxPoolGrad, [given(grads), y, x], **self.options())]
-
-    def work(self) -> list[Work]:
-        """One compute set."""
-        spec = self.outputs[0].spec
-        name = f"popnn::MaxPooling<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "max", self.visits(spec))
+        return [builder.op(MaxPoolGrad, [grad, y, x], **self.options())]
 
 
 class MaxPoolGrad(RegularPooling):
@@ -56,6 +43,8 @@ class MaxPoolGrad(RegularPooling):
     """
 
     type = "MaxPoolGrad"
+    vertex, kind = "MaxPoolingGrad", "max_grad"
+    visit_flops = 2  # each element compares itself with the maximum of each of its windows
     dilated = True
     backward = True
 
@@ -76,7 +65,7 @@ class MaxPoolGrad(RegularPooling):
         """Windows over ``x``."""
         return self.windows_of(self.inputs[2].shape[2:])
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maxima over the last axes anew, then for each stage, in reverse, the gradient to the first maximum of a line.
 
         Lines along later axes are compared first, which makes the choice the first one in the order of memory.
@@ -85,7 +74,7 @@ class MaxPoolGrad(RegularPooling):
         arrays = WorkingArrays(inputs, outputs, env)
         (grad, pooled, x), (out,) = arrays.operands, arrays.results
         if not stages:
-            return arrays.kernel([partial(np.copyto, out, grad)])
+            return arrays.kernel(partial(np.copyto, out, grad))
         slot = 4
         values = [flat(x), *temporaries(flat(x).shape, stages, x.dtype, env, slot), flat(pooled)]
         slot += len(stages)
@@ -101,13 +90,7 @@ class MaxPoolGrad(RegularPooling):
             give = _give_apart if stages[index].windows.full and stages[index].windows.disjoint else _give_shared
             lines = _Lines(values[index], coarse, grads[index], grads[index + 1], mask, rest, part)
             steps += give(stages[index], lines)
-        return arrays.kernel(steps)
-
-    def work(self) -> list[Work]:
-        """One compute set; each element compares itself with the maximum of each of its windows."""
-        spec = self.outputs[0].spec
-        name = f"popnn::MaxPoolingGrad<{vertices.poplar_type(spec.dtype)}>"
-        return self.vertex_work(name, spec, "max_grad", 2 * self.visits(spec))
+        return arrays.kernel(*steps)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

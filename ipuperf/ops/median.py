@@ -16,8 +16,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_man
 
 from . import shape, vertices
 from .axes import axes_of
-from .base import Environment, Kernel, Op
-from .binding import given
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .gather import multi_update_add
 from .topk import bitonic_network
 from .work import Work
@@ -54,7 +53,7 @@ class ReduceMedian(Op):
         sizes = [1 if i in axes else n for i, n in enumerate(tensor.shape) if self.keepdims or i not in axes]
         return [TensorSpec(tuple(sizes), tensor.dtype), TensorSpec(tuple(sizes), INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A stable sort of positions."""
         source, (values, positions) = inputs[0], outputs
         axes, middle = self.axes, (self.count - 1) // 2
@@ -67,9 +66,9 @@ class ReduceMedian(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient at the median's position, 0 elsewhere."""
-        inputs = [given(grads), builder.forward(self.outputs[1])]
+        inputs = [grad, builder.forward(self.outputs[1])]
         return [builder.op(ReduceMedianGrad, inputs, axes=self.axes, shape=self.inputs[0].shape)]
 
     def work(self) -> list[Work]:
@@ -95,7 +94,7 @@ class ReduceMedianGrad(Op):
         self.floating(self.inputs[0])
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Written to lines of a copy, which is brought into the order of the result."""
         (grad, positions), out, axes = inputs, outputs[0], self.axes
         order = [i for i in range(out.ndim) if i - 1 not in axes] + [axis + 1 for axis in axes]

@@ -15,14 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec, join
 from ipuperf.ir import Op as Operation
 from ipuperf.ir.attributes import INTEGER, NUMBER, Attribute, choice, instance, many
 
 from . import work as works
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import sequence
 from .convolution import Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad, _Convolutional
 
@@ -82,15 +80,15 @@ class Convolutions(Op):
         self.require(at_least, f"{given}; numbers that are not negative are needed")
         return [spec for member in self.members() for spec in member.infer()]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One convolution after the other."""
         kernels = [
             member.kernel(inputs[2 * index : 2 * index + 2], outputs[index : index + 1], env)
             for index, member in enumerate(self.members())
         ]
-        return sequence(kernels)
+        return sequence(*kernels)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """For each of the two operands one op that holds the gradients of all convolutions (of those whose result has
         one), planned as this one is."""
         found: list[Tensor | None] = []

@@ -3,15 +3,15 @@
 Upstream: ``popnn::gn`` / ``popnn::bn`` (``lib/poplin/Norms.cpp``), onto which PopART lowers both. Differences from
 upstream, each by choice:
 
-* statistics are computed in two passes (what PopART's ``enableStableNorm`` asks for); the cost is that of the default,
-  which sums values and squares together;
+* statistics are computed in two passes, whether or not they are asked to be ``stable`` (PopART's ``enableStableNorm``,
+  TensorFlow's ``use_stable_statistics``); the cost is that of what is asked for;
 * saved statistics are float32 for fp16 operands (PopART's have the operand's type).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,7 +31,7 @@ from ipuperf.ir import (
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, scalar
 from .collectives import over_group
 from .work import GroupCollective, Reduction, Vertices, Work
@@ -48,45 +48,64 @@ BLOCK = 1 << 16
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-def paired_reduction(
-    names: tuple[str, str], dtype: DType, inputs: int, outputs: int, run: int = 1, together: int = 1
+def joint_reduction(
+    names: Sequence[str], dtype: DType, inputs: int, outputs: int, run: int = 1, together: int = 1
 ) -> Reduction:
-    """Two reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
+    """Reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
 
     ``run`` and ``together`` are as in :class:`~ipuperf.ops.work.Reduction`.
     """
-    first, second = (vertices.reduction(name, dtype, inputs, outputs) for name in names)
+    each = [vertices.reduction(name, dtype, inputs, outputs) for name in names]
     return Reduction(
         f"popops::Reduce<{'+'.join(names)},{vertices.poplar_type(dtype)}>",
         inputs,
-        2 * outputs,
+        len(each) * outputs,
         dtype,
-        lambda count, chip: first.cycles(count, chip) + second.cycles(count, chip),
-        first.flops + second.flops,
+        lambda count, chip: np.sum([one.cycles(count, chip) for one in each], axis=0),
+        sum(one.flops for one in each),
         run=run,
         together=together,
     )
 
 
-def channel_sums(names: tuple[str, str], dtype: DType, count: int, channels: int) -> Reduction:
-    """:func:`paired_reduction` of ``count`` elements to one sum for each channel. They lie as convolutions leave them:
+def channel_sums(names: Sequence[str], dtype: DType, count: int, channels: int) -> Reduction:
+    """:func:`joint_reduction` of ``count`` elements to one sum for each channel. They lie as convolutions leave them:
     in groupings of channels (16 halves or 8 floats, or what divides the channels) one after the other, so that a tile
     has few channels."""
     together = math.gcd(32 // dtype.size, channels)
-    return paired_reduction(names, dtype, count, channels, count // max(1, channels), together)
+    return joint_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
 
-def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: tuple[DType, DType]) -> list[Work]:
-    """The all-reduce of two sums for each of ``statistics`` over the replicas that share them; none for one replica.
+def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: Sequence[DType]) -> list[Work]:
+    """The all-reduce of sums of ``dtypes`` for each of ``statistics`` over the replicas that share them; none for one
+    replica.
 
-    Both at the same time whatever their types (lib/poplin/Norms.cpp calls its ``reduceCallback`` with both;
+    All at the same time whatever their types (lib/poplin/Norms.cpp calls its ``reduceCallback`` with both;
     tensorflow: compiler/plugin/poplar/driver/ops/custom_ops/popnn/norm.cc GetDistributedNormReduceCallback).
     """
     if group is None or group.group_size == 1 or not statistics:
         return []
     wide = max(dtypes, key=lambda dtype: dtype.size)
     size = sum(dtype.size for dtype in dtypes) * statistics
-    return [GroupCollective("all_reduce", "add", size, 2 * statistics, wide, group, None)]
+    return [GroupCollective("all_reduce", "add", size, len(dtypes) * statistics, wide, group, None)]
+
+
+def statistics_work(
+    sums: Callable[[Sequence[str]], Reduction],
+    centre: Vertices,
+    dtype: DType,
+    stable: bool,
+    shared: Callable[[Sequence[DType]], list[Work]] = lambda dtypes: [],
+) -> list[Work]:
+    """Sums of values and of squares, which a group of replicas then has ``shared`` (:func:`sums_over`).
+
+    Both in the same compute sets or, where they are to be ``stable``, the mean first, which is taken from a copy of the
+    values (``centre``) before they are squared (lib/poplin/Norms.cpp, ``normStatisticsImpl``).
+    """
+    if not stable:
+        return [sums(("ADD", "SQUARE_ADD")), *shared((dtype, statistics_dtype(dtype)))]
+    mean, power = shared((dtype,)), shared((statistics_dtype(dtype),))
+    return [sums(("ADD",)), *mean, centre, sums(("SQUARE_ADD",)), *power]
 
 
 def fused(name: str, dtype: DType, elements: int, operands: int, operations: int) -> Vertices:
@@ -134,7 +153,7 @@ def gradient_work(
         if strided:
             return channel_sums(("ADD", "ADD"), dtype, count, outputs)
         if grouped:
-            return paired_reduction(("ADD", "ADD"), dtype, count, outputs, run)
+            return joint_reduction(("ADD", "ADD"), dtype, count, outputs, run)
         return channel_sums(("ADD", "ADD"), dtype, count, channels)
 
     return [
@@ -188,7 +207,7 @@ class Normalisation(Op):
         if not self.epsilon >= 0:
             raise IrError(f"{self.where()}: epsilon={self.epsilon}; a number of at least 0 is needed")
 
-    def only_y(self, grads: Sequence[Tensor | None]) -> Tensor:
+    def only_y(self, grads: Gradients) -> Tensor:
         """The gradient of y; saved and running statistics have no gradient."""
         for tensor, grad in zip(self.outputs[1:], grads[1:], strict=True):
             if grad is not None:
@@ -294,8 +313,8 @@ def affine(y: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> list[Step]:
 
 def gradient_kernel(
     groups: int | None,
-    inputs: Sequence[np.ndarray],
-    outputs: Sequence[np.ndarray],
+    inputs: Arrays,
+    outputs: Arrays,
     env: Environment,
     frozen: bool = False,
     shared: ReplicaGrouping | None = None,
@@ -308,15 +327,13 @@ def gradient_kernel(
     """
     arrays = WorkingArrays(inputs, outputs, env)
     if groups is not None:
-        return arrays.kernel(_gradient_by_samples(groups, arrays.operands, arrays.results, env))
+        return arrays.kernel(*_gradient_by_samples(groups, arrays.operands, arrays.results, env))
     x = arrays.operands[0]
     over = Statistics(len(x), x.shape[1:], None, shared)
-    return arrays.kernel(_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
+    return arrays.kernel(*_gradient_steps(over, arrays.operands, arrays.results, env, frozen))
 
 
-def _gradient_by_samples(
-    groups: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment
-) -> list[Step]:
+def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Environment) -> list[Step]:
     """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
@@ -339,9 +356,7 @@ def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
     return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
 
 
-def _gradient_steps(
-    over: Statistics, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment, frozen: bool
-) -> list[Step]:
+def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Environment, frozen: bool) -> list[Step]:
     """Steps of :func:`gradient_kernel` on contiguous arrays of working type."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
@@ -379,10 +394,13 @@ def create_gradient(
     return builder.create(op_class, inputs, names, **attributes).outputs
 
 
-def gradient_specs(op: Op) -> list[TensorSpec]:
-    """Specs of a normalisation gradient; the gradient of y must look like x."""
-    x, scale, grad = op.inputs[0], op.inputs[1], op.inputs[4]
-    op.same_dtype(x, scale, grad)
-    op.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
-    parameter = TensorSpec(scale.shape, scale.dtype)
-    return [TensorSpec(x.shape, x.dtype), parameter, parameter]
+class NormalisationGrad(Op):
+    """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``."""
+
+    def infer(self) -> list[TensorSpec]:
+        """x, and twice scale; the gradient of y must look like x."""
+        x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
+        self.same_dtype(x, scale, grad)
+        self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
+        parameter = TensorSpec(scale.shape, scale.dtype)
+        return [TensorSpec(x.shape, x.dtype), parameter, parameter]

@@ -11,14 +11,14 @@ Scaled sums: :mod:`.scaled_add`; gradient accumulation and copies: :mod:`.accumu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from ipuperf.ir import Phase, Tensor
 
-from .base import Environment, Op
+from .base import Arrays, Environment, Op
 
 
 def scratch_of(env: Environment) -> Callable[[int, int], np.ndarray]:
@@ -53,7 +53,7 @@ class UpdateOp(Op):
             tensor.spec.elements == 1, f"factor {name} ({tensor.id!r}) has shape {tensor.shape}; one element is needed"
         )
 
-    def reader(self, name: str, inputs: Sequence[np.ndarray], default: float = 1.0) -> Callable[[int], float]:
+    def reader(self, name: str, inputs: Arrays, default: float = 1.0) -> Callable[[int], float]:
         """A function giving the factor's value on a replica at the time of the call."""
         index = self.factor_index(name)
         if index is None:

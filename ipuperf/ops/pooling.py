@@ -24,7 +24,25 @@ from .work import TileCycles, Vertices, Work
 
 
 class Pooling(Op):
-    """Base of the ops over windows."""
+    """Base of the ops over windows.
+
+    Class attributes:
+        vertex: PopLibs' vertex.
+        kind: which of the formulas of :func:`pooling_cycles` it has.
+        visit_flops, element_flops: operations for each element of a window, and for each result.
+        backward: the result has the shape of the input of the windows.
+    """
+
+    vertex: ClassVar[str] = "SumPooling"
+    kind: ClassVar[str] = "sum"
+    visit_flops: ClassVar[int] = 1
+    element_flops: ClassVar[int] = 0
+    backward: ClassVar[bool] = False
+
+    def infer(self) -> list[TensorSpec]:
+        """``(N, C, *windows)``."""
+        tensor = self.operand()
+        return [TensorSpec(self.pooled(tensor), tensor.dtype)]
 
     def operand(self) -> Tensor:
         """Check the first operand."""
@@ -49,9 +67,12 @@ class Pooling(Op):
         """The stages that do something, in order of the axes."""
         return [AxisPass(axis + 1, w) for axis, w in enumerate(self.windows()) if not w.identity]
 
-    def vertex_work(self, vertex: str, spec: TensorSpec, kind: str, flops: int) -> list[Work]:
-        """One compute set of pooling vertices that make ``spec``."""
-        cycles = pooling_cycles(kind, self.windows(), spec, backward=self.backward)
+    def work(self) -> list[Work]:
+        """One compute set of pooling vertices."""
+        spec = self.outputs[0].spec
+        vertex = f"popnn::{self.vertex}<{vertices.poplar_type(spec.dtype)}>"
+        cycles = pooling_cycles(self.kind, self.windows(), spec, backward=self.backward)
+        flops = self.visit_flops * self.visits(spec) + self.element_flops * spec.elements
         return [Vertices(vertex, spec.elements, cycles, flops, low_confidence=True, operands=self.reads())]
 
     def reads(self) -> tuple[int, ...]:
@@ -64,9 +85,6 @@ class Pooling(Op):
         rows = math.prod(self.inputs[0].shape[:2]) * math.prod(w.visits for w in windows[:-1])
         read = rows * (windows[-1].outputs if self.backward else windows[-1].covered)
         return tuple(self.outputs[0].spec.elements if index == 2 else read for index in range(len(self.inputs)))
-
-    #: The result has the shape of the input of the windows.
-    backward: ClassVar[bool] = False
 
     def visits(self, spec: TensorSpec) -> int:
         """Pairs of a window and an element of it, over all channels and samples of ``spec``."""
@@ -161,7 +179,7 @@ def reduction_kernel(
         steps += stage.reduce(ufunc, identity, levels[index], levels[index + 1])
     if averaged:
         steps.append(partial(np.divide, flat(out), counts_of(averaged, out.dtype), flat(out)))
-    return sequence([*steps, *after])
+    return sequence(*steps, *after)
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

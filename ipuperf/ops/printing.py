@@ -7,7 +7,6 @@ goes to the standard error stream.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import ANYTHING, FLAG, INTEGER, Attribute, choice
 
-from .base import Environment, Kernel
-from .binding import given, sequence
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import sequence
 from .unary import Identity
 from .work import HostTransfer, Work
 
@@ -75,7 +74,7 @@ class PrintTensor(Identity):
         letter = {"fixed": "f", "scientific": "e"}.get(self.float_format)
         return {"float": lambda value: f"{value:.{self.digits}{letter}}"} if letter else None
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The copy, then a line or more per replica."""
         copy, source = super().kernel(inputs, outputs, env), inputs[0]
 
@@ -84,7 +83,7 @@ class PrintTensor(Identity):
                 where = f" (replica {replica})" if len(source) > 1 else ""
                 print(f"{self.title}{where}: {self.shown(source[replica, ...])}", file=sys.stderr)
 
-        return sequence([copy, show]) if self.print_self else copy
+        return sequence(copy, show) if self.print_self else copy
 
     def work(self) -> list[Work]:
         """The way to the host, if it is printed, and the copy."""
@@ -92,9 +91,9 @@ class PrintTensor(Identity):
         sent = [HostTransfer(f"print {self.title}", "d2h", size)] if self.print_self else []
         return [*sent, *super().work()]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient itself, printed if asked for."""
         if not self.print_gradient:
-            return super().gradient(builder, grads)
+            return super().gradient_from(builder, grad)
         own = {"title": f"{self.title}_gradient", "print_self": True, "print_gradient": False}
-        return [builder.op(PrintTensor, [given(grads)], **{**self.attributes, **own})]
+        return [builder.op(PrintTensor, [grad], **{**self.attributes, **own})]

@@ -13,9 +13,9 @@ seed tensor, generates, and restores them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from ipuperf.ir import INT32, UINT32, DType, DTypeError, GradientBuilder, IrErro
 from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
 
 from . import half, vertices
-from .base import Environment, Kernel, Op, rows
-from .binding import elementwise, given, sequence, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op, rows
+from .binding import elementwise, sequence, working_dtype
 from .formula import compile_formula
 from .work import Vertices, Work
 
@@ -152,7 +152,7 @@ class Dropout(Op):
             raise IrError(f"{self.where()}: p={self.p}; a number of at least 0 and less than 1 is needed")
         return [TensorSpec(x.shape, x.dtype, x.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Scale, then clear what is dropped, replica by replica and piece by piece."""
         x, out, seed = inputs[0], outputs[0], inputs[1]
         p, key = self.p, self.key
@@ -165,11 +165,11 @@ class Dropout(Op):
                 steps.append(partial(_drop, part.reshape(-1), own, key, threshold))
             else:
                 steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The same dropout of the gradient."""
-        inputs = [given(grads), builder.forward(self.inputs[1])]
+        inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(DropoutGrad, inputs, **self.attributes), None]
 
     def work(self) -> list[Work]:
@@ -222,6 +222,8 @@ class _Random(Op):
     """Base: input ``seed`` (uint32[2]); attributes ``shape``, ``dtype`` (a :class:`DType` or its name), ``key``."""
 
     flat = True
+    vertex: ClassVar[staticmethod[[DType, int], Vertices]] = staticmethod(uniform_vertex)
+
     shape = Attribute(INTEGERS)
     dtype = Attribute(NAMED_FLOATING, "float32")
     key = Attribute(optional(INTEGER), None, settle=_key)
@@ -233,7 +235,7 @@ class _Random(Op):
         self.require(all(n >= 0 for n in self.shape), f"shape {self.shape} has a negative length")
         return [TensorSpec(self.shape, self.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Draw in working type, scale and shift, round."""
         out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
@@ -246,7 +248,12 @@ class _Random(Op):
         steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
         if not direct:
             steps.append(half.copy(out, draws))
-        return sequence(steps)
+        return sequence(*steps)
+
+    def work(self) -> list[Work]:
+        """One vertex of the distribution between setting and restoring seeds."""
+        out = self.outputs[0].spec
+        return seeded(self.vertex(out.dtype, out.elements)) if out.elements else []
 
     def affine(self) -> tuple[float, float]:
         """Factor and summand that take the drawn numbers to the distribution."""
@@ -261,6 +268,7 @@ class RandomNormal(_Random):
     """Normally distributed numbers; attributes ``mean`` (0), ``std`` (1, at least 0)."""
 
     type = "RandomNormal"
+    vertex = staticmethod(normal_vertex)
 
     mean = Attribute(NUMBER, 0.0)
     std = Attribute(NUMBER, 1.0)
@@ -279,11 +287,6 @@ class RandomNormal(_Random):
     def draw(self, out: np.ndarray, seed: np.ndarray, key: int) -> None:
         """Standard normal."""
         np.random.Generator(generator(seed, key)).standard_normal(dtype=out.dtype.type, out=out)
-
-    def work(self) -> list[Work]:
-        """One Normal vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(normal_vertex(out.dtype, out.elements)) if out.elements else []
 
 
 class RandomUniform(_Random):
@@ -310,11 +313,6 @@ class RandomUniform(_Random):
         """Uniform in [0, 1)."""
         np.random.Generator(generator(seed, key)).random(dtype=out.dtype.type, out=out)
 
-    def work(self) -> list[Work]:
-        """One Uniform vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
-
 
 class RandomInteger(_Random):
     """Whole numbers from ``low`` to below ``high`` (attributes; default 0 and 2^31 - 1), all equally likely."""
@@ -337,19 +335,14 @@ class RandomInteger(_Random):
             )
         return specs
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Draw and copy, replica by replica."""
         pairs = list(zip(rows(outputs[0]), rows(inputs[0]), strict=True))
-        return sequence([partial(self._fill, out, seed) for out, seed in pairs])
+        return sequence(*(partial(self._fill, out, seed) for out, seed in pairs))
 
     def _fill(self, out: np.ndarray, seed: np.ndarray) -> None:
         source = np.random.Generator(generator(seed, self.key))
         np.copyto(out, source.integers(self.low, self.high, out.shape, self.dtype.numpy))
-
-    def work(self) -> list[Work]:
-        """One Uniform vertex between setting and restoring seeds."""
-        out = self.outputs[0].spec
-        return seeded(uniform_vertex(out.dtype, out.elements)) if out.elements else []
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
@@ -377,7 +370,7 @@ class ModifyRandomSeed(Op):
             raise DTypeError(f"{self.where()}: modifier {modifier.id!r} is {modifier.spec}; () uint32 is needed")
         return [TensorSpec(seed.shape, seed.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One random word per replica."""
         (seed, modifier), out = inputs, outputs[0]
 

@@ -19,8 +19,8 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, one_or_man
 
 from . import half, shape, unary, vertices
 from .axes import axes_of, axis_of
-from .base import Environment, Kernel, Op
-from .binding import Step, align, contiguous, given, result_buffer, scalar, sequence, widened, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, align, contiguous, result_buffer, scalar, sequence, widened, working_dtype
 from .work import Work
 
 
@@ -61,14 +61,14 @@ class Reduce(Op):
             return [TensorSpec(self.kept_shape(), tensor.dtype)]
         return [TensorSpec(tuple(n for i, n in enumerate(tensor.shape) if i not in axes), tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Prepare, accumulate in working type, finish, round."""
         source, before = self.prepare(inputs[0], env)
         out = outputs[0]
         dtype = working_dtype(out.dtype)
         axes = self.axes
         if not axes:
-            return sequence([*before, *self._plain(source, out, env)])
+            return sequence(*before, *self._plain(source, out, env))
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
         where = 1 if flat else tuple(a + 1 for a in axes)
         if flat:
@@ -76,7 +76,7 @@ class Reduce(Op):
         target, after = result_buffer(out, env, slot=2)
         shaped = target.reshape(-1) if flat else target.reshape(target.shape[0], *self._reduced_shape())
         steps: list[Step] = [*before, partial(self.ufunc.reduce, source, where, dtype, shaped), *self.finish(target)]
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
     def _plain(self, source: np.ndarray, out: np.ndarray, env: Environment) -> list[Step]:
         """Steps without any axis to reduce: every element is its own result."""
@@ -134,9 +134,9 @@ class ReduceSum(Reduce):
     ufunc = np.add
     vertex = "ADD"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, broadcast."""
-        return [self.spread(builder, given(grads))]
+        return [self.spread(builder, grad)]
 
 
 def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Tensor:
@@ -172,9 +172,9 @@ class Expand(shape.Rearrangement):
         """The broadcast view (read-only)."""
         return np.broadcast_to(align(array, len(self.shape) + 1), (array.shape[0], *self.shape))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient summed to the operand's shape."""
-        return [sum_to(builder, given(grads), self.inputs[0].shape)]
+        return [sum_to(builder, grad, self.inputs[0].shape)]
 
 
 class ReduceMean(Reduce):
@@ -189,9 +189,8 @@ class ReduceMean(Reduce):
         """Divide by the count."""
         return [partial(np.divide, target, scalar(self.count, target.dtype), target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the count, broadcast."""
-        grad = given(grads)
         scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
 
@@ -203,9 +202,9 @@ class ReduceProd(Reduce):
     ufunc = np.multiply
     vertex = "MUL"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` times the product of the other elements (exact where elements are 0)."""
-        grad = self.keep(builder, given(grads))
+        grad = self.keep(builder, grad)
         return [builder.op(ReduceProdGrad, [grad, builder.forward(self.inputs[0])], axes=self.axes)]
 
 
@@ -222,7 +221,7 @@ class ReduceProdGrad(Op):
         self.floating(*self.inputs)
         return [self.inputs[1].spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Products of all elements before and after each one, along the reduced axes taken as one."""
         grad, x = inputs
         reduced = [a + 1 for a in self.axes]
@@ -248,7 +247,7 @@ class ReduceProdGrad(Op):
             partial(np.multiply, result, grad.transpose(order), result),
             half.copy(outputs[0].transpose(order), result),
         ]
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[Work]:
         """Two running products and two multiplications over the elements."""
@@ -269,9 +268,8 @@ class ReduceSumSquare(Reduce):
         squares = env.scratch(source.shape, source.dtype, slot=1)
         return squares, [*steps, partial(np.square, source, squares)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``2 g x``."""
-        grad = given(grads)
         doubled = grad * 2
         return [builder.forward(self.inputs[0]) * self.keep(builder, doubled)]
 
@@ -296,10 +294,10 @@ class ReduceL1(Reduce):
         values = env.scratch(source.shape, source.dtype, slot=1)
         return values, [*steps, partial(np.absolute, source, values)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * sign(x)``."""
         sign = builder.op(unary.Sign, [builder.forward(self.inputs[0])])
-        return [sign * self.keep(builder, given(grads))]
+        return [sign * self.keep(builder, grad)]
 
     def work(self) -> list[Work]:
         """Absolute values, then a sum."""
@@ -320,13 +318,13 @@ class LambSquare(Op):
         self.floating(self.inputs[0])
         return [TensorSpec((), FLOAT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Squares in working type, then one sum per replica."""
         source, steps = contiguous(inputs[0], env, slot=0)
         squares = env.scratch(source.shape, source.dtype, slot=1)
         lines = squares.reshape(len(squares), source.size // len(squares))
         add = partial(np.add.reduce, lines, 1, None, outputs[0])
-        return sequence([*steps, partial(np.square, source, squares), add])
+        return sequence(*steps, partial(np.square, source, squares), add)
 
     def work(self) -> list[Work]:
         """One reduction that squares (PopART popx/op/lambx.cpp)."""
@@ -355,16 +353,14 @@ class ArgMax(Op):
         kept = (1,) if self.keepdim else ()
         return [TensorSpec((*tensor.shape[:axis], *kept, *tensor.shape[axis + 1 :]), INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One search into int64, one narrowing copy."""
         source, axis = inputs[0], self.axis + 1
         found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(
-            [
-                partial(search, source, axis, found),
-                partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
-            ]
+            partial(search, source, axis, found),
+            partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
         )
 
     def work(self) -> list[Work]:

@@ -5,7 +5,6 @@ Upstream: PopART ``willow/src/op`` (``reducelogsum.cpp``, ``reducelogsumexp.cpp`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -13,8 +12,8 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, Tensor
 
 from . import unary, vertices
-from .base import Environment, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, contiguous, result_buffer, sequence
 from .reduce import Reduce, ReduceSum
 from .work import Work
 
@@ -31,10 +30,10 @@ class ReduceLogSum(Reduce):
         """Logarithm."""
         return [partial(np.log, target, target)]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient over the sum, which is computed again, broadcast."""
         total = builder.op(ReduceSum, [builder.forward(self.inputs[0])], axes=self.axes, keepdims=self.keepdims)
-        return [self.spread(builder, given(grads) / total)]
+        return [self.spread(builder, grad / total)]
 
     def work(self) -> list[Work]:
         """A sum, then logarithms in place."""
@@ -51,7 +50,7 @@ class ReduceLogSumExp(Reduce):
     vertex = "ADD"
     needs_float = True
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maxima (0 where they are infinite), exponentials of the differences, sums, logarithms."""
         source, steps = contiguous(inputs[0], env, slot=0)
         target, after = result_buffer(outputs[0], env, slot=1)
@@ -69,12 +68,12 @@ class ReduceLogSumExp(Reduce):
             partial(np.log, sums, sums),
             partial(np.add, sums, most, sums),
         ]
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g exp(x - out)``."""
         difference = builder.forward(self.inputs[0]) - self.keep(builder, builder.forward(self.outputs[0]))
-        return [builder.op(unary.Exp, [difference]) * self.keep(builder, given(grads))]
+        return [builder.op(unary.Exp, [difference]) * self.keep(builder, grad)]
 
     def work(self) -> list[Work]:
         """Maxima, differences, exponentials, sums, logarithms, and the maxima again."""

@@ -27,7 +27,7 @@ from ipuperf.ir import (
 from ipuperf.ir import Op as IrOp
 from ipuperf.ir.attributes import Attribute, instance
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .work import RemoteAccess, Work
 
 
@@ -184,11 +184,7 @@ class RemoteLoad(_RemoteOp):
         self.check(tensor, offset)
         return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
 
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy of the entry that the offset names at the time; replicas may name different ones."""
         stored, out, read = env.remote(self.buffer), outputs[0], self.entry_reader(inputs[1])
 
@@ -224,7 +220,7 @@ class RemoteStore(_RemoteOp):
         self.check(*self.inputs)
         return []
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy to the entry that the offset names at the time; replicas may name different ones."""
         stored, tensor, read = env.remote(self.buffer), inputs[0], self.entry_reader(inputs[1])
 

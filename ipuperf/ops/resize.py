@@ -8,7 +8,7 @@ elements of the operand it is made of and how much of each. Taps beyond the ends
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -18,8 +18,8 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute, choice, many
 
 from . import half, shape, vertices
-from .base import Environment, Kernel, Op
-from .binding import given, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import working_dtype
 from .work import Work
 
 MODES = ("nearest", "linear", "cubic")
@@ -116,7 +116,7 @@ class Resize(_Resized):
         sizes = tuple(math.floor(n * scale) for n, scale in zip(tensor.shape, self.scales, strict=True))
         return [TensorSpec(sizes, tensor.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per axis that changes, the taps' elements times their weights, added up; in float32 for fp16."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)
@@ -131,10 +131,10 @@ class Resize(_Resized):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Every tap gets its share of the gradient."""
         named = {name: value for name, value in self.attributes.items() if name != "scales"}
-        return [builder.op(ResizeGrad, [given(grads)], shape=self.inputs[0].shape, **named)]
+        return [builder.op(ResizeGrad, [grad], shape=self.inputs[0].shape, **named)]
 
     def work(self) -> list[Work]:
         """See :meth:`interpolation_work`."""
@@ -153,7 +153,7 @@ class ResizeGrad(_Resized):
         self.floating(self.inputs[0])
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per axis that changed, a product with the matrix of its weights; in float32 for fp16."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)

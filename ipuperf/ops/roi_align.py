@@ -6,7 +6,6 @@ Upstream: PopART ``willow/src/op/roialign.cpp`` (ONNX ``RoiAlign`` of opset 10, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, INTEGERS, NUMBER, Attribute
 
 from . import vertices
-from .base import Environment, Kernel, Op
-from .binding import given, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import working_dtype
 from .dynamic import DynamicIndexError
 from .gather import check_indices
 from .work import Vertices, Work
@@ -104,7 +103,7 @@ class RoiAlign(_RegionOp):
         self.check_regions(images.shape)
         return [TensorSpec((rois.shape[0], images.shape[1], *self.output_size), images.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """For each region two small products."""
         (images, rois, batch), out = inputs, outputs[0]
         dtype = working_dtype(out.dtype)
@@ -117,9 +116,9 @@ class RoiAlign(_RegionOp):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """What each element counted, times the gradient; none for the regions."""
-        inputs = [given(grads), builder.forward(self.inputs[1]), builder.forward(self.inputs[2])]
+        inputs = [grad, builder.forward(self.inputs[1]), builder.forward(self.inputs[2])]
         return [builder.op(RoiAlignGrad, inputs, shape=self.inputs[0].shape, **self.attributes), None, None]
 
     def work(self) -> list[Work]:
@@ -140,7 +139,7 @@ class RoiAlignGrad(_RegionOp):
         self.check_regions(self.shape)
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """For each region two small products, added up in working type."""
         (grad, rois, batch), out = inputs, outputs[0]
         dtype = working_dtype(out.dtype)

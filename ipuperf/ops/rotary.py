@@ -12,8 +12,8 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute
 
-from .base import Environment, Kernel, Op
-from .binding import Step, WorkingArrays, given
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, WorkingArrays
 from .normalisation import fused
 from .work import Copy, Work
 
@@ -48,7 +48,7 @@ class RotaryPosEmbed(Op):
             )
         return [x.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """``a cos - b sin`` and ``b cos + a sin`` of each pair; in float32 for fp16."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, sin, cos), (y,) = arrays.operands, arrays.results
@@ -67,12 +67,13 @@ class RotaryPosEmbed(Op):
         ]
         if n < x.shape[-1]:
             steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
-        return arrays.kernel(steps)
+        return arrays.kernel(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """The gradient of x, turned back."""
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """The gradient of x, turned the other way."""
+        back = RotaryPosEmbedGrad if self.direction > 0 else RotaryPosEmbed
         tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbedGrad, [given(grads), *tables], **self.attributes), None, None]
+        return [builder.op(back, [grad, *tables], **self.attributes), None, None]
 
     def work(self) -> Sequence[Work]:
         """Two generated expressions over four operands, three operations each, then a copy into the layout of x
@@ -89,8 +90,3 @@ class RotaryPosEmbedGrad(RotaryPosEmbed):
 
     type: ClassVar[str] = "RotaryPosEmbedGrad"
     direction: ClassVar[int] = -1
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """Turned forward again."""
-        tables = [builder.forward(t) for t in self.inputs[1:]]
-        return [builder.op(RotaryPosEmbed, [given(grads), *tables], **self.attributes), None, None]

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from ipuperf.ir import Phase, TensorSpec
 from ipuperf.ir.attributes import INTEGER, NUMBER, Attribute, optional
 
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Kernel
 from .blocks import bind_weighted_sum
 from .optimiser import UpdateOp, scratch_of
 from .update_vertices import scaled_add_cycles, type_names
@@ -42,7 +40,7 @@ class ScaledAdd(UpdateOp):
             self.check_factor("b")
         return [x.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The weighted sum in float32, rounded once."""
         a, b = self.reader("a", inputs), self.reader("b", inputs)
         static = not self.has_tensor_factor("a", "b")

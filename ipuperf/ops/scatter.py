@@ -17,10 +17,10 @@ from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice
 
 from . import shape, vertices
 from .axes import axis_of
-from .base import Environment, Kernel
-from .binding import Step, contiguous, given, result_buffer, sequence
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, contiguous, result_buffer, sequence
 from .elementwise import Equal, Where, number, zero
-from .gather import Indexed, bind_indices, check_indices, group_count, raw_contiguous
+from .gather import GroupIndexed, Indexed, bind_indices, check_indices, group_count, raw_contiguous
 from .unary import Cast
 from .work import Copy, Lookup, TableUpdate, Work
 
@@ -35,7 +35,7 @@ COMBINED: dict[str, tuple[np.ufunc, float, str]] = {
 REDUCTIONS = ("none", *COMBINED)
 
 
-class ScatterReduce(Indexed):
+class ScatterReduce(GroupIndexed):
     """Elements of ``data`` combined into a result whose ``axis`` has ``axis_size`` elements, at ``indices``.
 
     Inputs ``data``, ``indices`` (the data's shape, or one that broadcasts to it, or 1-D along ``axis``) and optionally
@@ -85,16 +85,11 @@ class ScatterReduce(Indexed):
         own = fit(data[grouped:], index[grouped:], self.axis - grouped)
         return None if own is None else (*index[:grouped], *own)
 
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
-
     def used_shape(self) -> tuple[int, ...]:
         """Shape of the part of the data that is used."""
         return self.inputs[0].shape if self.index_broadcast else self.index_shape() or ()
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Start values, then one update through flat positions; in float32 for fp16."""
         part = (slice(None), *(slice(n) for n in self.used_shape()))
         data, steps = contiguous(inputs[0][part], env, slot=0)
@@ -110,15 +105,15 @@ class ScatterReduce(Indexed):
             steps.append(partial(COMBINED[self.reduction][0].at, target, flat, updates))
         if not initial and self.reduction in ("max", "min"):
             steps += _clear_others(target, flat, env)
-        return sequence([*steps, *after])
+        return sequence(*steps, *after)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient at the indices, and for the initial values where they count. Of ``max`` and ``min`` all elements
         that equal the result have it, as upstream, or with ``share_ties`` an equal part of it."""
         if self.used_shape() != self.inputs[0].shape:
             raise IrError(f"{self.where()}: a gradient needs indices of the data's shape, {self.inputs[0].shape}")
         rule = {"sum": self._of_sum, "none": self._of_none, "mul": self._of_product}
-        data, start = rule.get(self.reduction, self._of_extremum)(builder, given(grads))
+        data, start = rule.get(self.reduction, self._of_extremum)(builder, grad)
         return [data, None, start] if len(self.inputs) == 3 else [data, None]
 
     def _found(self, builder: GradientBuilder, table: Tensor) -> Tensor:
@@ -248,7 +243,7 @@ class Scatter(Indexed):
         """The indices' shape with the values' rank; None when it does not fit."""
         return broadcast_index(self.inputs[2].shape, self.inputs[1].shape, self.axis)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy, then one update through flat positions."""
         values, steps = raw_contiguous(inputs[2], env, slot=0)
         out = outputs[0]
@@ -259,11 +254,11 @@ class Scatter(Indexed):
             steps.append(partial(target.reshape(-1).put, positions.reshape(-1), values.reshape(-1), "clip"))
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """For the data the gradient with zeros at the indices, for the values the gradient there."""
-        grad, index, shape_ = given(grads), builder.forward(self.inputs[1]), self.inputs[2].shape
+        index, shape_ = builder.forward(self.inputs[1]), self.inputs[2].shape
         nothing = builder.op(shape.Init, [], shape=shape_, dtype=grad.dtype)
         data = builder.op(Scatter, [grad, index, nothing], axis=self.axis)
         return [data, None, builder.op(ScatterReduceGrad, [grad, index], axis=self.axis, shape=shape_)]
@@ -346,14 +341,13 @@ def _positions(
     ]
 
 
-class ScatterReduceGrad(Indexed):
+class ScatterReduceGrad(GroupIndexed):
     """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
     (of the data)."""
 
     type = "ScatterReduceGrad"
 
     shape = Attribute(INTEGERS)
-    group_size = Attribute(INTEGER, 1)
 
     def infer(self) -> list[TensorSpec]:
         """The data's shape."""
@@ -362,18 +356,13 @@ class ScatterReduceGrad(Indexed):
         self.require(self.index_shape() is not None, f"indices {indices.shape} do not fit data of shape {self.shape}")
         return [TensorSpec(self.shape, grad.dtype)]
 
-    @property
-    def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
-        return int(self.group_size > 1)
-
     def index_shape(self) -> tuple[int, ...] | None:
         """The indices' shape with the data's rank; None when it does not fit."""
         index, grouped = self.inputs[1].shape, self.grouped
         own = broadcast_index(tuple(self.shape[grouped:]), index[grouped:], self.axis - grouped)
         return None if own is None else (*index[:grouped], *own)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` through flat positions."""
         out = outputs[0]
         grad, steps = raw_contiguous(inputs[0], env, slot=0)
@@ -382,7 +371,7 @@ class ScatterReduceGrad(Indexed):
         steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
         if target is not out:
             steps.append(partial(np.copyto, out, target))
-        return sequence(steps)
+        return sequence(*steps)
 
     def work(self) -> list[Work]:
         """A planned lookup."""

@@ -9,7 +9,6 @@ The ``Inplace`` variants are views on the device too and ask for no work.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +19,8 @@ from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, o
 
 from . import vertices
 from .axes import axis_of, wrapped
-from .base import Environment, Kernel, Op
-from .binding import changers, given, sequence, shares_safely, storage_of
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import changers, sequence, shares_safely, storage_of
 from .work import Copy, Work
 
 
@@ -41,7 +40,7 @@ class Rearrangement(Op):
         """The operand, for the in-place variants."""
         return {0: 0} if self.shared else {}
 
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
+    def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
         """The view; None (a copy) when sharing could be seen or the strides do not allow it."""
         if not self.shared and not shares_safely(self):
             return None
@@ -55,7 +54,7 @@ class Rearrangement(Op):
             )
         return None
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy of the rearranged operand."""
         source, out = inputs[0], outputs[0]
         result = self.arrange(source)
@@ -106,9 +105,9 @@ class Reshape(Rearrangement):
         """Whether the sharing cannot be seen."""
         return shares_safely(self)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient in the operand's shape."""
-        return [builder.op(Reshape, [given(grads)], shape=self.inputs[0].shape)]
+        return [builder.op(Reshape, [grad], shape=self.inputs[0].shape)]
 
 
 class ReshapeInplace(Reshape):
@@ -145,11 +144,11 @@ class Transpose(Rearrangement):
         """The transposed view."""
         return array.transpose(0, *(p + 1 for p in self.permutation))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
         order = self.permutation
         inverse = tuple(order.index(i) for i in range(len(order)))
-        return [builder.op(Transpose, [given(grads)], permutation=inverse)]
+        return [builder.op(Transpose, [grad], permutation=inverse)]
 
 
 class TransposeInplace(Transpose):
@@ -221,9 +220,9 @@ class Slice(_Sliced, Rearrangement):
         """The sliced view."""
         return array[self.index()]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the sliced elements."""
-        return [builder.op(SliceGrad, [given(grads)], shape=self.inputs[0].shape, **self.slices)]
+        return [builder.op(SliceGrad, [grad], shape=self.inputs[0].shape, **self.slices)]
 
 
 class SliceInplace(Slice):
@@ -249,14 +248,14 @@ class SliceGrad(_Sliced):
         """The given shape."""
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then copy into the view."""
         out = outputs[0]
-        return sequence([partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0])])
+        return sequence(partial(out.fill, 0), partial(np.copyto, out[self.index()], inputs[0]))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The slice of the gradient."""
-        return [builder.op(Slice, [given(grads)], **self.slices)]
+        return [builder.op(Slice, [grad], **self.slices)]
 
     def work(self) -> list[Work]:
         """Zeros everywhere, then a copy of the operand."""
@@ -293,12 +292,12 @@ class Subsample(Rearrangement):
         index = (slice(None), *(slice(None, None, stride) for stride in self.strides))
         return array[index]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the chosen elements."""
         shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
         none = (None,) * len(axes)
         named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
-        return [builder.op(SubsampleGrad, [given(grads)], shape=shape, **named)]
+        return [builder.op(SubsampleGrad, [grad], shape=shape, **named)]
 
 
 class SubsampleGrad(SliceGrad):
@@ -325,12 +324,12 @@ class Split(Op):
         )
         return [TensorSpec((*tensor.shape[:axis], n, *tensor.shape[axis + 1 :]), tensor.dtype) for n in sizes]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One copy per part."""
         parts = np.split(inputs[0], np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
-        return sequence([partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)])
+        return sequence(*(partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """The gradients joined; zeros for parts that have none."""
         parts = [
             builder.op(Init, [], shape=part.shape, dtype=part.dtype) if grad is None else grad
@@ -375,13 +374,13 @@ class Concat(Op):
         total = sum([t.shape[axis] for t in self.inputs])
         return [TensorSpec((*first[:axis], total, *first[axis + 1 :]), dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One concatenation into the output."""
-        return sequence([partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0])])
+        return sequence(partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0]))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The operand's part of the gradient."""
-        grad, axis = given(grads), self.axis
+        axis = self.axis
         result, at = [], 0
         for tensor in self.inputs:
             stop = at + tensor.shape[axis]
@@ -425,9 +424,9 @@ class Init(Op):
         """Whether the tensor starts as zeros."""
         return self.init == "zero"
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Zeros, or nothing at all."""
-        return partial(outputs[0].fill, 0) if self.zero else sequence([])
+        return partial(outputs[0].fill, 0) if self.zero else sequence()
 
     def work(self) -> list[Work]:
         """A Fill compute set for zeros, otherwise nothing."""

@@ -17,7 +17,7 @@ from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, ReplicaGroup
 from ipuperf.ir.attributes import Attribute, instance
 
 from . import vertices
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays
 from .collectives import check_group, over_group
 from .gather import multi_slice, multi_update_add
@@ -59,7 +59,7 @@ class CrossEntropySharded(_Sharded):
         self.require(logits.shape[1] > 0, f"logits {logits.shape} have no classes")
         return [TensorSpec(labels.shape, logits.dtype), TensorSpec(logits.shape, logits.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maximum, sum of exponentials and the labels' values, each over the members; in float32 for fp16."""
         arrays = WorkingArrays(inputs[:1], outputs, env)
         (logits,), (loss, out) = arrays.operands, arrays.results
@@ -67,23 +67,21 @@ class CrossEntropySharded(_Sharded):
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, logits, 2, None, line),
-                over(np.maximum, line),
-                partial(np.subtract, logits, line[..., np.newaxis], out),
-                partial(np.exp, out, exponentials),
-                partial(np.add.reduce, exponentials, 2, None, line),
-                over(np.add, line),
-                partial(np.log, line, line),
-                partial(np.subtract, line[..., np.newaxis], out, out),
-                *labels.steps,
-                partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
-                partial(np.copyto, loss, 0, where=labels.elsewhere),
-                over(np.add, loss),
-            ]
+            partial(np.maximum.reduce, logits, 2, None, line),
+            over(np.maximum, line),
+            partial(np.subtract, logits, line[..., np.newaxis], out),
+            partial(np.exp, out, exponentials),
+            partial(np.add.reduce, exponentials, 2, None, line),
+            over(np.add, line),
+            partial(np.log, line, line),
+            partial(np.subtract, line[..., np.newaxis], out, out),
+            *labels.steps,
+            partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
+            partial(np.copyto, loss, 0, where=labels.elsewhere),
+            over(np.add, loss),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """From the saved logarithms; the second output has none."""
         loss_grad, other = grads
         if other is not None or loss_grad is None:
@@ -137,24 +135,22 @@ class CrossEntropyShardedGrad(_Sharded):
         )
         return [TensorSpec(logs.shape, logs.dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The exponentials times the gradient, less the gradient at the replica's own labels."""
         arrays = WorkingArrays(inputs[:2], outputs, env)
         (grad, logs), (out,) = arrays.operands, arrays.results
         labels = _OwnLabels(inputs[2], logs.shape[-1], env, slot=3)
         picked, own = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
         return arrays.kernel(
-            [
-                partial(np.negative, logs, out),
-                partial(np.exp, out, out),
-                partial(np.multiply, out, grad[..., np.newaxis], out),
-                *labels.steps,
-                partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-                partial(np.copyto, own, grad),
-                partial(np.copyto, own, 0, where=labels.elsewhere),
-                partial(np.subtract, picked, own, picked),
-                partial(out.reshape(-1).put, labels.index, picked),
-            ]
+            partial(np.negative, logs, out),
+            partial(np.exp, out, out),
+            partial(np.multiply, out, grad[..., np.newaxis], out),
+            *labels.steps,
+            partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
+            partial(np.copyto, own, grad),
+            partial(np.copyto, own, 0, where=labels.elsewhere),
+            partial(np.subtract, picked, own, picked),
+            partial(out.reshape(-1).put, labels.index, picked),
         )
 
     def work(self) -> Sequence[Work]:

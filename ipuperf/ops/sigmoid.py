@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .activations import ActivationGrad, ActivationOp
-from .binding import given
 from .formula import Term, absolute, exp, log1p, maximum, reciprocal
 from .unary import made
-from .update_vertices import fused_cycles
-from .work import Vertices, Work
-
-
-def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: int) -> Vertices:
-    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7): ``operands`` tensors like
-    ``tensor``, ``constants`` scalars, ``operations`` operations for each element."""
-    cycles = fused_cycles(tensor.dtype, operands, constants, operations)
-    vertex = f"popops::map::{name}<{vertices.poplar_type(tensor.dtype)}>"
-    return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
+from .work import Work
 
 
 def sigmoid(x: Term) -> Term:
@@ -58,16 +46,12 @@ class Swish(ActivationOp):
 
     type = "Swish"
     vertex = "SWISH"
+    flops = 5
     slope = staticmethod(lambda grad, x: made(SwishGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Five passes."""
         return sigmoid(x) * x
-
-    def work(self) -> list[Work]:
-        """One popnn activation compute set."""
-        spec = self.inputs[0].spec
-        return [vertices.non_linearity("SWISH", spec.dtype, spec.elements, 5)]
 
 
 class SwishInplace(Swish):
@@ -96,6 +80,8 @@ class Softplus(ActivationOp):
 
     type = "Softplus"
     vertex = "SOFTPLUS"
+    expression = (3, 7)
+    slope_op = staticmethod(lambda: SoftplusGrad)
 
     beta = Attribute(NUMBER, 1.0)
 
@@ -107,15 +93,6 @@ class Softplus(ActivationOp):
     def value(self, x: Term) -> Term:
         """Seven passes."""
         return maximum(x, 0) + log1p(exp(absolute(x) * -self.beta)) * (1 / self.beta)
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """``g sigmoid(beta x)``."""
-        inputs = [given(grads), builder.forward(self.inputs[0])]
-        return [builder.op(SoftplusGrad, inputs, beta=self.beta)]
-
-    def work(self) -> list[Work]:
-        """One fused expression."""
-        return [fused("Softplus", self.inputs[0], 1, 3, 7)]
 
 
 class SoftplusGrad(ActivationGrad):

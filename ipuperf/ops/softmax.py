@@ -8,7 +8,7 @@ probability of 0 gives a large finite loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -18,8 +18,8 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute, choice, optional
 
 from . import vertices
 from .axes import axis_of
-from .base import Environment, Kernel, Op
-from .binding import Step, WorkingArrays, contiguous, given, result_buffer, scalar, sequence, working_dtype
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import Step, WorkingArrays, contiguous, result_buffer, scalar, sequence, working_dtype
 from .work import Work
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -54,24 +54,22 @@ class Softmax(AlongAxis):
         self.floating(tensor)
         return [tensor.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Subtract the maximum, exponentials, divide by their sum; in float32 for fp16."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         return arrays.kernel(
-            [
-                partial(np.maximum.reduce, x, axis, None, line, True),
-                partial(np.subtract, x, line, out),
-                partial(np.exp, out, out),
-                partial(np.add.reduce, out, axis, None, line, True),
-                partial(np.divide, out, line, out),
-            ]
+            partial(np.maximum.reduce, x, axis, None, line, True),
+            partial(np.subtract, x, line, out),
+            partial(np.exp, out, out),
+            partial(np.add.reduce, out, axis, None, line, True),
+            partial(np.divide, out, line, out),
         )
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """From the output: ``p (g - sum(g p))``."""
-        inputs = [given(grads), builder.forward(self.outputs[0])]
+        inputs = [grad, builder.forward(self.outputs[0])]
         return [builder.op(SoftmaxGrad, inputs, axis=self.axis)]
 
     def work(self) -> list[Work]:
@@ -101,18 +99,16 @@ class SoftmaxGrad(AlongAxis):
         )
         return [grad.spec]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Four passes and one sum."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (grad, probs), (out,) = arrays.operands, arrays.results
         line = env.scratch((*grad.shape[:axis], 1, *grad.shape[axis + 1 :]), grad.dtype, slot=3)
         return arrays.kernel(
-            [
-                partial(np.multiply, grad, probs, out),
-                partial(np.add.reduce, out, axis, None, line, True),
-                partial(np.subtract, grad, line, out),
-                partial(np.multiply, out, probs, out),
-            ]
+            partial(np.multiply, grad, probs, out),
+            partial(np.add.reduce, out, axis, None, line, True),
+            partial(np.subtract, grad, line, out),
+            partial(np.multiply, out, probs, out),
         )
 
     def work(self) -> list[Work]:
@@ -328,16 +324,16 @@ class Nll(_Loss):
         self.check()
         return [self.loss_spec()]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Pick, clamp, logarithm, reduce."""
         probs, before = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
-        return sequence([*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6)])
+        return sequence(*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The fused gradient with respect to ``probs``."""
         probs, labels = (builder.forward(t) for t in self.inputs)
-        return [builder.op(NllGrad, [probs, labels, given(grads)], **self.attributes), None]
+        return [builder.op(NllGrad, [probs, labels, grad], **self.attributes), None]
 
     def work(self) -> list[Work]:
         """Encode one-hot, then the loss."""
@@ -356,7 +352,7 @@ class NllGrad(_Loss):
         _check_loss_grad(self, self.inputs[2])
         return [TensorSpec(self.inputs[0].shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then write one value per label."""
         probs, before = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
@@ -372,7 +368,7 @@ class NllGrad(_Loss):
                 partial(np.divide, factor, values, factor),
             ]
         write = partial(out.reshape(-1).put, labels.index, factor)
-        return sequence([*steps, partial(out.fill, 0), write, *after])
+        return sequence(*steps, partial(out.fill, 0), write, *after)
 
     def work(self) -> list[Work]:
         """PopART popx/op/nllx.cpp: clamp, one-hot, negated quotient, scale."""
@@ -417,7 +413,7 @@ class NlllWithSoftmaxGradDirect(_Loss):
         _check_loss_grad(self, self.inputs[2])
         return [self.loss_spec(), TensorSpec(self.inputs[0].shape, self.inputs[0].dtype)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The loss, then the scaled difference."""
         probs, before = contiguous(inputs[0], env, slot=0)
         dtype = working_dtype(probs.dtype)
@@ -428,17 +424,15 @@ class NlllWithSoftmaxGradDirect(_Loss):
         picked = env.scratch(labels.index.shape, dtype, slot=10)
         rows = out.reshape(*labels.index.shape, self.classes)
         return sequence(
-            [
-                *before,
-                *labels.steps,
-                *loss,
-                *scale,
-                partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
-                partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-                partial(np.subtract, picked, factor, picked),
-                partial(out.reshape(-1).put, labels.index, picked),
-                *after,
-            ]
+            *before,
+            *labels.steps,
+            *loss,
+            *scale,
+            partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
+            partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
+            partial(np.subtract, picked, factor, picked),
+            partial(out.reshape(-1).put, labels.index, picked),
+            *after,
         )
 
     def work(self) -> list[Work]:

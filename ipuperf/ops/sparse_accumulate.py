@@ -12,7 +12,8 @@ import numpy as np
 from ipuperf.ir import IrError, TensorSpec
 from ipuperf.ir.attributes import NUMBER, Attribute, optional
 
-from .base import Environment, Kernel
+from .base import Arrays, Environment, Kernel
+from .binding import sequence
 from .gather import Indexed, bind_indices, check_indices
 from .work import TableUpdate, Work
 
@@ -44,19 +45,14 @@ class SparseAccumulate(Indexed):
             self.require(self.inputs[3].spec.elements == 1, f"factor {self.inputs[3].id!r} has {self.inputs[3].shape}")
         return [self.like(target)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Replica by replica, unbuffered additions of the scaled slices in float32."""
         target, value = inputs[:2]
         rows, steps = bind_indices(self, inputs[2], self.inputs[0].shape[self.axis], env, 0, check=True)
         for replica in range(len(target)):
             factor = inputs[3][replica] if len(inputs) == 4 else np.float32(1.0 if self.factor is None else self.factor)
             steps.append(partial(self._add, target[replica], value[replica], rows[replica], factor))
-
-        def run() -> None:
-            for step in steps:
-                step()
-
-        return run
+        return sequence(*steps)
 
     def _add(self, target: np.ndarray, value: np.ndarray, rows: np.ndarray, factor: np.ndarray) -> None:
         """One replica."""

@@ -13,7 +13,7 @@ import numpy as np
 from ipuperf.ir import DTypeError, IrError, Stream, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, Attribute, instance
 
-from .base import Environment, Kernel, Op
+from .base import Arrays, Environment, Kernel, Op
 from .work import HostTransfer, Work
 
 
@@ -67,11 +67,7 @@ class HostLoad(_StreamOp):
         self.check(self.inputs[0])
         return [self.like(self.inputs[0])]
 
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy of the stream's next slice."""
         read, out, copy = env.stream_reader(self.stream), outputs[0], np.copyto
         return lambda: copy(out, read())
@@ -89,7 +85,7 @@ class HostStore(_StreamOp):
         self.check(self.inputs[0])
         return []
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Write the next slice of the stream."""
         write, tensor = env.stream_writer(self.stream), inputs[0]
         return lambda: write(tensor)

@@ -16,8 +16,7 @@ import numpy as np
 from ipuperf.ir import GradientBuilder, IrError, Tensor
 from ipuperf.ir.attributes import FLAG, Attribute, choice
 
-from .base import Environment, Kernel
-from .binding import given
+from .base import Arrays, Environment, Gradients, Kernel
 from .collectives import ReplicatedAllGather, ReplicatedAllReduce, ReplicatedReduceScatter
 from .work import Copy, Work
 
@@ -39,16 +38,15 @@ class ReplicatedAllReduceTP(ReplicatedAllReduce):
     identical_inputs = Attribute(FLAG, False)
     identical_grad_inputs = Attribute(FLAG, False)
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy, or the all-reduce."""
         if not self.identical_inputs:
             return super().kernel(inputs, outputs, env)
         value, out = inputs[0], outputs[0]
         return lambda: np.copyto(out, value)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The same op of the gradient, with the two attributes exchanged."""
-        grad = given(grads)
         swapped = {"identical_inputs": self.identical_grad_inputs, "identical_grad_inputs": self.identical_inputs}
         return [builder.op(type(self), [grad], f"{grad.name}_all_reduce", **{**self.attributes, **swapped})]
 
@@ -78,6 +76,6 @@ class ReplicatedAllGatherStrided(ReplicatedAllGather):
 
     type: ClassVar[str] = "ReplicatedAllGatherStrided"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """There is none."""
         raise IrError(f"{self.where()}: a strided all-gather has no gradient; replicated_all_gather has one")

@@ -5,8 +5,6 @@ Upstream: PopART ``willow/src/op/topk.cpp``, which sorts with a bitonic network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ipuperf.ir import INT32, DType, GradientBuilder, Tensor, TensorSpec
@@ -14,8 +12,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
 
 from . import vertices
 from .axes import axis_of
-from .base import Environment, Kernel, Op
-from .binding import given
+from .base import Arrays, Environment, Gradients, Kernel, Op
 from .gather import plan_share
 from .scatter import ScatterReduce
 from .work import Vertices, Work
@@ -69,7 +66,7 @@ class TopK(Op):
         shape_ = (*tensor.shape[:axis], k, *tensor.shape[axis + 1 :])
         return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
         source, (values, positions) = inputs[0], outputs
         axis, k = self.axis + 1, self.k
@@ -87,11 +84,11 @@ class TopK(Op):
 
         return run
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
         size, share = self.inputs[0].shape[axis], self.available_memory_proportion
-        inputs = [given(grads), index]
+        inputs = [grad, index]
         return [builder.op(ScatterReduce, inputs, axis=axis, axis_size=size, available_memory_proportion=share)]
 
     def work(self) -> list[Work]:

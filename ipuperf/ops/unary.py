@@ -7,7 +7,6 @@ Functions that are a single ufunc run as such (NumPy computes fp16 in float32 an
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -17,8 +16,8 @@ from ipuperf.ir import BOOL, DType, DTypeError, GradientBuilder, Tensor, TensorS
 from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
-from .base import Environment, Kernel, Op
-from .binding import given, one_pass, operands
+from .base import Arrays, Environment, Gradients, Kernel, Op
+from .binding import one_pass, operands
 from .work import Copy, Work
 
 
@@ -32,6 +31,7 @@ class Unary(Op):
         allowed: ``floating``, ``signed`` (floating or signed integer), ``bool`` or ``any``.
         slope: the gradient of the operand, from that of the result and the operand.
         slope_at_result: the same from that of the result and the result.
+        slope_op: gives the op that makes it of that of the result and the operand, with the attributes of this one.
     """
 
     ufunc: ClassVar[np.ufunc]
@@ -40,6 +40,7 @@ class Unary(Op):
     allowed: ClassVar[str] = "floating"
     slope: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
     slope_at_result: ClassVar[staticmethod[[Tensor, Tensor], Tensor] | None] = None
+    slope_op: ClassVar[staticmethod[[], type[Op]] | None] = None
 
     def infer(self) -> list[TensorSpec]:
         """The operand's shape; its dtype, or bool for predicates."""
@@ -50,21 +51,23 @@ class Unary(Op):
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed: {self.allowed}")
         return [TensorSpec(tensor.shape, BOOL if self.predicate else tensor.dtype, tensor.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ufunc call."""
         return one_pass(self.ufunc, inputs, self.target(inputs, outputs), env)
 
-    def target(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
+    def target(self, inputs: Arrays, outputs: Arrays) -> np.ndarray:
         """The array that receives the result."""
         return inputs[0] if self.in_place else outputs[0]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        """By :attr:`slope` or :attr:`slope_at_result`, unless a class has a rule of its own."""
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """By :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
         if self.slope is not None:
-            return [self.slope(given(grads), builder.forward(self.inputs[0]))]
+            return [self.slope(grad, builder.forward(self.inputs[0]))]
         if self.slope_at_result is not None:
-            return [self.slope_at_result(given(grads), builder.forward(self.outputs[0]))]
-        return super().gradient(builder, grads)
+            return [self.slope_at_result(grad, builder.forward(self.outputs[0]))]
+        if self.slope_op is not None:
+            return [builder.op(self.slope_op(), [grad, builder.forward(self.inputs[0])], **self.attributes)]
+        return super().gradient_from(builder, grad)
 
     def work(self) -> list[Work]:
         """One unary compute set."""
@@ -263,19 +266,19 @@ class Cast(Op):
             )
         return [TensorSpec(tensor.shape, self.dtype, tensor.meta_shape)]
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One converting copy."""
         (array,), out = operands(inputs, outputs[0])
         if self.inputs[0].dtype.is_floating_point and self.outputs[0].dtype.is_floating_point:
             return half.copy(out, array)
         return partial(np.copyto, out, array, casting="unsafe")
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, cast back; none into a non-floating operand."""
         source = self.inputs[0].dtype
         if not source.is_floating_point:
             return [None]
-        return [builder.op(Cast, [given(grads)], dtype=source)]
+        return [builder.op(Cast, [grad], dtype=source)]
 
     def work(self) -> list[Work]:
         """One Cast compute set; a copy when the type stays."""
@@ -291,14 +294,14 @@ class Identity(Unary):
     type = "Identity"
     allowed = "any"
 
-    def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One copy."""
         (array,), out = operands(inputs, outputs[0])
         return partial(np.copyto, out, array)
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient itself."""
-        return [given(grads)]
+        return [grad]
 
     def work(self) -> list[Work]:
         """The bytes copied."""
@@ -310,7 +313,7 @@ class Detach(Identity):
 
     type = "Detach"
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """None flows back."""
         return [None]
 
@@ -319,14 +322,7 @@ class DetachInplace(Detach):
     """The operand itself (its storage), through which no gradient flows."""
 
     type = "DetachInplace"
-
-    def aliases(self) -> dict[int, int]:
-        """The output is the operand."""
-        return {0: 0}
-
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray]:
-        """The operand."""
-        return [inputs[0]]
+    renames = True
 
     def work(self) -> list[Work]:
         """Nothing."""

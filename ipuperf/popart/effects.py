@@ -8,7 +8,7 @@ interface do not run).
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect
+from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, rows
 
 SHARED: dict[str, Effect] = {
     "outlineSequenceBreakCost": Effect(NO_EFFECT, "ops are outlined one by one, no sequence is broken", (10000.0,)),
@@ -16,7 +16,7 @@ SHARED: dict[str, Effect] = {
     "instrumentWithHardwareCycleCounter": Effect(NO_EFFECT, "the simulated cycles of each run are known", (False,)),
     "enableStochasticRounding": Effect(NO_EFFECT, "float16 results are rounded to the nearest value", (False,)),
     "enableFloatingPointChecks": Effect(NO_EFFECT, "NaN and infinity are passed on", (False,)),
-    "enableStableNorm": Effect(NO_EFFECT, "norms are always computed from centred values in float32", (True, False)),
+    "enableStableNorm": Effect(APPLIED),
     "enableEngineCaching": Effect(NO_EFFECT, "nothing is kept between processes", (False,)),
 }
 """Rows that are the same for every front end."""
@@ -37,19 +37,16 @@ _LOCATIONS = Effect(NO_DIFFERENCE, "variables of PopXL say where they are by how
 EFFECTS: dict[str, Effect] = {
     **SHARED,
     # what a program gets
-    "numIOTiles": _APPLIED,
-    "enableReplicatedGraphs": _APPLIED,
-    "replicatedGraphCount": _APPLIED,
-    "partialsTypeMatMuls": _APPLIED,
+    **rows(
+        _APPLIED,
+        """
+        numIOTiles enableReplicatedGraphs replicatedGraphCount partialsTypeMatMuls defaultBufferingDepth
+        defaultPrefetchBufferingDepth enablePrefetchDatastreams enableInplaceAmbiguityChecking dotChecks logDir
+    """,
+    ),
     "matmulOptions": _LIBRARY,
     "convolutionOptions": _LIBRARY,
-    "defaultBufferingDepth": _APPLIED,
-    "defaultPrefetchBufferingDepth": _APPLIED,
-    "enablePrefetchDatastreams": _APPLIED,
-    "enableInplaceAmbiguityChecking": _APPLIED,
-    "dotChecks": _APPLIED,
     "throwIfLog2ScaleTensorNotInRange": Effect(NO_EFFECT, "a log2_scale out of range is always an error", (True,)),
-    "logDir": _APPLIED,
     # refused
     "useHostCopyOps": _ALWAYS,
     "enableExplicitMainLoops": _ALWAYS,
@@ -85,46 +82,35 @@ EFFECTS: dict[str, Effect] = {
     "groupHostSync": Effect(NO_EFFECT, "host exchanges stand where the program puts them", (False,)),
     "enableLoadAndOffloadRNGState": Effect(NO_EFFECT, "random numbers follow from the program's seeds", (False,)),
     "_enableRngStateManagement": Effect(NO_EFFECT, "random numbers follow from the program's seeds", (False,)),
-    "timeLimitScheduler": _PLANNING,
-    "swapLimitScheduler": _PLANNING,
-    "kahnTieBreaker": _PLANNING,
-    "transitiveClosureOptimizationThreshold": _PLANNING,
+    **rows(_PLANNING, "timeLimitScheduler swapLimitScheduler kahnTieBreaker transitiveClosureOptimizationThreshold"),
     "firstDotOp": Effect(NO_EFFECT, "all ops are drawn", (0,)),
     "finalDotOp": Effect(NO_EFFECT, "all ops are drawn", (10000,)),
     "dotOpNames": Effect(NO_EFFECT, "the type of an op is drawn", (False,)),
     "exportPoplarComputationGraph": Effect(NO_EFFECT, "there is no Poplar graph", (False,)),
     "exportPoplarVertexGraph": Effect(NO_EFFECT, "there is no Poplar graph", (False,)),
     # no difference to PopXL programs, upstream neither (two rows of SHARED among them)
-    "enableOutlining": _GRAPHS,
-    "outlineThreshold": _GRAPHS,
-    "outlineSequenceBreakCost": _GRAPHS,
-    "enableOutliningCopyCostPruning": _GRAPHS,
-    "subgraphCopyingStrategy": _GRAPHS,
-    "virtualGraphMode": _GRAPHS,
-    "autoRecomputation": _GRAPHS,
-    "explicitRecomputation": _GRAPHS,
-    "accumulateOuterFragmentSettings": _TRANSFORM,
-    "replicatedCollectivesSettings": _TRANSFORM,
-    "mergeVarUpdate": _TRANSFORM,
-    "mergeVarUpdateMemThreshold": _TRANSFORM,
-    "looseThresholdAtPeak": _TRANSFORM,
-    "accumulationFactor": _TRANSFORM,
-    "accumulationAndReplicationReductionType": _TRANSFORM,
-    "meanAccumulationAndReplicationReductionStrategy": _TRANSFORM,
-    "disableGradAccumulationTensorStreams": _TRANSFORM,
-    "disableOptimizerStateTensorStreams": _TRANSFORM,
-    "delayVarUpdates": _TRANSFORM,
-    "scheduleNonWeightUpdateGradientConsumersEarly": _TRANSFORM,
-    "enableSerializedMatmuls": _TRANSFORM,
-    "ensureFp32LossScaleTensor": _TRANSFORM,
-    "constantWeights": _TRANSFORM,
+    **rows(
+        _GRAPHS,
+        """
+        enableOutlining outlineThreshold outlineSequenceBreakCost enableOutliningCopyCostPruning
+        subgraphCopyingStrategy virtualGraphMode autoRecomputation explicitRecomputation
+    """,
+    ),
+    **rows(
+        _TRANSFORM,
+        """
+        accumulateOuterFragmentSettings replicatedCollectivesSettings mergeVarUpdate
+        mergeVarUpdateMemThreshold looseThresholdAtPeak accumulationFactor
+        accumulationAndReplicationReductionType meanAccumulationAndReplicationReductionStrategy
+        disableGradAccumulationTensorStreams disableOptimizerStateTensorStreams delayVarUpdates
+        scheduleNonWeightUpdateGradientConsumersEarly enableSerializedMatmuls ensureFp32LossScaleTensor
+        constantWeights
+    """,
+    ),
     "activationTensorLocationSettings": _LOCATIONS,
     "weightTensorLocationSettings": _LOCATIONS,
     "optimizerStateTensorLocationSettings": _LOCATIONS,
     "accumulatorTensorLocationSettings": _LOCATIONS,
-    "opxAliasChecking": _CHECKS,
-    "opxModifyChecking": _CHECKS,
-    "strictOpVersions": _CHECKS,
-    "separateCallOpPdfs": _CHECKS,
+    **rows(_CHECKS, "opxAliasChecking opxModifyChecking strictOpVersions separateCallOpPdfs"),
 }
 """By the name of the option in ``popart.SessionOptions``."""

@@ -4,8 +4,6 @@ Source: popart: willow/include/popart/sessionoptions.hpp, python/popart bindings
 ``_Popart.set`` takes.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

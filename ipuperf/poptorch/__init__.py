@@ -5,8 +5,6 @@ cycles from the simulation. This module offers upstream's names; see ``ops`` for
 """
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from importlib.util import find_spec as _find_spec
 
 from ipuperf.popart.offering import offered as _offered

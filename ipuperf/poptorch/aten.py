@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ipuperf.functions.naming import names_in, reduces
+from ipuperf.functions.naming import names_in, reduces, taking_tensors
 
 from . import (
     aten_attention,
@@ -39,48 +39,35 @@ def _declared() -> dict[str, Handler]:
 #: PopTorch's own ops (``ipuperf::name``).
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
-        **_declared(),
-        **aten_attention.HANDLERS,
-        **aten_bags.HANDLERS,
-        **aten_elementwise.HANDLERS,
-        **aten_indexing.HANDLERS,
-        **aten_losses.HANDLERS,
-        **aten_norms.HANDLERS,
-        **aten_order.HANDLERS,
-        **aten_products.HANDLERS,
-        **aten_random.HANDLERS,
-        **aten_reduce.HANDLERS,
-        **aten_shape.HANDLERS,
-        **aten_strides.HANDLERS,
-        **aten_poptorch.HANDLERS,
+        name: taking_tensors(handler)
+        for family in (
+            _declared(),
+            aten_attention.HANDLERS,
+            aten_bags.HANDLERS,
+            aten_elementwise.HANDLERS,
+            aten_indexing.HANDLERS,
+            aten_losses.HANDLERS,
+            aten_norms.HANDLERS,
+            aten_order.HANDLERS,
+            aten_products.HANDLERS,
+            aten_random.HANDLERS,
+            aten_reduce.HANDLERS,
+            aten_shape.HANDLERS,
+            aten_strides.HANDLERS,
+            aten_poptorch.HANDLERS,
+        )
+        for name, handler in family.items()
     }
 )
 
 #: Functions of PyTorch whose result is a loss (those that PopTorch ends with an identity loss).
 LOSS_FUNCTIONS = frozenset(
-    {
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "cosine_embedding_loss",
-        "cross_entropy",
-        "ctc_loss",
-        "gaussian_nll_loss",
-        "hinge_embedding_loss",
-        "huber_loss",
-        "kl_div",
-        "l1_loss",
-        "margin_ranking_loss",
-        "mse_loss",
-        "multi_margin_loss",
-        "multilabel_margin_loss",
-        "multilabel_soft_margin_loss",
-        "nll_loss",
-        "poisson_nll_loss",
-        "smooth_l1_loss",
-        "soft_margin_loss",
-        "triplet_margin_loss",
-        "triplet_margin_with_distance_loss",
-    }
+    """
+    binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy ctc_loss
+    gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
+    multilabel_margin_loss multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss
+    triplet_margin_loss triplet_margin_with_distance_loss
+    """.split()
 )
 
 #: Ops whose value is random: never folded.

@@ -12,7 +12,7 @@ from ipuperf.functions.selection import topk
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 
 def _largest(rows: Tensor, axis: int, keepdims: bool = False) -> Tensor:
@@ -66,6 +66,5 @@ def embedding_bag(
 
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Handler] = {
-    "_embedding_bag": embedding_bag,
-    "_embedding_bag_forward_only": embedding_bag,
+    **each("_embedding_bag _embedding_bag_forward_only", embedding_bag),
 }

@@ -13,7 +13,7 @@ from ipuperf.functions import elementary as e
 from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import BOOL, UINT8, Tensor
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 Binary = Callable[[Tensor, Tensor], Tensor]
 Unary = Callable[[Tensor], Tensor]
@@ -86,8 +86,7 @@ def _whole(function: Unary) -> Handler:
 def _predicate(function: Unary, otherwise: bool) -> Handler:
     """A predicate that is ``otherwise`` for every whole number."""
 
-    def handler(low: Lowering, value: Value) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor) -> Tensor:
         return function(x) if x.dtype.is_floating_point else broadcast(low.constant(otherwise, BOOL), x.shape)
 
     return handler
@@ -107,6 +106,12 @@ def clamp(low: Lowering, value: Value, min: Value = None, max: Value = None) -> 
 def clamp_max(low: Lowering, value: Value, max: Value) -> Tensor:
     """An upper limit."""
     return clamp(low, value, None, max)
+
+
+def relu(low: Lowering, value: Value) -> Tensor:
+    """At least 0, of whole numbers too."""
+    x = low.tensor(value, low.dtype)
+    return f.relu(x) if x.dtype.is_floating_point else clamp(low, x, 0)
 
 
 def hardtanh(low: Lowering, value: Value, min_val: float = -1, max_val: float = 1) -> Tensor:
@@ -185,9 +190,8 @@ def _shift(function: Binary) -> Handler:
     return handler
 
 
-def signbit(low: Lowering, value: Value) -> Tensor:
+def signbit(low: Lowering, x: Tensor) -> Tensor:
     """Whether numbers are below 0 (that of -0.0, which PyTorch says is negative, is not)."""
-    x = low.tensor(value)
     return broadcast(low.constant(False, BOOL), x.shape) if x.dtype in (BOOL, UINT8) else f.less(x, 0)
 
 
@@ -237,27 +241,23 @@ def gelu(low: Lowering, value: Value, *, approximate: str = "none") -> Tensor:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
-    "__lshift__": _shift(f.shift_left),
-    "__rshift__": _shift(f.shift_right),
+    **each("__lshift__ bitwise_left_shift", _shift(f.shift_left)),
+    **each("__rshift__ bitwise_right_shift", _shift(f.shift_right)),
+    **each("arctan2 atan2", atan2),
+    **each("clamp clamp_min clip", clamp),
+    **each("div divide", div),
+    **each("mul multiply", mul),
+    **each("sub subtract", sub),
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,
-    "arctan2": atan2,
-    "atan2": atan2,
     "bitwise_and": _bitwise(f.logical_and, f.bitwise_and),
-    "bitwise_left_shift": _shift(f.shift_left),
     "bitwise_not": bitwise_not,
     "bitwise_or": _bitwise(f.logical_or, f.bitwise_or),
     "bitwise_xor": _bitwise(f.not_equal, f.bitwise_xor),
-    "bitwise_right_shift": _shift(f.shift_right),
     "ceil": _whole(f.ceil),
-    "clamp": clamp,
     "clamp_max": clamp_max,
-    "clamp_min": clamp,
-    "clip": clamp,
     "copysign": copysign,
-    "div": div,
-    "divide": div,
     "eq": _compare(f.equal),
     "floor": _whole(f.floor),
     "ge": _compare(f.greater_equal),
@@ -275,16 +275,13 @@ HANDLERS: Mapping[str, Handler] = {
     "logical_xor": _logical(f.not_equal),
     "lt": _compare(f.less),
     "masked_fill": masked_fill,
-    "mul": mul,
-    "multiply": mul,
     "ne": _compare(f.not_equal),
     "pow": power,
+    "relu": relu,
     "round": _whole(f.round),
     "round.decimals": round_to_decimals,
     "rsub": rsub,
     "signbit": signbit,
     "xlogy": xlogy,
-    "sub": sub,
-    "subtract": sub,
     "where": where,
 }

@@ -20,7 +20,7 @@ from ipuperf.functions.selection import gather as gathered
 from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import Gather
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 # -- lookups -----------------------------------------------------------------------------------------------------------
 
@@ -40,9 +40,8 @@ def embedding(
     return make(Gather, low.tensor(weight), low.tensor(indices, INT32), axis=0, padding_idx=padding)
 
 
-def index_select(low: Lowering, value: Value, dim: int, index: Value) -> Tensor:
+def index_select(low: Lowering, x: Tensor, dim: int, index: Value) -> Tensor:
     """Positions of one axis, given by a vector."""
-    x = low.tensor(value)
     if not x.shape:
         return x
     return reshaped(gathered(x, low.tensor(index, INT32), axis_of(dim, len(x.shape))), low.shape)
@@ -121,9 +120,8 @@ def _indexed(low: Lowering, x: Tensor, indices: Sequence[Value]) -> _Indexed:
     return _Indexed(axes, [a for a in range(len(x.shape)) if a not in axes], broadcast(linear, shape))
 
 
-def index(low: Lowering, value: Value, indices: Sequence[Value]) -> Tensor:
+def index(low: Lowering, x: Tensor, indices: Sequence[Value]) -> Tensor:
     """Indexing with integer tensors (not negative at run time); bool masks only as constants."""
-    x = low.tensor(value)
     found = _indexed(low, x, indices)
     if len(found.axes) == 1:
         return reshaped(gathered(x, found.positions, found.axes[0]), low.shape)
@@ -274,21 +272,13 @@ def scatter_call(
 GROUPED = ("scatter_add", "scatter_reduce", "scatter")
 
 
-def _scatter(low: Lowering, value: Value, dim: int, index: Value, src: Value, *, reduce: str | None = None) -> Tensor:
-    """Elements of ``src``, or one number, written, added or multiplied."""
-    return scatter_all(low, [scatter_call("scatter", value, dim, index, src, reduce)])[0]
+def _scatter(target: str) -> Handler:
+    """Elements combined by one of these ops."""
 
+    def handler(low: Lowering, *args: Any, **named: Any) -> Tensor:
+        return scatter_all(low, [scatter_call(target, *args, **named)])[0]
 
-def _scatter_add(low: Lowering, value: Value, dim: int, index: Value, src: Value) -> Tensor:
-    """Elements of ``src`` added."""
-    return scatter_all(low, [scatter_call("scatter_add", value, dim, index, src)])[0]
-
-
-def _scatter_reduce(
-    low: Lowering, value: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
-) -> Tensor:
-    """Elements of ``src`` combined."""
-    return scatter_all(low, [scatter_call("scatter_reduce", value, dim, index, src, reduce, include_self)])[0]
+    return handler
 
 
 def _along(
@@ -328,16 +318,13 @@ def _index_written(low: Lowering, value: Value, dim: int, index: Value, source: 
 
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Handler] = {
+    **each("index_copy index_fill", _index_written),
     "embedding": embedding,
     "gather": gather,
     "index": index,
     "index_add": _index_add,
-    "index_copy": _index_written,
-    "index_fill": _index_written,
     "index_put": index_put,
     "index_reduce": _index_reduce,
     "index_select": index_select,
-    "scatter": _scatter,
-    "scatter_add": _scatter_add,
-    "scatter_reduce": _scatter_reduce,
+    **{name: _scatter(name) for name in GROUPED},
 }

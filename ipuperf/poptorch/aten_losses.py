@@ -13,7 +13,7 @@ from ipuperf.functions.arranging import moved, reshaped
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import CtcLoss
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -172,6 +172,7 @@ def ctc_loss(low: Lowering, logs: Value, labels: Value, times: Value, lengths: V
 
 #: Handlers by aten name.
 HANDLERS: Mapping[str, Callable[..., Any]] = {
+    **each("nll_loss nll_loss2d nll_loss_nd", nll_loss),
     "binary_cross_entropy": binary_cross_entropy,
     "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
     "cross_entropy_loss": cross_entropy,
@@ -181,9 +182,6 @@ HANDLERS: Mapping[str, Callable[..., Any]] = {
     "l1_loss": _compared(losses.absolute_error),
     "mse_loss": _compared(losses.squared_error),
     "multilabel_margin_loss": multilabel_margin_loss,
-    "nll_loss": nll_loss,
-    "nll_loss2d": nll_loss,
-    "nll_loss_nd": nll_loss,
     "poisson_nll_loss": poisson_nll_loss,
     "smooth_l1_loss": _bent(scaled=False),
     "soft_margin_loss": _compared(losses.soft_margin),

@@ -63,8 +63,14 @@ INT32_LIMITS = (-(2**31), 2**31 - 1)
 
 #: A value of an exported program while it is lowered.
 Value = Any
-#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op.
+#: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op; by position, those that
+#: it takes as a ``Tensor`` are tensors, the others as they are (:func:`ipuperf.functions.naming.taking_tensors`).
 Handler = Callable[..., Any]
+
+
+def each(names: str, handler: Handler) -> dict[str, Handler]:
+    """A table in which all of ``names`` (separated by spaces) have the same handler."""
+    return dict.fromkeys(names.split(), handler)
 
 
 class ExportError(Error):
@@ -109,10 +115,12 @@ class Norms:
     Attributes:
         replicas: neighbouring replicas that share the statistics of batch norms in training.
         strided_groups: a group of a group norm is of every ``num_groups``-th channel, not of consecutive ones.
+        stable: variances are those of centred values, which costs a pass more.
     """
 
     replicas: int = 1
     strided_groups: bool = False
+    stable: bool = False
 
 
 PLAIN_NORMS = Norms()

@@ -11,7 +11,7 @@ import numpy as np
 from ipuperf.functions import make_all, networks
 from ipuperf.functions.arranging import reshaped
 from ipuperf.ir import FLOAT32, DType, ReplicaGrouping, Tensor
-from ipuperf.ops import BatchNormalization, GroupNormalization
+from ipuperf.ops import BatchNormalization
 
 from .aten_lowering import Handler, Lowering, Value
 from .aten_random import dropped
@@ -26,7 +26,7 @@ def _scale_and_shift(low: Lowering, weight: Value, bias: Value, channels: int, d
 
 def layer_norm(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     normalized_shape: Sequence[int],
     weight: Value = None,
     bias: Value = None,
@@ -34,20 +34,20 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> Tensor:
     """Normalisation of the last axes: a group normalisation with one group over rows (PopTorch NormalizationOps)."""
-    x = low.tensor(value)
     channels = math.prod(normalized_shape)
     scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
-    return reshaped(networks.layer_norm(reshaped(x, (-1, channels)), scale, shift, eps), x.shape)
+    y = networks.group_norm(reshaped(x, (-1, channels)), scale, shift, 1, eps, stable=low.norms.stable)
+    return reshaped(y, x.shape)
 
 
-def native_layer_norm(low: Lowering, *args: Any) -> list[Tensor | None]:
+def native_layer_norm(low: Lowering, x: Tensor, *args: Any) -> list[Tensor | None]:
     """Layer normalisation; its statistics are not available."""
-    return [layer_norm(low, *args), None, None]
+    return [layer_norm(low, x, *args), None, None]
 
 
 def group_norm(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     num_groups: int,
     weight: Value = None,
     bias: Value = None,
@@ -56,25 +56,21 @@ def group_norm(
 ) -> Tensor:
     """Normalisation of groups of channels of ``(N, C, *)``; which channels are a group, PopART's
     ``groupNormStridedChannelGrouping`` says."""
-    x = low.tensor(value)
     scale, shift = _scale_and_shift(low, weight, bias, x.shape[1], x.dtype)
-    if not low.norms.strided_groups:
-        return networks.group_norm(x, scale, shift, num_groups, eps)
-    return make_all(GroupNormalization, [x, scale, shift], [""] * 3, num_groups=num_groups, epsilon=eps, strided=True)[
-        0
-    ]
+    strided, stable = low.norms.strided_groups, low.norms.stable
+    return networks.group_norm(x, scale, shift, num_groups, eps, strided=strided, stable=stable)
 
 
 def native_group_norm(
-    low: Lowering, value: Value, weight: Value, bias: Value, n: int, c: int, hxw: int, group: int, eps: float
+    low: Lowering, x: Tensor, weight: Value, bias: Value, n: int, c: int, hxw: int, group: int, eps: float
 ) -> list[Tensor | None]:
     """Group normalisation; its statistics are not available."""
-    return [group_norm(low, value, group, weight, bias, eps), None, None]
+    return [group_norm(low, x, group, weight, bias, eps), None, None]
 
 
 def instance_norm(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     weight: Value,
     bias: Value,
     running_mean: Value,
@@ -87,12 +83,11 @@ def instance_norm(
     """Every channel of every sample by itself: a group normalisation with as many groups as channels."""
     if running_mean is not None:
         raise low.unsupported("track_running_stats=True is unsupported; allowed: False")
-    x = low.tensor(value)
     return group_norm(low, x, x.shape[1], weight, bias, eps)
 
 
 def _batch_norm(
-    low: Lowering, value: Value, weight: Value, bias: Value, mean: Value, var: Value, training: bool, eps: float,
+    low: Lowering, x: Tensor, weight: Value, bias: Value, mean: Value, var: Value, training: bool, eps: float,
     momentum: float,
 ) -> list[Tensor]:  # fmt: skip
     """(y, new running mean, new running variance); the last two only in training.
@@ -100,7 +95,6 @@ def _batch_norm(
     Statistics are float32 also where x is float16, as in PyTorch; what the module's buffers hold is cast on the way in
     and, by PyTorch's own graph, on the way out.
     """
-    x = low.tensor(value)
     channels = x.shape[1]
     scale, shift = _scale_and_shift(low, weight, bias, channels, x.dtype)
     running = [
@@ -111,13 +105,13 @@ def _batch_norm(
         return [networks.batch_norm_inference(x, scale, shift, running[0], running[1], eps)]
     replicas, shared = low.graph.ir.replication_factor, low.norms.replicas
     group = ReplicaGrouping(replicas, 1, shared) if shared > 1 else None
-    operands = [x, scale, shift, *running]
-    return make_all(BatchNormalization, operands, [""] * 5, epsilon=eps, momentum=momentum, group=group)[:3]
+    more = {"epsilon": eps, "momentum": momentum, "group": group, "stable": low.norms.stable}
+    return make_all(BatchNormalization, [x, scale, shift, *running], [""] * 5, **more)[:3]
 
 
 def batch_norm(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     weight: Value,
     bias: Value,
     running_mean: Value,
@@ -128,12 +122,12 @@ def batch_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Batch normalisation whose running statistics do not change."""
-    return _batch_norm(low, value, weight, bias, running_mean, running_var, training, eps, momentum)[0]
+    return _batch_norm(low, x, weight, bias, running_mean, running_var, training, eps, momentum)[0]
 
 
 def batch_norm_with_statistics(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     weight: Value,
     bias: Value,
     running_mean: Value,
@@ -143,21 +137,21 @@ def batch_norm_with_statistics(
     eps: float,
 ) -> list[Tensor | None]:
     """Batch normalisation: result, two values for PyTorch's own gradient (not available), new running statistics."""
-    found = _batch_norm(low, value, weight, bias, running_mean, running_var, training, eps, momentum)
+    found = _batch_norm(low, x, weight, bias, running_mean, running_var, training, eps, momentum)
     changed = found[1:] if training else [low.tensor(v, FLOAT32) for v in (running_mean, running_var)]
     return [found[0], None, None, *changed]
 
 
 def batch_norm_of_batch(
-    low: Lowering, value: Value, weight: Value, bias: Value, training: bool, momentum: float, eps: float
+    low: Lowering, x: Tensor, weight: Value, bias: Value, training: bool, momentum: float, eps: float
 ) -> list[Tensor | None]:
     """Batch normalisation without running statistics."""
-    return [_batch_norm(low, value, weight, bias, None, None, training, eps, momentum)[0], None, None]
+    return [_batch_norm(low, x, weight, bias, None, None, training, eps, momentum)[0], None, None]
 
 
 def batch_norm_inference(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     weight: Value,
     bias: Value,
     running_mean: Value,
@@ -166,14 +160,13 @@ def batch_norm_inference(
     eps: float,
 ) -> list[Tensor | None]:
     """Batch normalisation by the running statistics."""
-    return [batch_norm(low, value, weight, bias, running_mean, running_var, False, momentum, eps, False), None, None]
+    return [batch_norm(low, x, weight, bias, running_mean, running_var, False, momentum, eps, False), None, None]
 
 
 def rms_norm(
-    low: Lowering, value: Value, normalized_shape: Sequence[int], weight: Value = None, eps: float | None = None
+    low: Lowering, x: Tensor, normalized_shape: Sequence[int], weight: Value = None, eps: float | None = None
 ) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes."""
-    x = low.tensor(value)
     smallest = (2.0**-10 if x.dtype.size == 2 else 2.0**-23) if eps is None else eps
     y = networks.rms_norm(x, range(len(x.shape) - len(normalized_shape), len(x.shape)), smallest)
     return y if weight is None else y * low.tensor(weight, x.dtype)
@@ -182,9 +175,8 @@ def rms_norm(
 # -- dropout -----------------------------------------------------------------------------------------------------------
 
 
-def dropout(low: Lowering, value: Value, p: float, train: bool) -> Tensor:
+def dropout(low: Lowering, x: Tensor, p: float, train: bool) -> Tensor:
     """Elements dropped with probability p, the others scaled by 1 / (1 - p); nothing when not training."""
-    x = low.tensor(value)
     if not train or p == 0:
         return x
     if p == 1:
@@ -192,9 +184,9 @@ def dropout(low: Lowering, value: Value, p: float, train: bool) -> Tensor:
     return dropped(low, x, p)
 
 
-def native_dropout(low: Lowering, value: Value, p: float, train: bool | None) -> list[Tensor | None]:
+def native_dropout(low: Lowering, x: Tensor, p: float, train: bool | None) -> list[Tensor | None]:
     """Dropout; its mask is not available."""
-    return [dropout(low, value, p, train is not False), None]
+    return [dropout(low, x, p, train is not False), None]
 
 
 #: Handlers by aten name (with overload where it matters).

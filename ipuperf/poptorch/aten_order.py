@@ -15,11 +15,10 @@ from .aten_lowering import Handler, Lowering, Value
 
 
 def _ordered(
-    low: Lowering, value: Value, count: int | None, dim: int, largest: bool, in_order: bool = True
+    low: Lowering, x: Tensor, count: int | None, dim: int, largest: bool, in_order: bool = True
 ) -> list[Tensor]:
     """The first ``count`` (None: all) elements of an axis in order, and their positions; of equal ones the first comes
     first."""
-    x = low.tensor(value)
     shape, axis = x.shape, axis_of(dim, len(x.shape))
     whole = x if shape else reshaped(x, (1,))
     count = whole.shape[axis] if count is None else count
@@ -31,42 +30,39 @@ def _ordered(
     return results if shape else [reshaped(t, ()) for t in results]
 
 
-def topk(low: Lowering, value: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
+def topk(low: Lowering, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Tensor]:
     """The largest or smallest elements of an axis, in order, and their positions."""
-    return _ordered(low, value, k, dim, largest, sorted)
+    return _ordered(low, x, k, dim, largest, sorted)
 
 
 def sort(
-    low: Lowering, value: Value, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+    low: Lowering, x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> list[Tensor]:
     """All elements of an axis in order, and their positions; always stable."""
-    return _ordered(low, value, None, dim, descending)
+    return _ordered(low, x, None, dim, descending)
 
 
-def kthvalue(low: Lowering, value: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
+def kthvalue(low: Lowering, x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
     """The k-th smallest element of an axis, and its position."""
-    values, places = _ordered(low, value, k, dim, False)
+    values, places = _ordered(low, x, k, dim, False)
     axis = axis_of(dim, len(values.shape))
     return [reshaped(cut(t, axis, k - 1, k) if t.shape else t, low.shape) for t in (values, places)]
 
 
-def median(low: Lowering, value: Value) -> Tensor:
+def median(_low: Lowering, x: Tensor) -> Tensor:
     """The lower median of all elements."""
-    x = low.tensor(value)
     return reductions.median_with_position(reshaped(x, (-1,)), 0)[0] if x.shape else x
 
 
-def median_along(low: Lowering, value: Value, dim: int, keepdim: bool = False) -> list[Tensor]:
+def median_along(low: Lowering, x: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
     """The lower median of an axis, and its position."""
-    x = low.tensor(value)
     found = reductions.median_with_position(x if x.shape else reshaped(x, (1,)), axis_of(dim, len(x.shape)))
     return [reshaped(t, low.shape) for t in found]
 
 
-def mode(low: Lowering, value: Value, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
+def mode(low: Lowering, x: Tensor, dim: int = -1, keepdim: bool = False) -> list[Tensor]:
     """The most frequent element of an axis (the smallest of several), and its last position: every element is compared
     with every other."""
-    x = low.tensor(value)
     if not x.shape:
         return [x, low.constant(0, INT32)]
     axis, last = axis_of(dim, len(x.shape)), len(x.shape) - 1
@@ -83,8 +79,7 @@ def mode(low: Lowering, value: Value, dim: int = -1, keepdim: bool = False) -> l
 def _running_extreme(largest: bool) -> Handler:
     """cummax and cummin."""
 
-    def handler(low: Lowering, value: Value, dim: int) -> list[Tensor]:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, dim: int) -> list[Tensor]:
         if not x.shape or not x.spec.elements:
             return [x, low.constant(np.zeros(x.shape), INT32)]
         return list(running_extreme(x, axis_of(dim, len(x.shape)), largest))

@@ -23,32 +23,29 @@ _TRANSPARENT = ("Add", "AddBias", "Reshape", "Transpose", "Identity")
 _SHARE = "available_memory_proportion"
 
 
-def identity_loss(low: Lowering, value: Value, reduction: str) -> Tensor:
+def identity_loss(_low: Lowering, x: Tensor, reduction: str) -> Tensor:
     """``poptorch.identity_loss``: the value marked as the loss, reduced."""
-    x = low.tensor(value)
     kind = {"none": NONE, "mean": MEAN, "sum": SUM}[reduction]
     return identity(x) if kind == NONE or not x.shape else reduce_loss(x, kind)
 
 
-def checkpoint(low: Lowering, value: Value) -> Tensor:
+def checkpoint(_low: Lowering, x: Tensor) -> Tensor:
     """``poptorch.recomputationCheckpoint``: the value itself; the exporter notes it."""
-    return low.tensor(value)
+    return x
 
 
-def nop(low: Lowering, value: Value) -> Tensor:
+def nop(_low: Lowering, x: Tensor) -> Tensor:
     """An identity that stays in the program."""
-    return identity(low.tensor(value))
+    return identity(x)
 
 
-def print_tensor(low: Lowering, value: Value, title: str) -> Tensor:
+def print_tensor(_low: Lowering, x: Tensor, title: str) -> Tensor:
     """The value itself, which is printed, as its gradient is."""
-    x = low.tensor(value)
     return arithmetic.print_tensor(x, title or x.name, print_gradient=True)
 
 
-def set_available_memory(low: Lowering, value: Value, proportion: float) -> Tensor:
+def set_available_memory(low: Lowering, tensor: Tensor, proportion: float) -> Tensor:
     """The proportion as an attribute of the planned op that made the value."""
-    tensor = low.tensor(value)
     op = _planned(tensor)
     if op is None:
         raise low.unsupported("only results of matrix products, convolutions and lookups have a memory proportion")
@@ -66,10 +63,9 @@ def _planned(tensor: Tensor) -> Op | None:
     return op if op is not None and _SHARE in op.declared else None
 
 
-def serialize(low: Lowering, value: Value, mode: str, factor: int, keep_precision: bool) -> Tensor:
+def serialize(low: Lowering, tensor: Tensor, mode: str, factor: int, keep_precision: bool) -> Tensor:
     """The matrix product in ``factor`` parts along one of its dimensions; the whole product is dropped. With
     ``keep_precision`` parts in float16 are added in float32, forward and backward."""
-    tensor = low.tensor(value)
     op = tensor.producer
     if op is None or op.type != MatMul.type:
         raise low.unsupported("only a matrix product can be serialised")

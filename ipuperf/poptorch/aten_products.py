@@ -11,7 +11,7 @@ from ipuperf.functions.elementary import scaled
 from ipuperf.ir import Tensor
 from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
 
-from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
+from .aten_lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
 
@@ -156,23 +156,13 @@ def convolution(
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
+    **each("addmm addmv baddbmm", add_product),
+    **each("bmm dot matmul mm mv", matmul),
+    **each("conv1d conv2d conv3d", conv),
+    **each("conv_transpose1d conv_transpose2d conv_transpose3d", conv_transpose),
     "addbmm": add_batch_product,
-    "addmm": add_product,
-    "addmv": add_product,
-    "baddbmm": add_product,
     "bilinear": bilinear,
-    "bmm": matmul,
-    "conv1d": conv,
-    "conv2d": conv,
-    "conv3d": conv,
-    "conv_transpose1d": conv_transpose,
-    "conv_transpose2d": conv_transpose,
-    "conv_transpose3d": conv_transpose,
     "convolution": convolution,
-    "dot": matmul,
     "linear": linear,
-    "matmul": matmul,
-    "mm": matmul,
-    "mv": matmul,
     "outer": outer,
 }

@@ -16,7 +16,7 @@ from ipuperf.functions.arranging import broadcast, reshaped
 from ipuperf.ir import FLOAT32, INT32, DType, Tensor
 from ipuperf.ops import Dropout, RandomInteger, RandomNormal, RandomUniform
 
-from .aten_lowering import Handler, Lowering, Value
+from .aten_lowering import Handler, Lowering, Value, each
 
 #: Whole numbers that a floating-point type holds exactly, which ``random_()`` draws from; by bytes of the type.
 _EXACT = {4: 1 << 24, 2: 1 << 11}
@@ -145,7 +145,7 @@ def bernoulli(low: Lowering, value: Value, p: Value = None, **_: None) -> Tensor
 
 def rrelu(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     noise: Value,
     lower: float = 1 / 8,
     upper: float = 1 / 3,
@@ -154,7 +154,6 @@ def rrelu(
     **__: None,
 ) -> tuple[Tensor, Tensor]:
     """Leaky ReLU, in training with a random slope for each element; and the slopes, 1 where the operand is above 0."""
-    x = low.tensor(value)
     if not training:
         return f.leaky_relu(x, (lower + upper) / 2), low.tensor(noise)
     slopes = f.where(x > 0, 1, _uniform(low, lower, upper, low.dtype))
@@ -177,19 +176,17 @@ def multinomial(low: Lowering, value: Value, num_samples: int, replacement: bool
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
+    **each("rand rand_like", rand),
+    **each("randn randn_like", randn),
     "bernoulli": bernoulli,
     "exponential": exponential,
     "log_normal": log_normal,
     "multinomial": multinomial,
     "normal": normal,
     "normal_functional": normal_in_place,
-    "rand": rand,
-    "rand_like": rand,
     "randint": randint,
     "randint.low": randint_between,
     "randint_like": randint_like,
-    "randn": randn,
-    "randn_like": randn,
     "random": random_numbers,
     "randperm": randperm,
     "rrelu_with_noise_functional": rrelu,

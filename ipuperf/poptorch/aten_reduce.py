@@ -14,11 +14,11 @@ from ipuperf.functions import reductions as r
 from ipuperf.functions.arithmetic import equal, not_equal, sqrt, square, where
 from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
 from ipuperf.functions.elementary import number_power
-from ipuperf.ir import INT32, Tensor
+from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
 from .aten_elementwise import truth
-from .aten_lowering import Handler, Lowering, Value, both_sides, per_axis, with_batch
+from .aten_lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
 
 Dims = Any
 Reduction = Callable[..., Tensor]
@@ -44,6 +44,8 @@ def reduction(function: Reduction) -> Handler:
     def handler(
         low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Tensor:
+        if low.dtype == BOOL:  # of truths, the largest or smallest
+            return _truths(function)(low, value, dim, keepdim)
         return _reduced(function, low.tensor(value, low.dtype), dim, keepdim)
 
     return handler
@@ -61,10 +63,10 @@ def _truths(function: Reduction) -> Handler:
 def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
     """max.dim and min.dim: values and their positions."""
 
-    def handler(low: Lowering, value: Value, dim: int, keepdim: bool = False) -> list[Tensor]:
-        x = low.tensor(value)
+    def handler(low: Lowering, given: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+        x = low.tensor(given, INT32) if given.dtype == BOOL else given
         axis = axis_of(dim, len(x.shape))
-        return [_reduced(function, x, axis, keepdim), position(x, axis, keepdim)]
+        return [low.tensor(_reduced(function, x, axis, keepdim), given.dtype), position(x, axis, keepdim)]
 
     return handler
 
@@ -72,8 +74,7 @@ def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
 def _position(function: Reduction) -> Handler:
     """argmax and argmin; without an axis over the flattened tensor."""
 
-    def handler(low: Lowering, value: Value, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None:
             return reshaped(function(reshaped(x, (-1,))), low.shape)
         return function(x, axis_of(dim, len(x.shape)), keepdim)
@@ -92,7 +93,7 @@ def _spread(root: bool) -> Handler:
 
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         dim: Dims = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
@@ -104,7 +105,7 @@ def _spread(root: bool) -> Handler:
         if unbiased is not None or correction is None:
             correction = 1.0 if unbiased is None else float(unbiased)
         variance = partial(r.variance, correction=correction)
-        result = _reduced(variance, low.tensor(value), dim, keepdim)
+        result = _reduced(variance, x, dim, keepdim)
         return _root(result) if root else result
 
     return handler
@@ -165,7 +166,7 @@ def _along(function: Reduction) -> Handler:
 def _max_pool(axes: int, *, indices: bool = False) -> Handler:
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
@@ -175,7 +176,7 @@ def _max_pool(axes: int, *, indices: bool = False) -> Handler:
         kernel = per_axis(kernel_size, axes)
         y = make(
             MaxPool,
-            with_batch(low.tensor(value), axes),
+            with_batch(x, axes),
             kernel_size=kernel,
             strides=per_axis(stride, axes) if stride else kernel,
             padding=both_sides(padding, axes),
@@ -191,7 +192,7 @@ def _max_pool(axes: int, *, indices: bool = False) -> Handler:
 def _avg_pool(axes: int) -> Handler:
     def handler(
         low: Lowering,
-        value: Value,
+        x: Tensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
@@ -202,7 +203,7 @@ def _avg_pool(axes: int) -> Handler:
         kernel = per_axis(kernel_size, axes)
         y = make(
             AveragePool,
-            with_batch(low.tensor(value), axes),
+            with_batch(x, axes),
             kernel_size=kernel,
             strides=per_axis(stride, axes) if stride else kernel,
             padding=both_sides(padding, axes),
@@ -219,8 +220,8 @@ def _avg_pool(axes: int) -> Handler:
 
 
 def _adaptive_avg_pool(axes: int) -> Handler:
-    def handler(low: Lowering, value: Value, output_size: Any) -> Tensor:
-        x = with_batch(low.tensor(value), axes)
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> Tensor:
+        x = with_batch(value, axes)
         wanted = per_axis(output_size, axes)
         return reshaped(make(AdaptiveAveragePool, x, output_size=wanted), low.shape)
 
@@ -238,8 +239,8 @@ def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
 
 
 def _adaptive_max_pool(axes: int) -> Handler:
-    def handler(low: Lowering, value: Value, output_size: Any) -> list[Tensor | None]:
-        x = with_batch(low.tensor(value), axes)
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> list[Tensor | None]:
+        x = with_batch(value, axes)
         wanted = per_axis(output_size, axes)
         if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
             return [reshaped(_uneven_max(x, wanted), low.shape), None]
@@ -252,14 +253,13 @@ def _adaptive_max_pool(axes: int) -> Handler:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
-    "_adaptive_avg_pool2d": _adaptive_avg_pool(2),
-    "_adaptive_avg_pool3d": _adaptive_avg_pool(3),
+    **each("_adaptive_avg_pool2d adaptive_avg_pool2d", _adaptive_avg_pool(2)),
+    **each("_adaptive_avg_pool3d adaptive_avg_pool3d", _adaptive_avg_pool(3)),
+    **each("_log_softmax log_softmax", _along(networks.log_softmax)),
+    **each("_softmax softmax", _along(networks.softmax)),
+    **each("linalg_vector_norm norm", norm),
     "_cdist_forward": distances,
-    "_log_softmax": _along(networks.log_softmax),
-    "_softmax": _along(networks.softmax),
     "adaptive_avg_pool1d": _adaptive_avg_pool(1),
-    "adaptive_avg_pool2d": _adaptive_avg_pool(2),
-    "adaptive_avg_pool3d": _adaptive_avg_pool(3),
     "adaptive_max_pool1d": _adaptive_max_pool(1),
     "adaptive_max_pool2d": _adaptive_max_pool(2),
     "adaptive_max_pool3d": _adaptive_max_pool(3),
@@ -270,8 +270,6 @@ HANDLERS: Mapping[str, Handler] = {
     "avg_pool1d": _avg_pool(1),
     "avg_pool2d": _avg_pool(2),
     "avg_pool3d": _avg_pool(3),
-    "linalg_vector_norm": norm,
-    "log_softmax": _along(networks.log_softmax),
     "max.dim": _extreme_with_index(r.first_max, r.argmax),
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
@@ -279,8 +277,6 @@ HANDLERS: Mapping[str, Handler] = {
     "max_pool3d": _max_pool(3),
     "max_pool3d_with_indices": _max_pool(3, indices=True),
     "min.dim": _extreme_with_index(r.first_min, r.argmin),
-    "norm": norm,
-    "softmax": _along(networks.softmax),
     "std": _spread(root=True),
     "std_mean": _spread_and_mean(root=True),
     "var": _spread(root=False),

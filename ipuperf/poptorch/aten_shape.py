@@ -16,7 +16,7 @@ from ipuperf.functions.shapes import concat_
 from ipuperf.functions.shapes import split as cut_into
 from ipuperf.ir import FLOAT32, INT32, Tensor
 
-from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value
+from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, each
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -31,14 +31,14 @@ def nothing(low: Lowering, *_: Any, **__: Any) -> None:
     return
 
 
-def to_result_shape(low: Lowering, value: Value, *_: Any, **__: Any) -> Tensor:
+def to_result_shape(low: Lowering, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """The elements in the result's shape: view, reshape, flatten, squeeze, unsqueeze ..."""
-    return reshaped(low.tensor(value), low.shape)
+    return reshaped(x, low.shape)
 
 
-def to_result_broadcast(low: Lowering, value: Value, *_: Any, **__: Any) -> Tensor:
+def to_result_broadcast(low: Lowering, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Broadcast to the result's shape: expand, broadcast_to."""
-    return broadcast(low.tensor(value), low.shape)
+    return broadcast(x, low.shape)
 
 
 def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
@@ -48,15 +48,13 @@ def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
     return [broadcast(t, shape) for t in found]
 
 
-def matrix_transpose(low: Lowering, value: Value) -> Tensor:
+def matrix_transpose(_low: Lowering, x: Tensor) -> Tensor:
     """The last two axes exchanged; a vector as it is."""
-    x = low.tensor(value)
     return to.swapped(x) if len(x.shape) > 1 else x
 
 
-def movedim(low: Lowering, value: Value, source: Any, destination: Any) -> Tensor:
+def movedim(_low: Lowering, x: Tensor, source: Any, destination: Any) -> Tensor:
     """Axes moved to new places."""
-    x = low.tensor(value)
     sources = [source] if isinstance(source, int) else source
     return to.moved(x, sources, [destination] if isinstance(destination, int) else destination)
 
@@ -70,48 +68,42 @@ def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
 
 
 def slice_(
-    low: Lowering, value: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    _low: Lowering, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
     """``start:end:step`` along an axis."""
-    x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
     return cut(x, axis, first, stop, step)
 
 
-def narrow(low: Lowering, value: Value, dim: int, start: int, length: int) -> Tensor:
+def narrow(_low: Lowering, x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """``length`` elements of an axis."""
-    x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     start = start % x.shape[axis] if start < 0 else start
     return cut(x, axis, start, start + length)
 
 
-def split(low: Lowering, value: Value, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+def split(_low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Pieces of equal size (the last one may be smaller), or of given sizes; their gradients are joined, as PopART's
     SplitGradOpToConcatPattern does."""
-    x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     length = x.shape[axis]
     sizes = [min(size, length - at) for at in range(0, length, size)] if isinstance(size, int) else list(size)
-    return [x] if len(sizes) == 1 else cut_into(x, sizes, axis)
+    return [x] if len(sizes) <= 1 else cut_into(x, sizes, axis)
 
 
-def chunk(low: Lowering, value: Value, chunks: int, dim: int = 0) -> list[Tensor]:
+def chunk(low: Lowering, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
     """At most so many pieces of equal size."""
-    x = low.tensor(value)
     return split(low, x, max(1, math.ceil(x.shape[axis_of(dim, len(x.shape))] / chunks)), dim)
 
 
-def unbind(low: Lowering, value: Value, dim: int = 0) -> list[Tensor]:
+def unbind(_low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
     """All positions of an axis."""
-    x = low.tensor(value)
     return [to.row(x, dim, i) for i in range(x.shape[axis_of(dim, len(x.shape))])]
 
 
-def select_scatter(low: Lowering, value: Value, src: Value, dim: int, index: int) -> Tensor:
+def select_scatter(low: Lowering, x: Tensor, src: Value, dim: int, index: int) -> Tensor:
     """The tensor with one position of an axis replaced."""
-    x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     index = int(index) % x.shape[axis]
     row = reshaped(low.tensor(src, x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
@@ -120,7 +112,7 @@ def select_scatter(low: Lowering, value: Value, src: Value, dim: int, index: int
 
 def slice_scatter(
     low: Lowering,
-    value: Value,
+    x: Tensor,
     src: Value,
     dim: int = 0,
     start: int | None = None,
@@ -128,7 +120,6 @@ def slice_scatter(
     step: int = 1,
 ) -> Tensor:
     """The tensor with ``start:end:step`` of an axis replaced."""
-    x = low.tensor(value)
     axis = axis_of(dim, len(x.shape))
     first, stop = _bounds(x.shape[axis], start, end)
     rows = low.tensor(src, x.dtype)
@@ -180,17 +171,15 @@ def stack(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     return joined([reshaped(t, shape) for t in low.tensors(values, low.dtype)], axis)
 
 
-def tile(low: Lowering, value: Value, dims: Sequence[int]) -> Tensor:
+def tile(_low: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
     """As repeat; missing counts are 1."""
-    x = low.tensor(value)
     return to.tiled(x, (1,) * (len(x.shape) - len(dims)) + tuple(dims))
 
 
 def repeat_interleave(
-    low: Lowering, value: Value, repeats: Value, dim: int | None = None, *, output_size: int | None = None
+    low: Lowering, x: Tensor, repeats: Value, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element of an axis several times, or as often as a constant says."""
-    x = low.tensor(value)
     if dim is None:
         x, dim = reshaped(x, (-1,)), 0
     if isinstance(repeats, torch.Tensor):
@@ -202,9 +191,8 @@ def repeat_interleave(
     return to.interleaved(x, {axis_of(dim, len(x.shape)): repeats})
 
 
-def roll(low: Lowering, value: Value, shifts: Any, dims: Any = ()) -> Tensor:
+def roll(_low: Lowering, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Shifted in a circle."""
-    x = low.tensor(value)
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)
     shape = x.shape
@@ -216,10 +204,9 @@ def roll(low: Lowering, value: Value, shifts: Any, dims: Any = ()) -> Tensor:
 
 
 def pad(
-    low: Lowering, value: Value, amounts: Sequence[int], mode: str = "constant", number: float | None = None
+    low: Lowering, x: Tensor, amounts: Sequence[int], mode: str = "constant", number: float | None = None
 ) -> Tensor:
     """Padding of the last axes (pairs from the last axis backwards), negative amounts cut off."""
-    x = low.tensor(value)
     rank = len(x.shape)
     pairs = {rank - 1 - i: (amounts[2 * i], amounts[2 * i + 1]) for i in range(len(amounts) // 2)}
     for axis, (before, after) in pairs.items():
@@ -234,17 +221,17 @@ def pad(
     return to.bordered(x, pairs, mode)
 
 
-def constant_pad(low: Lowering, value: Value, amounts: Sequence[int], number: float = 0) -> Tensor:
+def constant_pad(low: Lowering, x: Tensor, amounts: Sequence[int], number: float = 0) -> Tensor:
     """Padding with a number."""
-    return pad(low, value, amounts, "constant", float(number))
+    return pad(low, x, amounts, "constant", float(number))
 
 
-def upsample_nearest(low: Lowering, value: Value, output_size: Any = None, *scales: Any, **__: Any) -> Tensor:
+def upsample_nearest(low: Lowering, x: Tensor, output_size: Any = None, *scales: Any, **__: Any) -> Tensor:
     """Nearest neighbours: every element repeated where all axes grow by a whole factor, else a gather along each axis.
 
     ``scales`` are the factors, together or one per axis; they need not be the ratios of the sizes.
     """
-    x, sizes = low.tensor(value), low.shape[2:]
+    sizes = low.shape[2:]
     factors = scales[0] if len(scales) == 1 and not isinstance(scales[0], float) else scales
     picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes))
     wanted = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
@@ -292,8 +279,8 @@ def one_hot(low: Lowering, value: Value, num_classes: int = -1) -> Tensor:
 
 
 def _triangle(lower: bool) -> Handler:
-    def handler(low: Lowering, value: Value, diagonal: int = 0) -> Tensor:
-        return to.triangle(low.tensor(value), lower, diagonal)
+    def handler(low: Lowering, x: Tensor, diagonal: int = 0) -> Tensor:
+        return to.triangle(x, lower, diagonal)
 
     return handler
 
@@ -315,30 +302,23 @@ def cumprod(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None 
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
+    **each("_reshape_alias _unsafe_view flatten reshape squeeze unflatten unsqueeze view view_as", to_result_shape),
+    **each("_to_copy alias clone contiguous lift_fresh lift_fresh_copy to type_as", same),
+    **each("broadcast_to expand expand_as", to_result_broadcast),
+    **each("cat concat", cat),
+    **each("mT t", matrix_transpose),
+    **each("split split_with_sizes", split),
+    **each("upsample_linear1d upsample_trilinear3d", upsample_refused),
+    **each("upsample_nearest1d upsample_nearest2d upsample_nearest3d", upsample_nearest),
     "_assert_tensor_metadata": nothing,
-    "_reshape_alias": to_result_shape,
-    "_to_copy": same,
-    "_unsafe_view": to_result_shape,
-    "alias": same,
     "broadcast_tensors": broadcast_tensors,
-    "broadcast_to": to_result_broadcast,
-    "cat": cat,
     "chunk": chunk,
-    "clone": same,
-    "concat": cat,
     "constant_pad_nd": constant_pad,
-    "contiguous": same,
     "copy": copy,
     "cumprod": cumprod,
     "cumsum": cumsum,
-    "expand": to_result_broadcast,
-    "expand_as": to_result_broadcast,
     "fill": fill,
-    "flatten": to_result_shape,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
-    "lift_fresh": same,
-    "lift_fresh_copy": same,
-    "mT": matrix_transpose,
     "movedim": movedim,
     "narrow": narrow,
     "new_full": lambda low, value, size, number, **_: fill(low, value, number),
@@ -349,30 +329,14 @@ HANDLERS: Mapping[str, Handler] = {
     "ones_like": lambda low, value, **_: fill(low, value, 1),
     "pad": pad,
     "repeat_interleave": repeat_interleave,
-    "reshape": to_result_shape,
     "roll": roll,
     "select_scatter": select_scatter,
     "slice": slice_,
     "slice_scatter": slice_scatter,
-    "split": split,
-    "split_with_sizes": split,
-    "squeeze": to_result_shape,
     "stack": stack,
-    "t": matrix_transpose,
     "tile": tile,
-    "to": same,
     "tril": _triangle(lower=True),
     "triu": _triangle(lower=False),
-    "type_as": same,
     "unbind": unbind,
-    "unflatten": to_result_shape,
-    "unsqueeze": to_result_shape,
-    "upsample_linear1d": upsample_refused,
-    "upsample_nearest1d": upsample_nearest,
-    "upsample_nearest2d": upsample_nearest,
-    "upsample_nearest3d": upsample_nearest,
-    "upsample_trilinear3d": upsample_refused,
-    "view": to_result_shape,
-    "view_as": to_result_shape,
     "zeros_like": lambda low, value, **_: fill(low, value, 0),
 }

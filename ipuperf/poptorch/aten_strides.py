@@ -22,8 +22,7 @@ View = Callable[..., torch.Tensor]
 
 
 def _picked(view: View) -> Handler:
-    def handler(low: Lowering, value: Value, *args: Any) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, *args: Any) -> Tensor:
         places = view(low, _positions(low, x), *args)
         return reshaped(_elements(low, x, places), low.shape)
 
@@ -31,8 +30,7 @@ def _picked(view: View) -> Handler:
 
 
 def _replaced(view: View) -> Handler:
-    def handler(low: Lowering, value: Value, src: Value, *args: Any) -> Tensor:
-        x = low.tensor(value)
+    def handler(low: Lowering, x: Tensor, src: Value, *args: Any) -> Tensor:
         positions = _positions(low, x)
         places, order = view(low, positions, *args), np.arange(x.spec.elements)
         order[places.reshape(-1).numpy()] = x.spec.elements + np.arange(places.numel())

@@ -18,6 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 
+from ipuperf.runtime.replacing import replaced
+
 from .errors import Error, require
 
 BEFORE_FIRST_BLOCK = -1
@@ -129,12 +131,9 @@ class BlockRecorder:
 @contextmanager
 def record_blocks(training: bool = False) -> Iterator[BlockRecorder]:
     """Let blocks be recorded for the duration of the ``with`` statement (compilation of one model)."""
-    before, recorder = Block._stages_manager, BlockRecorder(training)
-    Block._stages_manager = recorder
-    try:
+    recorder = BlockRecorder(training)
+    with replaced(Block, _stages_manager=recorder):
         yield recorder
-    finally:
-        Block._stages_manager = before
 
 
 def recorder() -> BlockRecorder | None:

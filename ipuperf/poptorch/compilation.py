@@ -123,7 +123,7 @@ def compile_model(
         training=training,
         replication_factor=options.replication_factor,
         auto_round_num_ipus=options.auto_round_num_ipus,
-        norms=Norms(options._norm_replicas, options._Popart.strided_groups),
+        norms=Norms(options._norm_replicas, options._Popart.strided_groups, options._Popart.stable_norms),
         cache=options.cache_dir,
         traced=traced,
         grouped=grouped,

@@ -33,6 +33,9 @@ _PLAIN = (
 _BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType,
              types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
              types.ClassMethodDescriptorType)  # fmt: skip
+#: The flag of classes that a program has made (``Py_TPFLAGS_HEAPTYPE``): code without a ``__name__`` makes some that
+#: call themselves built in.
+_MADE_BY_CODE = 1 << 9
 #: Attributes that no export sees: caches and hooks of PyTorch's own, gradients.
 _UNSEEN = frozenset({"_is_full_backward_hook", "_non_persistent_buffers_set", "grad", "_compiled_call_impl"})
 
@@ -164,7 +167,7 @@ class _Digest:
 
     def _class(self, kind: type) -> None:
         """A class: its name, and where it is the user's own, the code of its methods and of its bases."""
-        if kind.__module__ == "builtins":
+        if kind.__module__ == "builtins" and not kind.__flags__ & _MADE_BY_CODE:
             self.say(kind.__qualname__)
         elif id(kind) in self._met:
             self.say("again", self._met[id(kind)])
@@ -308,11 +311,13 @@ _OURS = tuple(os.path.realpath(path) + os.sep for path in (*torch.__path__, str(
 @functools.cache
 def _installed(module: str) -> str | None:
     """A word for the version of an installed module, None for the user's own (or one that has no file)."""
+    if module == "builtins":  # what is built in has no code; this is somebody's who said no name
+        return None
     top = module.partition(".")[0]
-    if top in sys.stdlib_module_names and module != "__main__":
-        return sys.version
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
+        if top in sys.stdlib_module_names and module != "__main__":
+            return sys.version
         return top if module not in ("__main__", "") and module in sys.builtin_module_names else None
     path = os.path.realpath(file)
     if path.startswith(_OURS):

@@ -4,8 +4,6 @@ See :mod:`ipuperf.runtime.effects`, and :mod:`ipuperf.poptorch.options.effects` 
 them: ``poptorch: python/__init__.py``, ``poptorch: python/_dataloader.py`` and ``poptorch: python/ops.py``.
 """
 
-from __future__ import annotations
-
 from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 
 from .enums import SharingStrategy

@@ -1,8 +1,6 @@
 """The enumerations of the PopTorch API, with upstream's names and values (``poptorch:python/enums.py``); those that
 are PopART's own are its."""
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 
 from ipuperf.popart.enums import ReductionType as ReductionType

@@ -56,13 +56,23 @@ class CallData(ExecutorState):
 
     def _result(self, spec: OutputSpec, array: np.ndarray | None) -> torch.Tensor:
         """A result from ``(slices, replicas, *shape)``: slices and replicas joined along axis 0."""
+        mode, period = self._options.resolved_output_mode(self._training), self._require().kept_period
         if array is None:
-            assert spec.constant is not None
-            return spec.constant.clone()
-        mode = self._options.resolved_output_mode(self._training)
-        result = spec.to_torch(self._joined(array, spec.shape, mode, self._require().kept_period))
+            array, period = self._repeated(spec, mode), 1
+        result = spec.to_torch(self._joined(array, spec.shape, mode, period))
         result.backward = _no_backward  # type: ignore[method-assign]
         return result
+
+    def _repeated(self, spec: OutputSpec, mode: OutputMode) -> np.ndarray:
+        """The slices of a result that is the same for every micro-batch."""
+        assert spec.constant is not None
+        slices = self._require().micro_batches
+        if mode is OutputMode.Final:
+            slices = 1
+        elif mode is OutputMode.EveryN:
+            slices //= self._options.output_return_period
+        shape = (slices, self._options.replication_factor, *spec.shape)
+        return np.array(np.broadcast_to(spec.constant.numpy(), shape))
 
     @staticmethod
     def _joined(array: np.ndarray, shape: tuple[int, ...], mode: OutputMode, period: int) -> np.ndarray:

@@ -17,6 +17,8 @@ import torch
 from torch.fx import graph_module
 from torch.fx.graph import PythonCode
 
+from ipuperf.runtime.replacing import replaced
+
 _WRITTEN, _COMPILED = torch.fx.Graph.python_code, graph_module._forward_from_src
 
 
@@ -62,19 +64,8 @@ def _compiled(source: str, names: dict[str, Any], fields: Any = None) -> Any:
     return _Forward(source.graph, fields) if isinstance(source, _Later) else _COMPILED(source, names, fields)
 
 
-_FUNCTIONS: tuple[tuple[Any, str, Any, Any], ...] = (
-    (torch.fx.Graph, "python_code", _WRITTEN, _later),
-    (graph_module, "_forward_from_src", _COMPILED, _compiled),
-)
-
-
 @contextmanager
 def no_code() -> Iterator[None]:
     """Within it, graphs have no code before they are called."""
-    try:
-        for owner, name, _, lazy in _FUNCTIONS:
-            setattr(owner, name, lazy)
+    with replaced(torch.fx.Graph, python_code=_later), replaced(graph_module, _forward_from_src=_compiled):
         yield
-    finally:
-        for owner, name, function, _ in _FUNCTIONS:
-            setattr(owner, name, function)

@@ -9,14 +9,15 @@ round after (``export_trace``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 from torch._export import utils as export_utils
 from torch.export import exported_program
+
+from ipuperf.runtime.replacing import replaced
 
 from .aten import RANDOM, decomposition_of, handler_of
 
@@ -42,19 +43,12 @@ def stays(target: Any) -> bool:
     return whole or export_utils._is_preservable_cia_op(target)
 
 
-@contextmanager
-def few_composites(program: Any) -> Iterator[None]:
+def few_composites(program: Any) -> AbstractContextManager[None]:
     """Within it ``run_decompositions`` of ``program`` looks only at the composite ops that it needs."""
-    collect = getattr(exported_program, _COLLECT, None)
-    if collect is None:
-        yield
-        return
+    if not hasattr(exported_program, _COLLECT):
+        return nullcontext()
     needed = _always() | _of(program)
-    setattr(exported_program, _COLLECT, lambda: needed)
-    try:
-        yield
-    finally:
-        setattr(exported_program, _COLLECT, collect)
+    return replaced(exported_program, **{_COLLECT: lambda: needed})
 
 
 @cache

@@ -274,7 +274,7 @@ class StageWriter:
         """Lower all nodes into the stages that ``partition`` gives them."""
         for node, tag in self.tags.items():
             where = partition.place(tag)
-            self._places[node] = Place(where.stage, where.ipu)
+            self._places[node] = self._place(node, Place(where.stage, where.ipu))
         self._prepare()
         for together in self._ordered():
             if len(together) > 1:
@@ -286,6 +286,13 @@ class StageWriter:
                 self.values[node] = self._value(node)
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedError(f"{location_of_node(node)}: {node.op} {node.target} is unsupported")
+
+    def _place(self, node: torch.fx.Node, own: Place) -> Place:
+        """Where a node goes that is ``own`` by its block: a view of what a later stage has changed in place is made
+        anew, and then by that stage."""
+        if not _is_view(node):
+            return own
+        return max([own, *(self._places[n] for n in node.all_input_nodes if n in self._places)], key=lambda p: p.stage)
 
     def _ordered(self) -> list[list[torch.fx.Node]]:
         """The nodes in order; scatters of one place that do not need each other's results stand together where there
@@ -522,6 +529,14 @@ class StageWriter:
         if isinstance(result, (list, tuple)):
             return [flow(item, i) for i, item in enumerate(result)]
         return flow(result, 0)
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether a node gives another view of its operand, or one of several results."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    aliases = [result.alias_info for result in node.target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

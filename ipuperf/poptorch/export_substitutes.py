@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.nn.modules import transformer
 
+from ipuperf.runtime.replacing import replaced
+
 from .aten_marks import ctc_losses
 from .errors import Error, UnsupportedError
 
@@ -206,43 +208,25 @@ def replace_during_exports(place: Any, name: str, value: Any) -> None:
 @contextmanager
 def front_ends_in_force() -> Iterator[None]:
     """What :func:`replace_during_exports` and :func:`surround_exports` were told is in force within the block."""
-    before = {(place, name): getattr(place, name) for place, name in _REPLACED}
-    for (place, name), value in _REPLACED.items():
-        setattr(place, name, value)
-    try:
-        with ExitStack() as stack:
-            for make in _AROUND:
-                stack.enter_context(make())
-            yield
-    finally:
-        for (place, name), value in before.items():
-            setattr(place, name, value)
+    with ExitStack() as stack:
+        for (place, name), value in _REPLACED.items():
+            stack.enter_context(replaced(place, **{name: value}))
+        for make in _AROUND:
+            stack.enter_context(make())
+        yield
 
 
-@contextmanager
-def unchecked_distributions() -> Iterator[None]:
+def unchecked_distributions() -> AbstractContextManager[None]:
     """Parameters of ``torch.distributions`` are not validated, which would need their values; a distribution that asks
     for it itself still is."""
-    kind = torch.distributions.Distribution
-    before = kind._validate_args
-    kind.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        kind.set_default_validate_args(before)
+    return replaced(torch.distributions.Distribution, _validate_args=False)
 
 
-@contextmanager
-def masks_as_given() -> Iterator[None]:
+def masks_as_given() -> AbstractContextManager[None]:
     """``torch.nn.Transformer`` and its encoders and decoders take a mask as it is, instead of comparing its values with
     those of the causal one: that would choose a faster kernel and gives the same numbers."""
-    before = transformer._detect_is_causal_mask
 
     def told(mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
         return is_causal is True
 
-    transformer._detect_is_causal_mask = told
-    try:
-        yield
-    finally:
-        transformer._detect_is_causal_mask = before
+    return replaced(transformer, _detect_is_causal_mask=told)

@@ -18,8 +18,8 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -30,16 +30,19 @@ from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
 from torch.overrides import TorchFunctionMode
 
 import ipuperf
+from ipuperf.runtime.replacing import replaced
 
 from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
+from .export_attributes import Attributes, buffers, check_buffers
 from .export_bodies import BODY
 from .export_checks import check_exported
 from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
+from .export_in_place import DATA, DETACHING, SET_DATA, UnseenChanges, set_data, with_numbers
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -53,8 +56,7 @@ MULTI_CONV = "ipuperf_multi_conv"
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 #: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
 _STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
-_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-_DETACHING = (torch.Tensor.detach, torch.Tensor.detach_, _DATA)
+_FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
@@ -112,7 +114,9 @@ class _Flat(torch.nn.Module):
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the module; each call records its blocks anew."""
         self.recorder.begin()
+        before = buffers(self.module)
         result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
+        check_buffers(self.module, before)
         self.results.structure, tensors, _ = flatten(result)
         return tuple(tensors)
 
@@ -125,6 +129,7 @@ class _Tagger(TorchFunctionMode):
         self.recorder = recorder
         self.training = training
         self.losses = 0
+        self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _names_no_op(func):
@@ -136,7 +141,7 @@ class _Tagger(TorchFunctionMode):
             )
         if self.training and getattr(func, "__name__", "") in _HOOKS:
             raise _ignored(f"Tensor.{func.__name__}")
-        gradients = torch.is_grad_enabled() and func not in _DETACHING
+        gradients = torch.is_grad_enabled() and func not in DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
             tags[BODY] = "/".join(self.recorder.bodies)
@@ -147,10 +152,22 @@ class _Tagger(TorchFunctionMode):
         if name in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
-        if func == _DATA:  # the export cannot follow it; it is a detach
-            func = torch.Tensor.detach
-        with torch.fx.traceback.annotate(tags):
-            return call(SUBSTITUTES.get(func, func), name, *_traced_where_it_is(func, args, kwargs or {}))
+        changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
+        if func in _FOLLOWED:  # the export cannot follow them
+            func = _FOLLOWED[func]
+        given = _traced_where_it_is(func, args, kwargs or {})
+        run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
+        if changed is not None:
+            return with_numbers(changed, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
+        result = run()
+        if self.training and args:
+            self.unseen.note(func, args[0], result)
+        return result
+
+
+def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
+    with torch.fx.traceback.annotate(tags):
+        return run()
 
 
 def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -193,6 +210,7 @@ def trace(
         raise UnsupportedError("a hook of a parameter's gradient is unsupported: it would not be called on the IPU")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
+        attributes = Attributes(module)
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
@@ -214,6 +232,8 @@ def trace(
                 raise
             except Exception as error:
                 raise _explained(error) from error
+            finally:
+                attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
     plain.made_constant(program)
@@ -315,11 +335,8 @@ def _no_custom_functions(training: bool) -> Iterator[None]:
             "(its backward would be ignored); write it with PyTorch's own ops"
         )
 
-    torch.autograd.Function.apply = classmethod(instead)  # type: ignore[assignment,method-assign]
-    try:
+    with replaced(torch.autograd.Function, apply=classmethod(instead)):
         yield
-    finally:
-        torch.autograd.Function.apply = before  # type: ignore[method-assign]
 
 
 def _ignored(what: str) -> UnsupportedError:
@@ -330,19 +347,11 @@ def _ignored(what: str) -> UnsupportedError:
     )
 
 
-@contextmanager
-def _no_stacks() -> Iterator[None]:
+def _no_stacks() -> AbstractContextManager[None]:
     """The annotations say the user's line; nodes need not hold the text of whole stacks, a tenth of the time."""
-    config = torch.fx.config
-    before = getattr(config, "do_not_emit_stack_traces", None)
-    if before is None:  # not in every build
-        yield
-        return
-    config.do_not_emit_stack_traces = True
-    try:
-        yield
-    finally:
-        config.do_not_emit_stack_traces = before
+    if getattr(torch.fx.config, "do_not_emit_stack_traces", None) is None:  # not in every build
+        return nullcontext()
+    return replaced(torch.fx.config, do_not_emit_stack_traces=True)
 
 
 def _kept_annotations() -> Any:
@@ -477,7 +486,12 @@ def _convert_copied(graph: torch.fx.Graph) -> None:
     sources: set[torch.fx.Node] = set()
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
         to, source = node.args[:2]
-        into, what = to.meta["val"], source.meta["val"]
+        into = to.meta["val"]
+        if not isinstance(source, torch.fx.Node):  # a number
+            with graph.inserting_before(node):
+                source = graph.call_function(torch.ops.aten.full_like.default, (to, source))
+            source.meta = {"custom": node.meta.get("custom", {}), "val": into}
+        what = source.meta["val"]
         steps: list[tuple[Any, tuple[Any, ...]]] = []
         if what.dtype != into.dtype:
             steps.append((torch.ops.aten.to.dtype, (into.dtype,)))

@@ -2,15 +2,15 @@
 
 ``identity_loss``, ``recomputationCheckpoint``, ``set_available_memory``, ``serializedMatMul``, ``nop``,
 ``set_overlap_for_input``, ``set_overlap_for_output`` and ``ipu_print_tensor`` are PyTorch ops of the library
-``ipuperf`` (see :data:`MARKS`), so ``torch.export`` keeps them in its graph; natively all but ``identity_loss`` copy
-their input. Ops without an equivalent here raise :class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
+``ipuperf`` (:data:`MARKS`, :mod:`.aten_marks`), so ``torch.export`` keeps them in its graph; natively all but
+``identity_loss`` copy their input. Ops without an equivalent here raise
+:class:`~ipuperf.poptorch.errors.UnsupportedError` when called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -22,35 +22,27 @@ from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, InputError, UnsupportedError, require
 
 MARKS = {
-    "ipuperf::identity_loss": "(x, reduction: sum | mean | none)",
-    "ipuperf::recomputation_checkpoint": "(x)",
-    "ipuperf::set_available_memory": "(x, proportion)",
-    "ipuperf::set_matmul_serialization": "(product, mode: a MatMulSerializationMode value, factor, keep_precision)",
-    "ipuperf::nop": "(x)",
-    "ipuperf::ipu_print_tensor": "(x, title)",
-    "ipuperf::set_overlap_for_input": "(x, mode: an OverlapMode value)",
-    "ipuperf::set_overlap_for_output": "(x, mode: an OverlapMode value)",
+    "nop": "(Tensor x) -> Tensor",
+    "set_available_memory": "(Tensor x, float proportion) -> Tensor",
+    "set_matmul_serialization": "(Tensor product, str mode, SymInt factor, bool keep_precision) -> Tensor",
+    "set_overlap_for_input": "(Tensor x, str mode) -> Tensor",
+    "set_overlap_for_output": "(Tensor x, str mode) -> Tensor",
 }
-"""The marks as PyTorch ops, with their arguments; each gives one tensor like ``x`` (a loss: reduced). The first two are
-those of :mod:`.aten_marks`."""
+"""The marks that do nothing but copy their first argument, as PyTorch ops; a ``mode`` is the value of a
+``MatMulSerializationMode`` or an ``OverlapMode``."""
 
 
 # -- the PyTorch ops -------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("ipuperf::set_available_memory", mutates_args=())
-def _set_available_memory(x: torch.Tensor, proportion: float) -> torch.Tensor:
-    return x.clone()
+def _declare(name: str, schema: str) -> None:
+    op = torch.library.custom_op(f"ipuperf::{name}", lambda x, *_: x.clone(), mutates_args=(), schema=schema)
+    op.register_fake(lambda x, *_: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad, *[None] * schema.count(",")))
 
 
-@torch.library.custom_op("ipuperf::set_matmul_serialization", mutates_args=())
-def _set_matmul_serialization(x: torch.Tensor, mode: str, factor: int, keep_precision: bool) -> torch.Tensor:
-    return x.clone()
-
-
-@torch.library.custom_op("ipuperf::nop", mutates_args=())
-def _nop(x: torch.Tensor) -> torch.Tensor:
-    return x.clone()
+for _name, _schema in MARKS.items():
+    _declare(_name, _schema)
 
 
 @torch.library.custom_op("ipuperf::ipu_print_tensor", mutates_args=())
@@ -59,27 +51,6 @@ def _ipu_print_tensor(x: torch.Tensor, title: str) -> torch.Tensor:
     return x.clone()
 
 
-@torch.library.custom_op("ipuperf::set_overlap_for_input", mutates_args=())
-def _set_overlap_for_input(x: torch.Tensor, mode: str) -> torch.Tensor:
-    return x.clone()
-
-
-@torch.library.custom_op("ipuperf::set_overlap_for_output", mutates_args=())
-def _set_overlap_for_output(x: torch.Tensor, mode: str) -> torch.Tensor:
-    return x.clone()
-
-
-def _pass_through(op: Any, settings: int) -> None:
-    """Shape, type and gradient of an op that copies its first input and has ``settings`` more arguments."""
-    op.register_fake(lambda x, *_: torch.empty_like(x))
-    op.register_autograd(lambda ctx, grad: (grad, *[None] * settings))
-
-
-_pass_through(_set_available_memory, 1)
-_pass_through(_set_matmul_serialization, 3)
-_pass_through(_nop, 0)
-_pass_through(_set_overlap_for_input, 1)
-_pass_through(_set_overlap_for_output, 1)
 _ipu_print_tensor.register_fake(lambda x, title: torch.empty_like(x))
 
 
@@ -335,7 +306,20 @@ def ctc_beam_search_decoder(
 # -- names and hints -------------------------------------------------------------------------------------------------
 
 
-class NameScope:
+_HintT = TypeVar("_HintT", bound="_Hint")
+
+
+class _Hint:
+    """What a ``with`` statement enters and leaves without effect."""
+
+    def __enter__(self: _HintT) -> _HintT:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+
+class NameScope(_Hint):
     """``with poptorch.NameScope("head"):`` names ops in PopART; without effect, which is said once."""
 
     def __init__(self, name: str) -> None:
@@ -343,27 +327,13 @@ class NameScope:
         EFFECTS.given("NameScope(name)", name)
         self.name = name
 
-    def __enter__(self) -> NameScope:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        return None
-
-
-class Attribute:
+class Attribute(_Hint):
     """Hints to PopART for the ops inside a ``with`` statement; without effect, which is said once."""
 
     def __init__(self, **attributes: Any) -> None:
         EFFECTS.given("Attribute(**attributes)", attributes)
         self.attributes = attributes
-
-    def __enter__(self) -> Attribute:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
 
 
 # -- not here --------------------------------------------------------------------------------------------------------
@@ -371,16 +341,12 @@ class Attribute:
 
 def fps(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
-    _unsupported("fps", "there is no such op here")
+    raise UnsupportedError("poptorch.fps is not supported: there is no such op here")
 
 
 def nearest(*args: Any, **kwargs: Any) -> NoReturn:
     """Not supported."""
-    _unsupported("nearest", "there is no such op here")
-
-
-def _unsupported(name: str, reason: str) -> NoReturn:
-    raise UnsupportedError(f"poptorch.{name} is not supported: {reason}")
+    raise UnsupportedError("poptorch.nearest is not supported: there is no such op here")
 
 
 def _overlap(name: str, mark: Any, tensors: Any, mode: object) -> Any:

@@ -11,7 +11,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
@@ -26,6 +27,18 @@ MAX_WEIGHT_NORM = 65500.0
 """Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
 
 _TYPES: Mapping[torch.dtype, DType] = {torch.float32: FLOAT32, torch.float16: FLOAT16}
+
+_MOMENT_TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
+
+_UNLESS_GIVEN: Mapping[str, Any] = {
+    **dict.fromkeys((*_MOMENT_TYPES, "velocity_accum_type"), torch.float32),
+    "bias_correction": True,
+    "loss_scaling": 1.0,
+    "max_grad_norm": math.inf,
+    "use_combined_accum": False,
+    "use_tf_variant": False,
+}
+"""What stands for additional arguments that are left out."""
 
 
 class VariableAttributes:
@@ -61,11 +74,12 @@ class VariableAttributes:
 
 
 class Optimizer:
-    """What the optimisers of this module share: additional attributes that survive copying and pickling."""
+    """What the optimisers of this module share: additional attributes (``_additional``: those that are no arguments of
+    PyTorch's class) that survive copying and pickling."""
 
     variable_attrs: VariableAttributes
     loss_scaling: float
-    _additional: tuple[str, ...] = ()
+    _additional: ClassVar[tuple[str, ...]] = ()
     _executor: Callable[[], Any] | None = None
 
     @property
@@ -98,47 +112,26 @@ class Optimizer:
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
 
-    def _add(self, given: Mapping[str, Any], **additional: Any) -> None:
-        """Keep the additional attributes, checked. ``given`` are the constructor's arguments, None if left out."""
-        for name, value in additional.items():
+    def _begin(self, native: Callable[..., None], params: Iterable[Any], **arguments: Any) -> None:
+        """Be made by ``native``, a constructor of PyTorch, with those of the constructor's ``arguments`` that are its
+        own, and keep the additional ones, checked. None: left out."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        own = {name: value for name, value in given.items() if name not in self._additional}
+        native(self, params, **own)
+        for name in self._additional:
+            value = given.get(name, _UNLESS_GIVEN[name])
             if name.endswith("accum_type"):
                 require(
                     value in _TYPES,
                     f"Accumulation types must be either torch.float32 or torch.float16; {name} is {value!r}",
                 )
             setattr(self, name, value)
-        self._additional = (*additional, "_additional", "variable_attrs")
-        variable = [name for name, value in given.items() if value is not None]
-        allowed = [*getattr(self, "defaults", {}), "loss_scaling"]
-        self.variable_attrs = VariableAttributes(variable, allowed)
-
-    def _add_moments(
-        self,
-        given: Mapping[str, Any],
-        loss_scaling: float | None,
-        accumulator: torch.dtype | None,
-        first: torch.dtype | None,
-        second: torch.dtype | None,
-        **additional: Any,
-    ) -> None:
-        """The additional attributes of optimisers with two moments; None stands for float32 and no loss scaling."""
-        self._add(
-            {**given, "loss_scaling": loss_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
-            accum_type=accumulator or torch.float32,
-            first_order_momentum_accum_type=first or torch.float32,
-            second_order_momentum_accum_type=second or torch.float32,
-            **additional,
-        )
+        variable = [name for name in given if name in own or name == "loss_scaling"]
+        self.variable_attrs = VariableAttributes(variable, [*getattr(self, "defaults", {}), "loss_scaling"])
 
     def __getstate__(self) -> dict[str, Any]:
         state = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
-        return {**state, **{name: getattr(self, name) for name in self._additional}}
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that were not left out."""
-    return {name: value for name, value in arguments.items() if value is not None}
+        return {**state, **{name: getattr(self, name) for name in (*self._additional, "variable_attrs")}}
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -152,6 +145,8 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: type of the velocity.
         max_grad_norm: limit of the norm of all gradients together; default: none.
     """
+
+    _additional = ("loss_scaling", "use_combined_accum", "accum_type", "velocity_accum_type", "max_grad_norm")
 
     def __init__(
         self,
@@ -171,30 +166,29 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        given = _given(
-            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov,
-            maximize=maximize, foreach=foreach, differentiable=differentiable,
+        self._begin(
+            partial(_begin_sgd, combined=bool(use_combined_accum)), params, lr=lr, momentum=momentum,
+            dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach,
+            differentiable=differentiable, loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
+            use_combined_accum=use_combined_accum, accum_type=accum_type, velocity_accum_type=velocity_accum_type,
+            max_grad_norm=max_grad_norm,
         )  # fmt: skip
-        torch.optim.SGD.__init__(self, params, **given)
-        combined = bool(use_combined_accum)
-        if velocity_scaling is not None and not combined:
-            logger.warning(
-                "velocity_scaling value ignored when using the separate variant (use_combined_accum=False). In future, "
-                "this will lead to an error. Please update your code."
-            )
-        if combined:
-            scaling = 1.0 if velocity_scaling is None else velocity_scaling
-            self.defaults["velocity_scaling"] = scaling
-            for group in self.param_groups:
-                group.setdefault("velocity_scaling", scaling)
-        self._add(
-            {**given, "loss_scaling": loss_scaling, "velocity_scaling": velocity_scaling},
-            loss_scaling=1.0 if loss_scaling is None else loss_scaling,
-            use_combined_accum=combined,
-            accum_type=accum_type or torch.float32,
-            velocity_accum_type=velocity_accum_type or torch.float32,
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
+
+
+def _begin_sgd(
+    optimizer: SGD, params: Iterable[Any], combined: bool, velocity_scaling: float | None = None, **own: Any
+) -> None:
+    torch.optim.SGD.__init__(optimizer, params, **own)
+    if velocity_scaling is not None and not combined:
+        logger.warning(
+            "velocity_scaling value ignored when using the separate variant (use_combined_accum=False). In future, "
+            "this will lead to an error. Please update your code."
         )
+    if combined:
+        scaling = 1.0 if velocity_scaling is None else velocity_scaling
+        optimizer.defaults["velocity_scaling"] = scaling
+        for group in optimizer.param_groups:
+            group.setdefault("velocity_scaling", scaling)
 
 
 class Adam(Optimizer, torch.optim.Adam):
@@ -207,6 +201,8 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: type of the second moment.
         max_grad_norm: limit of the norm of all gradients together; default: none.
     """
+
+    _additional = ("loss_scaling", *_MOMENT_TYPES, "max_grad_norm")
 
     def __init__(
         self,
@@ -227,19 +223,13 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        given = _given(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
-            maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+        self._begin(
+            torch.optim.Adam.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+            loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
         )  # fmt: skip
-        torch.optim.Adam.__init__(self, params, **given)
-        self._add_moments(
-            given,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
-        )
 
 
 class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
@@ -248,6 +238,8 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
     Args:
         bias_correction: False leaves out Adam's correction of the first steps, in a native step too.
     """
+
+    _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction", "max_grad_norm")
 
     def __init__(
         self,
@@ -269,20 +261,13 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        given = _given(
-            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, foreach=foreach,
-            maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
+        self._begin(
+            torch.optim.AdamW.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            maximize=maximize, foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
+            loss_scaling=loss_scaling, bias_correction=bias_correction, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
         )  # fmt: skip
-        torch.optim.AdamW.__init__(self, params, **given)
-        self._add_moments(
-            given,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            bias_correction=True if bias_correction is None else bias_correction,
-            max_grad_norm=math.inf if max_grad_norm is None else max_grad_norm,
-        )
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One native step on the gradients that the parameters hold."""
@@ -321,6 +306,8 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
             momentum) instead of PyTorch's; not so in a native step.
     """
 
+    _additional = ("loss_scaling", *_MOMENT_TYPES, "use_tf_variant")
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -339,19 +326,13 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        given = _given(
-            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered,
-            foreach=foreach, maximize=maximize, differentiable=differentiable,
+        self._begin(
+            torch.optim.RMSprop.__init__, params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,
+            momentum=momentum, centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
+            loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type, use_tf_variant=use_tf_variant,
         )  # fmt: skip
-        torch.optim.RMSprop.__init__(self, params, **given)
-        self._add_moments(
-            given,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            use_tf_variant=bool(use_tf_variant),
-        )
 
 
 class LAMB(Optimizer, StepByParameter):
@@ -364,6 +345,8 @@ class LAMB(Optimizer, StepByParameter):
         bias_correction: apply Adam's correction of the first steps.
         max_weight_norm: limit of the weight norm; default :data:`MAX_WEIGHT_NORM`.
     """
+
+    _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction")
 
     def __init__(
         self,
@@ -379,23 +362,17 @@ class LAMB(Optimizer, StepByParameter):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
-        defaults = {
-            "lr": 1e-3,
-            "betas": (0.9, 0.999),
-            "eps": 1e-8,
-            "weight_decay": 1e-2,
-            "max_weight_norm": MAX_WEIGHT_NORM,
-        }
-        torch.optim.Optimizer.__init__(self, params, {**defaults, **given})
-        self._add_moments(
-            given,
-            loss_scaling,
-            accum_type,
-            first_order_momentum_accum_type,
-            second_order_momentum_accum_type,
-            bias_correction=True if bias_correction is None else bias_correction,
-        )
+        self._begin(
+            self._begin_lamb, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+            bias_correction=bias_correction, loss_scaling=loss_scaling, max_weight_norm=max_weight_norm,
+            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+        )  # fmt: skip
+
+    @staticmethod
+    def _begin_lamb(optimizer: LAMB, params: Iterable[Any], **own: Any) -> None:
+        defaults = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2}
+        torch.optim.Optimizer.__init__(optimizer, params, {**defaults, "max_weight_norm": MAX_WEIGHT_NORM, **own})
 
     def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
         state = self.state[parameter]

@@ -62,7 +62,7 @@ class DeviceState:
         logger.debug("Writing optimiser state tensors from IPU to host.")
         variables = dict(_states(compiled))
         compiled.executable.evaluator.store_variables(list(variables.values()))
-        self.states = {name: _tensor(variable.data) for name, variable in variables.items()}
+        self.states = {name: torch.from_numpy(np.array(variable.data)) for name, variable in variables.items()}
         scaling = current_loss_scaling(compiled)
         self.numbers = {**_shown_numbers(compiled), **self.given}
         if compiled.rule is not None:
@@ -204,10 +204,6 @@ def _set_loss_scaling(compiled: CompiledModel, value: torch.Tensor | None) -> li
             np.asarray(variable.data)[...] = wanted[scalar]
             changed.append(variable)
     return changed
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(array))
 
 
 def _set(name: str, variable: Variable, value: torch.Tensor) -> Variable:

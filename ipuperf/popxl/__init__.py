@@ -5,8 +5,6 @@ Programs reach it as ``popxl`` through :mod:`ipuperf.runtime.install`. What is h
 """
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ipuperf.popart.locations import (
     ExecutionContext,
     ReplicatedTensorSharding,

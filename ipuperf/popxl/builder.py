@@ -21,8 +21,8 @@ class Builder(_ir.Builder):
     def create_with(
         self, op_class: type[OpT], inputs: Sequence[_ir.Tensor], names: Sequence[str], attributes: Mapping[str, Any]
     ) -> OpT:
-        """A new op; what it leaves open about its plan is as the session options say."""
-        if "partials_dtype" in op_class.declared:
+        """A new op; what it leaves open about its plan or its statistics is as the session options say."""
+        if {"partials_dtype", "stable"} & op_class.declared.keys():
             attributes = {**plan_options(op_class, inputs), **attributes}
         return super().create_with(op_class, inputs, names, attributes)
 

@@ -3,8 +3,6 @@
 What upstream does with them: ``popart: python/popxl/ops/*.py``, ``popart: python/popxl/session.py``.
 """
 
-from __future__ import annotations
-
 from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 _CHECKED = Effect(NO_EFFECT, "operands are always checked: each input of a graph has to be given", (True,))

@@ -11,15 +11,15 @@ from ipuperf import ops as _k
 from ipuperf.popart.session_options import PLAN_KEYS, SessionOptions
 
 _PARTIALS = {"half": _ir.FLOAT16, "float": _ir.FLOAT32}
-_PRODUCTS = (_k.MatMul, _k.Conv)
+_CONFIGURED = (_k.MatMul, _k.Conv, _k.GroupNormalization)
 
 
 class ConfiguredIr(_ir.Ir):
     """A program with the session options of PopXL.
 
     Attributes:
-        options: the options. Those about plans count for ops that are made after they are set, the others until a
-            session is made.
+        options: the options. Those about plans and norms count for ops that are made after they are set, the others
+            until a session is made.
         unplaced: ops made inside ``popxl.ipu(None)``.
         host_processes: that ``poprun`` would start for the replicas.
     """
@@ -64,13 +64,15 @@ class ConfiguredIr(_ir.Ir):
             self.replication_factor = value
 
     def plan_options(self, op_class: type[_ir.Op], operand: _ir.Tensor) -> dict[str, Any]:
-        """Attributes that the options give a new product or convolution whose first operand is ``operand``.
+        """Attributes that the options give a new product, convolution or norm whose first operand is ``operand``.
 
         Half partials are those of float16 operands; of wider ones they stay float32.
 
         Raises:
             ValueError: an unknown type of partial sums, or a memory proportion outside of [0, 1].
         """
+        if issubclass(op_class, _k.GroupNormalization):
+            return {"stable": bool(self.options.enableStableNorm)}
         matmul = issubclass(op_class, _k.MatMul)
         given = self.options.matmulOptions if matmul else self.options.convolutionOptions
         found: dict[str, Any] = {}
@@ -89,8 +91,8 @@ class ConfiguredIr(_ir.Ir):
 
 
 def plan_options(op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> dict[str, Any]:
-    """:meth:`ConfiguredIr.plan_options` for a new op of any class; empty for those that are not planned."""
-    if not issubclass(op_class, _PRODUCTS):
+    """:meth:`ConfiguredIr.plan_options` for a new op of any class; empty for those that no option is about."""
+    if not issubclass(op_class, _CONFIGURED):
         return {}
     program = inputs[0].graph.ir
     return program.plan_options(op_class, inputs[0]) if isinstance(program, ConfiguredIr) else {}

@@ -1,8 +1,6 @@
 """Tensors of PopXL under the upstream path: handles (:mod:`.handle`), specs (:mod:`.spec`), creation (:mod:`.data`)."""
 
 # ruff: noqa: F401  # what is imported is the module's content
-from __future__ import annotations
-
 from typing import Any as _Any
 
 import numpy as np

@@ -4,8 +4,6 @@ calls is that of ``popxl.ops.call_with_info``.
 What upstream does with them: ``popxl-addons: popxl_addons/patterns.py``, ``transforms/use_fc_pass.py``.
 """
 
-from __future__ import annotations
-
 from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, Effect, Effects
 
 EFFECTS = Effects(

@@ -1,6 +1,6 @@
 """Older names of :mod:`.variable_factory`."""
 
-from __future__ import annotations
+from ipuperf.popart.offering import offered as _offered
 
 from .variable_factory import (
     NamedVariableFactories,
@@ -14,13 +14,4 @@ NamedInputFactories = NamedVariableFactories
 add_input_tensor = add_variable_input
 add_replica_sharded_input_tensor = add_replica_sharded_variable_input
 
-__all__ = [
-    "InputFactory",
-    "NamedInputFactories",
-    "NamedVariableFactories",
-    "VariableFactory",
-    "add_input_tensor",
-    "add_replica_sharded_input_tensor",
-    "add_replica_sharded_variable_input",
-    "add_variable_input",
-]
+__all__ = _offered(__name__)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
 from ipuperf import popxl
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
+from ipuperf.runtime.replacing import replaced
 
 from .custom_gradient import Aux, VarGrads, create_grad_graph, create_grad_graph_info
 from .dot_tree import _Known, dotted
@@ -197,7 +197,7 @@ class Module(popxl.Module):
         """
         if self._graph_cache is None:
             self._reset()
-            with self._building_graph():
+            with replaced(self, _building=True):  # its own graph: its ops are not inlined anywhere
                 graph = popxl.gir().create_graph(self, *args, **kwargs)
             graph._base.own_gradient = self.implements_grad_graph
             factories, inputs = self._variable_factories.copy(), self._named_inputs.copy()
@@ -212,15 +212,6 @@ class Module(popxl.Module):
         )
         self._reset()
         return factories, named
-
-    @contextmanager
-    def _building_graph(self) -> Iterator[None]:
-        """The module's own graph is built: its ops are not inlined anywhere."""
-        self._building = True
-        try:
-            yield
-        finally:
-            self._building = False
 
     def add_variable_input(
         self,

@@ -35,6 +35,11 @@ class Effect(NamedTuple):
         return not any(type(value) is type(neutral) and bool(value == neutral) for neutral in self.neutral)
 
 
+def rows(effect: Effect, names: str) -> dict[str, Effect]:
+    """A row for each of these arguments (separated by spaces), which all have the same effect."""
+    return dict.fromkeys(names.split(), effect)
+
+
 class WithoutEffectWarning(UserWarning):
     """A program has given an argument that does nothing here."""
 

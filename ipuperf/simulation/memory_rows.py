@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -119,11 +120,8 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     sizes = _numbers(len(run.begin) for run in runs)
     counts = sizes[vector] if len(vector) else vector
     firsts = (np.cumsum(sizes) - sizes)[vector] if len(vector) else vector
-    words: dict[str, dict[str, int]] = {"names": {}, "categories": {}, "dtypes": {}, "locations": {}}
-
-    def codes(list_name: str, name: str) -> np.ndarray:
-        index = words[list_name]
-        return _numbers(index.setdefault(getattr(variable, name), len(index)) for variable in variables)
+    lists = {"name": "names", "category": "categories", "dtype": "dtypes", "location": "locations"}
+    words = {name: Words.of(map(attrgetter(name), variables)) for name in lists}
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
@@ -134,13 +132,13 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     codes_of = np.repeat(_numbers(seen.values()), _numbers(map(len, seen)))
     live = ends[:, 0] < ends[:, 1]
     arrays = {
-        "name": codes("names", "name"),
+        "name": words["name"].codes,
         "op_id": _numbers(v.op_id for v in variables),
-        "category": codes("categories", "category"),
-        "dtype": codes("dtypes", "dtype"),
+        "category": words["category"].codes,
+        "dtype": words["dtype"].codes,
         "ipu": _numbers(ipus[v.ipu] for v in variables),
         "always_live": _numbers(int(v.always_live) for v in variables),
-        "location": codes("locations", "location"),
+        "location": words["location"].codes,
         "class_id": _numbers(group),
         "first": firsts,
         "runs": counts,
@@ -148,7 +146,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "tile_to": join("end"),
         "bytes": join("bytes"),
     }
-    folded = FoldedVariables(arrays, {name: tuple(index) for name, index in words.items()})
+    folded = FoldedVariables(arrays, {lists[name]: own.words for name, own in words.items()})
     return folded, {
         "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables of the trace from what was recorded: steps, instances, transfers, links, host events, the program tree."""
+"""Tables of the trace from what was recorded: steps, instances, links, host events, the program tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.lowering.planner.alternatives import next_best
-from ipuperf.trace import FoldedHostEvents, FoldedInstances, FoldedTransfers, Words
+from ipuperf.trace import FoldedHostEvents, FoldedInstances, Words
 
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart, Stretch
@@ -18,6 +18,7 @@ from .recorder import HostEvent, LineKey, Recorder, Rows
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
+    from ipuperf.lowering.planner.plan import ConvolutionPlan
     from ipuperf.lowering.program import DeviceProgram
     from ipuperf.machine import Link
 
@@ -149,33 +150,18 @@ class ExecutedRows:
         """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
-        leaves = [leaf.step.op_id in updates or not kind_of(leaf.step).in_micro_batch for leaf in tree.leaves]
-        return np.array([bool(s.leaves) and all(leaves[n] for n in s.leaves) for s in tree.segments], dtype=bool)
+        kinds = {type(leaf.step): kind_of(leaf.step) for leaf in tree.leaves}
+        leaves = [not kinds[type(leaf.step)].in_micro_batch or leaf.step.op_id in updates for leaf in tree.leaves]
+        outside = leaves.__getitem__
+        return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
         """Table ``steps``: the segments that were executed, numbered by first appearance. Of ``tiles`` tiles the last
         ``io_tiles`` are those of lane 1."""
         segments = [self._tree.segments[number] for number in self._used.tolist()]
-        rows: list[tuple[Any, ...]] = []  # different ones
-        of_leaf: dict[int, int] = {}
-        picked: list[int] = []
-        durations: list[int] = []
-        for segment in segments:
-            if segment.durations:
-                for number in segment.leaves:
-                    if number not in of_leaf:
-                        of_leaf[number] = len(rows)
-                        rows.append(_local_row(self._tree.leaves[number], tiles, tiles - io_tiles))
-                picked += [of_leaf[number] for number in segment.leaves]
-                durations += segment.durations
-            else:
-                leaf = self._tree.leaves[segment.leaves[0]] if segment.leaves else None
-                picked += range(len(rows), len(rows) + len(segment.parts))
-                durations += [part.dur for part in segment.parts]
-                own_tiles = io_tiles if leaf is not None and leaf.lane else tiles - io_tiles
-                rows += [_part_row(leaf, part, own_tiles) for part in segment.parts]
+        rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
-        row, dur = np.array(picked, dtype=np.int64), np.array(durations, dtype=np.int64)
+        dur = _numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
         first = np.repeat(np.cumsum(counts) - counts, counts)
         before = np.concatenate([[0], np.cumsum(dur)])
         start, loop = before[:-1] - before[first], np.full(len(row), -1)
@@ -187,12 +173,13 @@ class ExecutedRows:
                 start[place : place + len(inside)] = segment.layout.starts
                 loop[place : place + len(inside)] = np.where(inside < 0, -1, known + inside)
         own = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
+        kinds = Words.of(own[_STEP.index("kind")])
         columns: Columns = {
             name: np.array(values)[row] for name, values in zip(_STEP, own, strict=True) if name not in ("kind", "dur")
         }
         return {
             **columns,
-            "kind": Words(own[_STEP.index("kind")], row),
+            "kind": Words(kinds.words, kinds.codes[row]),
             "dur": dur,
             "segment": np.repeat(np.arange(len(segments)), counts),
             "seq": np.arange(len(row)) - first,
@@ -200,6 +187,27 @@ class ExecutedRows:
             "lane": np.repeat(np.array([self._lane(s) for s in segments], dtype=np.int64), counts),
             "loop": loop,
         }
+
+    def _step_rows(
+        self, segments: Sequence[Segment], tiles: int, compute_tiles: int
+    ) -> tuple[list[tuple[Any, ...]], np.ndarray]:
+        """Different rows, and which of them each step of the segments has: a local step that stands in several has one
+        row, a part of a shared step its own."""
+        leaves = self._tree.leaves
+        parts: list[tuple[Any, ...]] = []
+        keys: list[Sequence[int]] = []  # leaves; -1, -2 ...: parts
+        for segment in segments:
+            if segment.durations:
+                keys.append(segment.leaves)
+                continue
+            leaf = leaves[segment.leaves[0]] if segment.leaves else None
+            own_tiles = tiles - compute_tiles if leaf is not None and leaf.lane else compute_tiles
+            keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
+            parts += [_part_row(leaf, part, own_tiles) for part in segment.parts]
+        key = _numbers(chain.from_iterable(keys))
+        local = np.unique(key[key >= 0])
+        rows = [_local_row(leaves[number], tiles, compute_tiles) for number in local.tolist()]
+        return rows + parts, np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
 
     def _loops_before(self) -> list[int]:
         """Number of loops in the segments before each of table ``steps``."""
@@ -264,19 +272,19 @@ def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, .
 
 def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
-    children: dict[int, int] = {}
-    orders = []
-    for parent, *_ in rows:
-        orders.append(children.get(parent, 0))
-        children[parent] = orders[-1] + 1
+    parents, types, names, ops, places = zip(*rows, strict=True) if rows else ((),) * 5
+    parent = _numbers(parents)
+    by_parent = np.argsort(parent, kind="stable")
+    order = np.empty_like(by_parent)
+    order[by_parent] = np.arange(len(rows)) - np.searchsorted(parent[by_parent], parent[by_parent])
     return {
         "program_id": np.arange(len(rows)),
-        "parent": [row[0] for row in rows],
-        "order": orders,
-        "type": Words.of(row[1] for row in rows),
-        "name": Words.of(row[2] for row in rows),
-        "op_id": [row[3] for row in rows],
-        "ipu": [ipus[row[4]] if row[4] >= 0 else -1 for row in rows],
+        "parent": parent,
+        "order": order,
+        "type": Words.of(types),
+        "name": Words.of(names),
+        "op_id": _numbers(ops),
+        "ipu": np.array([*ipus, -1])[_numbers(places)],
     }
 
 
@@ -290,12 +298,20 @@ def op_rows(program: DeviceProgram) -> Columns:
 def plan_rows(program: DeviceProgram) -> Columns:
     """Table ``plans``: of each product the plan that was taken and the cheapest other one, which is searched now (see
     :func:`~ipuperf.lowering.planner.alternatives.next_best`)."""
+    known: dict[int, list[tuple[Any, ...]]] = {}  # of each plan that was taken: many products share one
+
+    def described(taken: ConvolutionPlan) -> list[tuple[Any, ...]]:
+        return [
+            (rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
+            for rank, plan in enumerate([taken, next_best(taken)])
+            if plan is not None
+        ]
+
     rows = [
-        (op_id, number, rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
+        (op_id, number, *row)
         for op_id, plans in sorted(program.plans.items())
         for number, taken in enumerate(plans)
-        for rank, plan in enumerate([taken, next_best(taken)])
-        if plan is not None
+        for row in known.get(id(taken)) or known.setdefault(id(taken), described(taken))
     ]
     names = ("op_id", "product", "rank", "cycles", "tiles", "temp_bytes", "vertex", "plan")
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
@@ -312,43 +328,6 @@ def link_rows(links: Sequence[Link]) -> Columns:
         "bandwidth_bytes_per_s": [float(link.bandwidth_bytes_per_s) for link in links],
         "latency_cycles": [link.latency_cycles for link in links],
     }
-
-
-def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
-    """Table ``transfers``: those that are the same but for their times have one template."""
-    moved, firsts = recorder.transfers.columns(), recorder.templates
-    sizes = _numbers(map(len, recorder.batches))
-    counts = sizes[moved["batch"]]
-    shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
-    flat = _numbers(number for batch in recorder.batches for number in batch)
-    template = flat[np.arange(counts.sum()) + np.repeat(shift, counts)]
-    lengths = np.repeat(moved["dur"], counts)
-    ends, repeat = unfolding.rows(np.repeat(moved["start"], counts) + lengths)
-    flights = [flight for row in firsts for flight in row.flights]
-    owners = [row.owner + flight.owner for row in firsts for flight in row.flights]
-    ranks = {owner: rank for rank, owner in enumerate(sorted(set(owners)))}
-    kinds: dict[str, int] = {}
-    sends, links = (_numbers(map(len, lists)) for lists in ([r.flights for r in firsts], [f.links for f in flights]))
-    return FoldedTransfers(
-        {
-            **unfolding.loops(),
-            "start": ends - lengths,
-            "dur": lengths,
-            "repeat": repeat,
-            "template": template,
-            "bytes": _numbers(row.size for row in firsts),
-            "op_id": _numbers(row.label.op_id for row in firsts),
-            "kind": _numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in firsts),
-            "first": np.cumsum(sends) - sends,
-            "sends": sends,
-            "rank": _numbers(ranks[owner] for owner in owners),
-            "ipu": _numbers(flight.ipu for flight in flights),
-            "link_first": np.cumsum(links) - links,
-            "links": links,
-            "link_id": _numbers(link for flight in flights for link in flight.links),
-        },
-        {"kinds": tuple(kinds)},
-    )
 
 
 def host_rows(

@@ -23,9 +23,10 @@ from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
 from .recorder import Recorder
-from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows, transfer_rows
+from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows
 from .symmetry import may_be_alike
 from .tiles import Tiles
+from .transfers import transfer_rows
 from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
 from .world import Delays, World

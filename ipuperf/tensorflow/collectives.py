@@ -209,18 +209,15 @@ def mean_at_end(variables: Sequence[Any]) -> None:
         marker("mean_at_end", _MeanAtEnd(len(variables)), [variable.handle for variable in variables], [])
 
 
-def reduces(tensor: tf.Tensor, seen: dict[int, bool] | None = None) -> bool:
+def reduces(tensor: tf.Tensor) -> bool:
     """Whether a tensor is computed from one that has been reduced over the replicas, within its graph."""
-    seen = {} if seen is None else seen
-    waiting = [tensor.op]
+    seen, waiting = set(), [tensor.op]
     while waiting:
         op = waiting.pop()
-        if id(op) in seen:
-            continue
-        seen[id(op)] = True
         if is_marker(op) and isinstance(meaning_of(op), AllReduce):
             return True
-        waiting += [t.op for t in op.inputs]
+        seen.add(id(op))
+        waiting += [t.op for t in op.inputs if id(t.op) not in seen]
     return False
 
 

@@ -17,70 +17,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
+from .config_options import OPTIONS, ConfigOption, DeviceConnectionType, Types
 from .devices import PLAN_OPTIONS
 from .effects import EFFECTS
 from .state import state
-
-
-class SelectionOrder(Enum):
-    """Order in which IPUs are taken for the shards of a replica: :func:`ipuperf.tensorflow.devices.selection_order`."""
-
-    AUTO = 0
-    ZIGZAG = 1
-    SNAKE = 2
-    HOOF = 3
-
-
-class ExecutionProfileType(Enum):
-    """What execution profiles contain (recorded)."""
-
-    NO_PROFILE = 0
-    DEVICE_PROFILE = 1
-    IPU_PROFILE = 2
-    TILE_PROFILE = 3
-
-
-class DeviceConnectionType(Enum):
-    """When a device is attached."""
-
-    ALWAYS = 0
-    ON_DEMAND = 1
-    PRE_COMPILE = 2
-    NEVER = 3
-
-
-class MergeRemoteBuffersBehaviour(Enum):
-    """Whether remote buffers are merged."""
-
-    NO_MERGING = 0
-    MERGE = 1
-    IF_BENEFICIAL = 2
-
-
-class SchedulingAlgorithm(Enum):
-    """Order of instructions."""
-
-    CHOOSE_BEST = 0
-    CLUSTERING = 1
-    POST_ORDER = 2
-    LOOK_AHEAD = 3
-    SHORTEST_PATH = 4
-
-
-class StochasticRoundingBehaviour(Enum):
-    """Whether results are rounded at random."""
-
-    OFF = 0
-    ON = 1
-    REPLICA_IDENTICAL_ONLY = 2
-
-    @staticmethod
-    def from_bool(value: bool) -> StochasticRoundingBehaviour:
-        """ON or OFF."""
-        return StochasticRoundingBehaviour.ON if value else StochasticRoundingBehaviour.OFF
-
-
-Types = tuple[type, ...]
 
 
 class _Category:
@@ -88,19 +28,29 @@ class _Category:
 
     Class attributes:
         path: full name of the category.
-        options: ``{name: (default, allowed types)}``.
-        categories: ``{name: class}``.
+        options: by name, the rows of :data:`.config_options.OPTIONS` right below ``path``.
+        categories: names of the categories right below it.
+        known: the classes by path; a category that checks nothing gets one when it is first needed.
     """
 
     path: ClassVar[str] = ""
-    options: ClassVar[Mapping[str, Any]] = {}
-    categories: ClassVar[Mapping[str, Any]] = {}
+    options: ClassVar[Mapping[str, ConfigOption]] = {}
+    categories: ClassVar[tuple[str, ...]] = ()
+    known: ClassVar[dict[str, type[_Category]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        _Category.known[cls.path] = cls
+        start = f"{cls.path}." if cls.path else ""
+        below = {name.removeprefix(start): row for name, row in OPTIONS.items() if name.startswith(start)}
+        cls.options = {name: row for name, row in below.items() if "." not in name}
+        cls.categories = tuple(dict.fromkeys(name.split(".")[0] for name in below if "." in name))
 
     def __init__(self) -> None:
-        for name, (default, _) in self.options.items():
+        for name, (default, _, _) in self.options.items():
             object.__setattr__(self, name, type(default)(default) if isinstance(default, (list, dict)) else default)
-        for name, kind in self.categories.items():
-            object.__setattr__(self, name, kind())
+        for path in map(self._full, self.categories):
+            kind = self.known.get(path) or type(path, (_Category,), {"path": path})
+            object.__setattr__(self, path.rpartition(".")[2], kind())
 
     def _full(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -117,7 +67,7 @@ class _Category:
             raise ValueError(f"{self._full(name)} is a category and cannot be assigned to.")
         if name not in self.options:
             getattr(self, name)  # raises, with a suggestion
-        types = self.options[name][1]
+        types = self.options[name].types
         if type(value) not in types or (
             isinstance(value, (list, tuple)) and any(type(entry) is not int for entry in value)
         ):
@@ -147,41 +97,16 @@ def _type_names(types: Types) -> str:
     return names[0] if len(names) == 1 else f"Union[{', '.join(names)}]"
 
 
-_BOOL, _INT, _FLOAT, _STR, _DICT = (bool,), (int,), (float,), (str,), (dict,)
-_IPUS: Types = (int, list, tuple)
-
-
-def _category(path: str, **options: tuple[Any, Types]) -> type[_Category]:
-    """A category with nothing but these options: ``name=(default, allowed types)``."""
-    return type(path, (_Category,), {"path": path, "options": options})
-
-
 class _MultiReplicaDistribution(_Category):
     path = "experimental.multi_replica_distribution"
-    options: ClassVar[Mapping[str, Any]] = {"process_index": (0, _INT), "process_count": (0, _INT)}
 
     def check(self) -> None:
         if self.process_count and not 0 <= self.process_index < self.process_count:
             raise ValueError(f"{self.path}.process_index must be in the range [0, {self.path}.process_count).")
 
 
-class _Experimental(_Category):
-    path = "experimental"
-    options: ClassVar[Mapping[str, Any]] = {
-        "always_rearrange_copies_on_the_host": (False, _BOOL),
-        "enable_remote_buffer_embedding": (False, _BOOL),
-        "enable_prng_stability": (False, _BOOL),
-    }
-    categories: ClassVar[Mapping[str, Any]] = {"multi_replica_distribution": _MultiReplicaDistribution}
-
-
 class _IOTiles(_Category):
     path = "io_tiles"
-    options: ClassVar[Mapping[str, Any]] = {
-        "num_io_tiles": (0, _INT),
-        "place_ops_on_io_tiles": (False, _BOOL),
-        "available_memory_proportion": (0.9, _FLOAT),
-    }
 
     def check(self) -> None:
         if self.place_ops_on_io_tiles and self.num_io_tiles == 0:
@@ -190,11 +115,6 @@ class _IOTiles(_Category):
 
 class _DeviceConnection(_Category):
     path = "device_connection"
-    options: ClassVar[Mapping[str, Any]] = {
-        "type": (DeviceConnectionType.ALWAYS, (DeviceConnectionType,)),
-        "version": ("", _STR),
-        "enable_remote_buffers": (False, _BOOL),
-    }
 
     def check(self) -> None:
         if self.type in (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER) and not self.version:
@@ -206,43 +126,14 @@ class _DeviceConnection(_Category):
 
 class _NormsExperimental(_Category):
     path = "norms.experimental"
-    options: ClassVar[Mapping[str, Any]] = {"distributed_batch_norm_replica_group_size": (1, _INT)}
 
     def check(self) -> None:
         if self.distributed_batch_norm_replica_group_size < 1:
             raise ValueError(f"{self.path}.distributed_batch_norm_replica_group_size must be at least 1.")
 
 
-class _Norms(_Category):
-    path = "norms"
-    options: ClassVar[Mapping[str, Any]] = {"use_stable_statistics": (False, _BOOL)}
-    categories: ClassVar[Mapping[str, Any]] = {"experimental": _NormsExperimental}
-
-
 class _Optimizations(_Category):
     path = "optimizations"
-    options: ClassVar[Mapping[str, Any]] = {
-        "prefetch_data_streams": (True, _BOOL),
-        "combine_embedding_lookups": (False, _BOOL),
-        "combine_matmuls": (False, _BOOL),
-        "enable_graph_outlining": (True, _BOOL),
-        "merge_infeed_io_copies": (False, _BOOL),
-        "maximum_cross_replica_sum_buffer_size": (0, _INT),
-        "maximum_reduce_scatter_buffer_size": (0, _INT),
-        "maximum_inter_ipu_copies_buffer_size": (0, _INT),
-        "maximum_send_recv_cluster_size": (0, _INT),
-        "maximum_reduce_many_buffer_size": (0, _INT),
-        "maximum_all_gather_buffer_size": (0, _INT),
-        "minimum_remote_tensor_size": (128, _INT),
-        "merge_remote_buffers": (MergeRemoteBuffersBehaviour.IF_BENEFICIAL, (MergeRemoteBuffersBehaviour,)),
-        "enable_gather_simplifier": (True, _BOOL),
-        "triangular_solve_expander_block_size": (0, _INT),
-        "cholesky_block_size": (0, _INT),
-        "enable_fast_math": (False, _BOOL),
-    }
-    categories: ClassVar[Mapping[str, Any]] = {
-        "math": _category("optimizations.math", fast=(False, _BOOL), dot_strength=(True, _BOOL))
-    }
 
     def check(self) -> None:
         for name in self.options:
@@ -258,44 +149,6 @@ class IPUConfig(_Category):
         ValueError: an attribute that does not exist (with the closest name); TypeError: a value of another type.
     """
 
-    options: ClassVar[Mapping[str, Any]] = {
-        "allow_recompute": (False, _BOOL),
-        "selection_order": (SelectionOrder.AUTO, (SelectionOrder,)),
-        "serialization_output_folder": ("", _STR),
-        "compilation_poplar_options": ({}, _DICT),
-        "gcl_poplar_options": ({}, _DICT),
-        "auto_select_ipus": ([], _IPUS),
-        "select_ipus": ([], _IPUS),
-    }
-    categories: ClassVar[Mapping[str, Any]] = {
-        "convolutions": _category("convolutions", poplar_options=({}, _DICT)),
-        "device_connection": _DeviceConnection,
-        "slices": _category("slices", poplar_options=({}, _DICT)),
-        "experimental": _Experimental,
-        "floating_point_behaviour": _category(
-            "floating_point_behaviour",
-            inv=(False, _BOOL),
-            div0=(False, _BOOL),
-            oflo=(False, _BOOL),
-            esr=(StochasticRoundingBehaviour.OFF, (StochasticRoundingBehaviour, bool)),
-            nanoo=(False, _BOOL),
-            set_all=(False, _BOOL),
-        ),
-        "io_tiles": _IOTiles,
-        "ipu_model": _category(
-            "ipu_model", compile_ipu_code=(True, _BOOL), tiles_per_ipu=(0, _INT), version=("ipu2", _STR)
-        ),
-        "matmuls": _category("matmuls", clear_pass_type=(False, _BOOL), poplar_options=({}, _DICT)),
-        "norms": _Norms,
-        "optimizations": _Optimizations,
-        "pooling": _category("pooling", poplar_options=({}, _DICT)),
-        "scheduling": _category(
-            "scheduling",
-            algorithm=(SchedulingAlgorithm.CHOOSE_BEST, (SchedulingAlgorithm,)),
-            maximum_scheduler_lookahead_depth=(5, _INT),
-            maximum_scheduler_search_space_size=(64, _INT),
-        ),
-    }
     _host_processes: int = 1
 
     def served_by(self, host_processes: int) -> None:
@@ -347,7 +200,7 @@ class IPUConfig(_Category):
             if leaf in category.categories:
                 raise ValueError(f"{name} is a category and cannot be assigned to.")
             getattr(category, leaf)
-            setattr(category, leaf, _member(value, category.options[leaf][1]))
+            setattr(category, leaf, _member(value, category.options[leaf].types))
         return config
 
     def to_json(self) -> str:

@@ -48,7 +48,7 @@ class DeviceFunction:
         order = self._order
         taken: list[Any] = []
         for value in inputs:
-            placed = order is not None and _rank(value) == len(order)
+            placed = order is not None and len(value.shape) == len(order)
             if placed and isinstance(value, Arranged) and value.order == order:
                 taken.append(value.inner)
                 continue
@@ -79,10 +79,6 @@ class DeviceFunction:
         if order is None or len(tensor.shape) != len(order):
             return tensor
         return permuted(tensor, [order.index(axis) for axis in range(len(order))] if back else order)
-
-
-def _rank(value: Value) -> int:
-    return len(value.shape)
 
 
 def _listed(found: Any) -> list[Tensor]:

@@ -1,26 +1,21 @@
 """Arguments and attributes of TensorFlow's interface that do nothing here or are refused, and all of ``IPUConfig``.
 
 See :mod:`ipuperf.runtime.effects`. What upstream does with them: ``tensorflow: python/ipu/config.py`` and the
-docstrings beside it. The default of an attribute of ``IPUConfig`` never gives a warning.
+docstrings beside it.
 """
 
 from __future__ import annotations
 
-from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
+from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
-_APPLIED = Effect(APPLIED)
+from .config_options import COMPILER, OPTIONS, SLICES
+
 _DEVICE = Effect(NO_EFFECT, "a queue belongs to the program that uses it", (None, 0))
 _ONE_REPLICA_COUNT = Effect(NO_EFFECT, "the program's replicas use the queue", (None,))
 _LATENCY = Effect(NO_EFFECT, "streams are simulated one way", (False,))
 _WHILE = Effect(NO_DIFFERENCE, "it chooses between two ways to write the same loop")
 _HOST_DEVICE = Effect(NO_EFFECT, "the host is one process", ("cpu", "/device:CPU:0"))
-_COMPILER = Effect(NO_EFFECT, "a decision of the Poplar compiler that the cost model does not take")
-_NUMBERS = Effect(NO_EFFECT, "NaN and infinity are passed on")
-_MODEL = Effect(NO_EFFECT, "the machine is the simulated one of `ipuperf run --machine`")
-_SLICES = Effect(NO_EFFECT, "lookups of TensorFlow programs are planned with PopLibs' default options")
-_LIBRARY = Effect(NO_EFFECT, "this library's plans have no options here")
 _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partialsType")
-_CONNECTION = Effect(NO_EFFECT, "the simulated machine is always there")
 _DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
 _STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
@@ -58,7 +53,7 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.functional_ops.outlined_function(unique_sharding)": Effect(
         NO_EFFECT, "operands are copied between IPUs where they are needed", (False,)
     ),
-    "ipu.functional_ops.outlined_function(keep_input_layouts)": _COMPILER._replace(neutral=(None,)),
+    "ipu.functional_ops.outlined_function(keep_input_layouts)": COMPILER._replace(neutral=(None,)),
     "ipu.nn_ops.softmax(stable)": Effect(NO_DIFFERENCE, "the largest element is always subtracted"),
     "ipu.normalization_ops.group_norm(reduction_axes)": _DEPRECATED,
     "ipu.normalization_ops.group_norm(training)": _STATISTICS,
@@ -126,79 +121,16 @@ _FUNCTIONS: dict[str, Effect] = {
     ),
     "ipu.pipelining_ops.PipelineStageOptions(matmul_options, other keys)": _PLAN_KEYS,
     "ipu.pipelining_ops.PipelineStageOptions(convolution_options, other keys)": _PLAN_KEYS,
-    "ipu.pipelining_ops.PipelineStageOptions(slice_options)": _SLICES._replace(neutral=(None, {})),
+    "ipu.pipelining_ops.PipelineStageOptions(slice_options)": SLICES._replace(neutral=(None, {})),
     "ipu.pipelining_ops.OptimizerFunctionOutput(tape)": Effect(NO_DIFFERENCE, "stages are differentiated one by one"),
     "ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)": _CAPTURE,
     "ipu.pipelining_ops.OptimizerFunctionOutput(captured_gradient_outfeed)": _CAPTURE,
 }
 
-_CONFIG: dict[str, Effect] = {
-    "allow_recompute": _APPLIED,
-    "selection_order": _APPLIED,
-    "serialization_output_folder": Effect(NO_EFFECT, "there are no Poplar executables"),
-    "compilation_poplar_options": _COMPILER,
-    "gcl_poplar_options": _COMPILER,
-    "auto_select_ipus": _APPLIED,
-    "select_ipus": _APPLIED,
-    "convolutions.poplar_options": _APPLIED,
+_CONFIG = {
+    **{name: option.effect for name, option in OPTIONS.items()},
     "convolutions.poplar_options (other keys)": _PLAN_KEYS,
-    "matmuls.clear_pass_type": _COMPILER,
-    "matmuls.poplar_options": _APPLIED,
     "matmuls.poplar_options (other keys)": _PLAN_KEYS,
-    "slices.poplar_options": _SLICES,
-    "pooling.poplar_options": _LIBRARY,
-    "device_connection.type": _CONNECTION._replace(neutral=("DeviceConnectionType.ON_DEMAND",)),
-    "device_connection.version": _CONNECTION,
-    "device_connection.enable_remote_buffers": _CONNECTION,
-    "experimental.always_rearrange_copies_on_the_host": _COMPILER,
-    "experimental.enable_remote_buffer_embedding": _COMPILER,
-    "experimental.enable_prng_stability": Effect(NO_EFFECT, "random numbers follow from seed, op and replica anyway"),
-    "experimental.multi_replica_distribution.process_index": Effect(NO_EFFECT, "there is one process"),
-    "experimental.multi_replica_distribution.process_count": Effect(
-        UNSUPPORTED, "several processes are not simulated; use one process with all replicas", (0, 1)
-    ),
-    "floating_point_behaviour.inv": _NUMBERS,
-    "floating_point_behaviour.div0": _NUMBERS,
-    "floating_point_behaviour.oflo": _NUMBERS,
-    "floating_point_behaviour.esr": Effect(
-        NO_EFFECT, "float16 results are rounded to the nearest value", ("StochasticRoundingBehaviour.OFF", False)
-    ),
-    "floating_point_behaviour.nanoo": Effect(NO_EFFECT, "float16 overflows to infinity"),
-    "floating_point_behaviour.set_all": _NUMBERS,
-    "io_tiles.num_io_tiles": _APPLIED,
-    "io_tiles.place_ops_on_io_tiles": Effect(
-        NO_EFFECT, "host I/O of TensorFlow programs stays on the compute tiles, one after the other with computing"
-    ),
-    "io_tiles.available_memory_proportion": Effect(NO_EFFECT, "nothing is placed on I/O tiles"),
-    "ipu_model.compile_ipu_code": _MODEL,
-    "ipu_model.tiles_per_ipu": _MODEL,
-    "ipu_model.version": _MODEL,
-    "norms.use_stable_statistics": Effect(NO_DIFFERENCE, "norms are always computed from centred values in float32"),
-    "norms.experimental.distributed_batch_norm_replica_group_size": Effect(
-        UNSUPPORTED, "there is no batch normalisation over replicas; allowed: 1"
-    ),
-    "optimizations.prefetch_data_streams": Effect(NO_EFFECT, "use prefetch_depth of the queue"),
-    "optimizations.combine_embedding_lookups": _COMPILER,
-    "optimizations.combine_matmuls": _COMPILER,
-    "optimizations.enable_graph_outlining": _APPLIED,
-    "optimizations.merge_infeed_io_copies": _COMPILER,
-    "optimizations.maximum_cross_replica_sum_buffer_size": _APPLIED,
-    "optimizations.maximum_reduce_scatter_buffer_size": _APPLIED,
-    "optimizations.maximum_inter_ipu_copies_buffer_size": _COMPILER,
-    "optimizations.maximum_send_recv_cluster_size": _COMPILER,
-    "optimizations.maximum_reduce_many_buffer_size": _COMPILER,
-    "optimizations.maximum_all_gather_buffer_size": _APPLIED,
-    "optimizations.minimum_remote_tensor_size": _APPLIED,
-    "optimizations.merge_remote_buffers": _COMPILER,
-    "optimizations.enable_gather_simplifier": _COMPILER,
-    "optimizations.triangular_solve_expander_block_size": _COMPILER,
-    "optimizations.cholesky_block_size": _COMPILER,
-    "optimizations.enable_fast_math": _COMPILER,
-    "optimizations.math.fast": _COMPILER,
-    "optimizations.math.dot_strength": _COMPILER,
-    "scheduling.algorithm": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
-    "scheduling.maximum_scheduler_lookahead_depth": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
-    "scheduling.maximum_scheduler_search_space_size": Effect(NO_EFFECT, "ops are ordered for few live bytes"),
 }
 
 EFFECTS = Effects(

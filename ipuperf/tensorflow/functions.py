@@ -46,7 +46,7 @@ def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if isinstance(fn, concrete_function.ConcreteFunction):
         return fn
     if isinstance(fn, polymorphic_function.Function):
-        with _not_intercepted():
+        with intercepted(None):
             return fn.get_concrete_function(*args, **kwargs)
     raise ValueError(
         "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
@@ -86,18 +86,10 @@ polymorphic_function.Function.__call__ = _called
 
 
 @contextmanager
-def intercepted(run: Callable[..., Any]) -> Iterator[None]:
-    """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``."""
+def intercepted(run: Callable[..., Any] | None) -> Iterator[None]:
+    """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``; by
+    TensorFlow where it is None."""
     _ACTIVE.append(run)
-    try:
-        yield
-    finally:
-        _ACTIVE.pop()
-
-
-@contextmanager
-def _not_intercepted() -> Iterator[None]:
-    _ACTIVE.append(None)
     try:
         yield
     finally:

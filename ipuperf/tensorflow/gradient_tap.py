@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, Attribute
-from ipuperf.ops import Environment, Op
-from ipuperf.ops.work import Work
+from ipuperf.ops import Op
 
 from .graph import Resource, resource_of, tensor_of
 from .program import TracedProgram
@@ -52,6 +50,7 @@ class GradientTap(Op):
     """
 
     type: ClassVar[str] = "GradientTap"
+    renames = True
 
     program = Attribute(ANYTHING)
     mappings = Attribute(ANYTHING)
@@ -61,23 +60,8 @@ class GradientTap(Op):
         """The operand's spec."""
         return [self.inputs[0].spec]
 
-    def aliases(self) -> dict[int, int]:
-        """The operand."""
-        return {0: 0}
-
-    def view(self, inputs: Sequence[np.ndarray], env: Environment) -> list[np.ndarray] | None:
-        """The operand."""
-        return [inputs[0]]
-
-    def work(self) -> Sequence[Work]:
-        """Nothing."""
-        return []
-
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
         """The mapped gradient."""
-        grad = grads[0]
-        if grad is None:
-            return [None]
         frame = _MappingFrame(self.program, builder, self.images)
         with use_frame(frame):
             for mapping in self.mappings:

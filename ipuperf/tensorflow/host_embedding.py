@@ -89,12 +89,10 @@ class HostLookup(HostCall):
         """Indices to the host, and rows back."""
         return super().work()[1:]
 
-    def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
         """The update."""
         dummy, indices = self.inputs
-        if grads[0] is None:
-            return [None, None]
-        operands = [builder.forward(indices), grads[0]]
+        operands = [builder.forward(indices), grad]
         return [builder.op(HostUpdate, operands, **_update_of(self.table, dummy.spec)), None]
 
 

@@ -10,7 +10,7 @@ gradients stay single convolutions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -114,8 +114,4 @@ def _free(frame: Frame, region: Sequence[Op]) -> None:
             changed[target] = op
         for tensor in used:
             readers.setdefault(tensor, []).append(op)
-        graph.constraints[op].update(_others(op, before))
-
-
-def _others(op: Op, found: Iterable[Op]) -> set[Op]:
-    return {other for other in found if other is not op}
+        graph.constraints[op].update(other for other in before if other is not op)

@@ -21,6 +21,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from ipuperf.ir import Stream
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
+from ipuperf.ops.binding import sequence
 
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
@@ -47,12 +48,7 @@ class OutfeedStore(HostStore):
     def kernel(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], env: Environment) -> Kernel:
         """Store, then hand over a copy."""
         store, sink, tensor = super().kernel(inputs, outputs, env), self.sink, inputs[0]
-
-        def run() -> None:
-            store()
-            sink(tensor.copy())
-
-        return run
+        return sequence(store, lambda: sink(tensor.copy()))
 
 
 class IPUOutfeedQueue:

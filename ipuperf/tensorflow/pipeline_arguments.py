@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from ipuperf.schedules import RecomputationMode
 from .effects import EFFECTS
 from .infeed import IPUInfeedQueue
 from .outfeed import IPUOutfeedMode, IPUOutfeedQueue
-from .pipeline_model import OptimizerFunctionOutput, PipelineStageOptions, StageFunctions, StageOptions
+from .pipeline_model import PipelineStageOptions, StageFunctions, StageOptions
 from .pipeline_trace import PipelineRequest
 from .reduction import GradientAccumulationReductionMethod
 
@@ -41,39 +41,8 @@ SAID = (
 """Arguments without effect here, or refused."""
 
 
-@dataclass(frozen=True)
-class PipelineArguments:
-    """The arguments of :func:`pipeline`, as given."""
-
-    computational_stages: Any
-    gradient_accumulation_count: Any
-    gradient_accumulation_dtype: Any
-    gradient_accumulation_for_captured_grads: bool
-    repeat_count: int
-    batch_serialization_iterations: int
-    inputs: Any
-    infeed_queue: IPUInfeedQueue | None
-    outfeed_queue: IPUOutfeedQueue | None
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
-    device_mapping: Any
-    pipeline_schedule: PipelineSchedule | None
-    recomputation_mode: RecomputationMode | None
-    forward_propagation_stages_poplar_options: Any
-    backward_propagation_stages_poplar_options: Any
-    weight_update_poplar_options: PipelineStageOptions | None
-    offload_weight_update_variables: bool | None
-    replicated_optimizer_state_sharding: bool
-    offload_activations: bool | None
-    offload_gradient_accumulation_buffers: bool | None
-    replicated_weight_sharding: bool | None
-    offload_weights: bool | None
-    continuous_weight_updates: bool
-    outfeed_loss: bool
-    accumulate_outfeed: bool
-    accumulate_outfeed_dtype: Any
-    outfeed_mask: Sequence[bool] | None
-    reduction_method: Any
-    name: str | None
+#: The arguments of :func:`pipeline`, as given, by their names there.
+PipelineArguments = SimpleNamespace
 
 
 def requested(given: PipelineArguments) -> PipelineRequest:
@@ -174,9 +143,8 @@ def _check_repeats(repeats: Any, serialization: int, accumulated: bool) -> None:
     over several repetitions."""
     if serialization > 1:
         raise NotImplementedError(
-            f"pipeline: batch_serialization_iterations={serialization}: executing a stage several "
-            "times on parts of a batch is not modelled; use smaller micro-batches and a larger "
-            "gradient_accumulation_count"
+            f"pipeline: batch_serialization_iterations={serialization}: executing a stage several times on parts of a "
+            "batch is not modelled; use smaller micro-batches and a larger gradient_accumulation_count"
         )
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise ValueError(f"pipeline: repeat_count has to be an integer of at least 1, not {repeats!r}")

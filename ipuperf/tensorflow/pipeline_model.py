@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -144,12 +145,12 @@ class PipelineStageOptions:
         return self.matmul_options, self.convolution_options
 
 
+@dataclass(eq=False)
 class StageFunctions:
     """One stage: its functions (several when concurrent) and their devices."""
 
-    def __init__(self, functions: list[Callable[..., Any]], devices: list[int]) -> None:
-        self.functions = functions
-        self.devices = devices
+    functions: list[Callable[..., Any]]
+    devices: list[int]
 
 
 def check_optimizer(output: Any) -> OptimizerFunctionOutput:

@@ -219,9 +219,11 @@ class TracedProgram:
 
     def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
         """Attributes of products and convolutions: the options of the active pipeline stage over those of the
-        configuration. None for other ops."""
+        configuration; of norms: whether their statistics are stable. None for other ops."""
         options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
         config, own = state().config, options.get(op_class)
+        if op_class in (_k.BatchNormalization, _k.GroupNormalization):
+            return {"stable": config is not None and config.norms.use_stable_statistics}
         if own is None:
             return {}
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
@@ -248,8 +250,7 @@ class TracedProgram:
                 "ipu.optimizers.CrossReplicaOptimizer"
             )
         self._replicate(replicas)
-        order = devices.selection_order(state().config, shards, self.pipeline_default_mapping)
-        devices.relabel(self.ir, order)
+        devices.relabel(self.ir, self.ipu_order())
         for build in self.deferred:
             build()
         leave_out_reductions(self.ir)

@@ -104,7 +104,7 @@ class Frame(Place):
         self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
     ) -> OpT:
         """A new op. Its operands come to the IPU of the active shard, but those of a loop stay where they are; products
-        and convolutions get the configured options."""
+        and convolutions, and norms, get the configured options."""
         if not issubclass(op_class, Loop):
             inputs = [self.bring(self.get(t)) for t in inputs]
         attributes = {**self.program.plan_attributes(op_class), **attributes}

@@ -24,9 +24,10 @@ class Words:
     @classmethod
     def of(cls, strings: Iterable[str]) -> Words:
         """These strings, words in order of first appearance."""
-        index: dict[str, int] = {}
-        codes = np.fromiter((index.setdefault(value, len(index)) for value in strings), dtype=np.int32)
-        return cls(tuple(index), codes)
+        rows = list(strings)
+        words = tuple(dict.fromkeys(rows))
+        index = dict(zip(words, range(len(words)), strict=True))
+        return cls(words, np.fromiter(map(index.__getitem__, rows), dtype=np.int32, count=len(rows)))
 
     def __len__(self) -> int:
         return len(self.codes)

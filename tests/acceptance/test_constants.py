@@ -54,7 +54,8 @@ CONSTANTS = {
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/simulate.py TOLD_EVERY PACKED_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
         simulation/network.py SCALE _ROUTES_KEPT _BUNDLES_KEPT _SPLITS_KEPT,
-        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT, ops/binding.py BLOCK, ops/blocks.py BLOCK,
+        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT, simulation/transfers.py _MOST,
+        ops/binding.py BLOCK, ops/blocks.py BLOCK,
         ops/convolution.py FEWEST_COLUMNS,
         ops/gather.py PIECE, ops/native.py WORTH WORTH_ONEDNN,
         ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES

@@ -1,7 +1,9 @@
-"""``--keep-passed`` and ``--passed``: what ``.ci/run`` does not run a second time."""
+"""``--keep-passed`` and ``--passed``: what ``.ci/run`` does not run twice; ``--untraced``: what it does not trace."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -46,3 +48,26 @@ def test_what_passed_runs_again_where_pytorch_is_named_and_else_one_in_so_many(s
     again = [plain[0], plain[1], plain[1 + shared.AGAIN], plain[-1], heavy[0], *about]
     assert items == again
     assert left_out == [*(item for item in plain if item not in again), heavy[1]]
+
+
+def test_functions_that_are_named_run_without_tracing(shared: Any) -> None:
+    def trace(*_: object) -> None:
+        pass
+
+    def seen(nodeid: str) -> list[object]:
+        item = SimpleNamespace(nodeid=nodeid, config=SimpleNamespace(stash={shared._UNTRACED: {"test_a.py::test"}}))
+        around = shared.pytest_runtest_call(item)
+        next(around)
+        found = [sys.gettrace(), threading.gettrace()]
+        assert list(around) == []
+        return found
+
+    before = sys.gettrace(), threading.gettrace()
+    try:
+        sys.settrace(trace)
+        threading.settrace(trace)
+        assert seen("test_a.py::test[1]") == [None, None]
+        assert [sys.gettrace(), threading.gettrace()] == [trace, trace] == seen("test_b.py::test[1]")
+    finally:
+        sys.settrace(before[0])
+        threading.settrace(before[1])

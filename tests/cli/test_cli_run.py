@@ -272,7 +272,8 @@ def test_the_trace_of_a_report_can_be_read_and_adds_up(ipuperf_here: Callable, t
 
 def test_a_full_disk_is_one_line_and_leaves_no_report(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
     """A limit on the size of files stands for the full disk."""
-    script.write_text("import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + DOUBLER)
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"  # (compiled files would be cut, too)
+    script.write_text(f"import resource, sys\nsys.dont_write_bytecode = True\n{limit}\n{DOUBLER}")
     done = run_ipuperf("run", script.name, "--report", "a/out", cwd=tmp_path)
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]

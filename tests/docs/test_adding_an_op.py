@@ -37,7 +37,7 @@ from ipuperf.functions.making import make
 from ipuperf.functions.naming import named
 from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ops.activations import ActivationOp
-from ipuperf.ops.binding import given
+from ipuperf.ops.base import Gradients
 from ipuperf.ops.formula import Term, sqrt
 """
 

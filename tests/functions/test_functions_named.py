@@ -20,7 +20,6 @@ OP = '''
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
-from ipuperf.ops.binding import given
 from ipuperf.ops.reduce import Reduce
 from ipuperf.ops.unary import Exp
 
@@ -33,11 +32,11 @@ class ReduceLogSumExp(Reduce):
     vertex = "ADD"
     needs_float = True
 
-    def gradient(self, builder: GradientBuilder, grads):
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor):
         """``g * exp(x - out)``."""
         x, out = builder.forward(self.inputs[0]), builder.forward(self.outputs[0])
         share = builder.op(Exp, [x - self.spread(builder, out)])
-        return [self.spread(builder, given(grads)) * share]
+        return [self.spread(builder, grad) * share]
 '''
 
 FUNCTION = '''

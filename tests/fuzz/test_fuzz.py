@@ -72,6 +72,13 @@ def test_torch_training_like_torch(r: random.Random) -> None:
     same("torch", r, traced_every=4)
 
 
+@short(3)
+@given(RANDOM)
+def test_torch_statements_like_torch(r: random.Random) -> None:
+    pytest.importorskip("torch")
+    same("statements", r, traced_every=4)
+
+
 @short(20)
 @given(RANDOM)
 def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
@@ -82,7 +89,7 @@ def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
 def test_what_failed_once_holds(path: Path) -> None:
     name, text = load(path)
-    if name in ("autodiff", "torch"):
+    if name in ("autodiff", "torch", "statements"):
         pytest.importorskip("torch")
     module = family(name)
     outcome = module.check(module.Program.from_json(text), trace=True)

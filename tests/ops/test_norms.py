@@ -281,6 +281,28 @@ def test_group_norm_work_by_hand(mk2, bench):
     ]  # fmt: skip
 
 
+def test_stable_statistics_take_two_passes(mk2, bench):
+    """The mean, a copy of the centred values, their squares; the rest as otherwise. Replicas share both in turn."""
+    x, one = np.zeros((1, 64, 384), np.float32), np.zeros((1, 384), np.float32)
+    plain, stable = (
+        bench.op(ops.GroupNormalization, x, one, one, outputs=3, num_groups=1, stable=stable).work()
+        for stable in (False, True)
+    )
+    mean, centre, power, *rest = stable
+    assert [w.vertex.partition("<")[2].partition(",")[0] for w in (mean, centre, power)] == [
+        "ADD", "SUBTRACT", "SQUARE_ADD",
+    ]  # fmt: skip
+    for sums in (mean, power):
+        assert (sums.inputs, sums.outputs) == (64 * 384, 64)
+        assert sums.cycles(np.array([384]), mk2)[0] == 6 * (27 + 32)
+    assert (centre.elements, rest) == (64 * 384, plain[1:])
+    graph, (x, scale) = graph_with(((2, 6, 3), FLOAT16), ((6,), FLOAT16), replicas=4)
+    attributes = {"group": ReplicaGrouping(4, 1, 2), "stable": True}
+    op = graph.create(ops.BatchNormalization, [x, *[scale] * 4], list("abcde"), **attributes)
+    found = [work for work in op.work() if isinstance(work, GroupCollective)]
+    assert [(one.elements, one.bytes) for one in found] == [(6, 6 * 2), (6, 6 * 4)]
+
+
 def graph_with(*specs, replicas=1):
     graph = ir.Ir(replicas).create_graph("g")
     return graph, [graph.add_input(TensorSpec(shape, dtype), f"x{i}") for i, (shape, dtype) in enumerate(specs)]

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from atencases import noise, positive  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.ir import ReplicaGrouping  # noqa: E402
+from ipuperf.ir import Ir, ReplicaGrouping  # noqa: E402
 from ipuperf.poptorch.aten_lowering import Norms  # noqa: E402
 from ipuperf.poptorch.export import export_model  # noqa: E402
 
@@ -155,6 +155,28 @@ def test_groups_of_strided_channels(stages: Any) -> None:
     assert options._Popart.strided_groups
     with pytest.raises(AssertionError, match="'groupNormStridedChannelGrouping', 1.: expected True or False"):
         options._Popart.set("groupNormStridedChannelGrouping", 1)
+
+
+def test_stable_statistics_of_all_norms_take_longer() -> None:
+    """``enableStableNorm``: a pass more, in the forward pass alone; values are the same."""
+    kinds = [torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4), torch.nn.LayerNorm(64), torch.nn.BatchNorm1d(4)]
+    model = torch.nn.Sequential(*kinds, torch.nn.Flatten(), torch.nn.Linear(256, 2))
+    found = []
+
+    def flags(program: Ir) -> list[bool]:
+        return [op.stable for graph in program.all_graphs() for op in graph.ops if "stable" in op.declared]
+
+    for stable in (False, True):
+        options = poptorch.Options().enableStableNorm(stable)
+        inference = poptorch.inferenceModel(model, options)
+        y = inference(noise(3, 4, 64))
+        executable = inference._executable.executable
+        assert flags(executable.ir) == [stable] * 3  # the statistics of the fourth are given
+        found.append((executable.simulated_run_cycles, y))
+        training = export_model(model.train(), (noise(3, 4, 64),), norms=Norms(stable=stable))
+        assert flags(training.ir) == [stable] * 4
+    assert found[0][0] < found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
 
 
 def test_batch_norms_over_replicas_name_their_group() -> None:

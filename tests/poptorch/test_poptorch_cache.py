@@ -269,6 +269,25 @@ def test_a_cached_function_counts_by_its_code() -> None:
     assert digest_of(functools.cache(lambda x: x + 1)) != digest_of(functools.cache(lambda x: x + 2))
 
 
+@pytest.mark.parametrize("names", [{}, {"__name__": "mine"}], ids=["no name", "a name"])
+def test_code_without_a_module_is_looked_at(names: Any) -> None:
+    """What ``exec`` makes calls itself built in where there is no name."""
+    source = """
+import torch
+def change(x):
+    return x + {0}
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return change(x) * {1}
+"""
+    results = []
+    for numbers in ((1, 1), (2, 1), (2, 3)):
+        made = dict(names)
+        exec(source.format(*numbers), made)
+        results.append(poptorch.inferenceModel(made["Model"]())(torch.ones(1)).item())
+    assert results == [2.0, 3.0, 9.0]
+
+
 def test_what_has_no_digest() -> None:
     with pytest.raises(UnknownContent):
         digest_of(iter([1]))

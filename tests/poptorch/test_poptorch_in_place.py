@@ -34,6 +34,7 @@ CHANGES = [
     (lambda x, y: x[::2].add_(1), (5, 2)),
     (lambda x, y: x[1::3].mul_(0), (8,)),
     (lambda x, y: x.zero_(), (1,)),
+    (lambda x, y: x.copy_(2), (3,)),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -120,3 +121,22 @@ def test_a_cast_in_a_later_block_belongs_there() -> None:
     options = poptorch.Options().deviceIterations(2)
     found = poptorch.inferenceModel(model, options)(X.repeat(2, 1, 1))
     torch.testing.assert_close(found, model(X).repeat(2, 1, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_relu_of_whole_numbers_and_extremes_of_truths() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            truths = x > 0
+            return (
+                torch.relu(x),
+                truths.amax(0),
+                truths.min(),
+                truths.max(1).values,
+                truths.min(1)[1],
+                x[:0].split(2)[0],
+            )
+
+    x = torch.tensor([[-2, 0, 3], [1, 2, 0]])
+    for result, expected in zip(poptorch.inferenceModel(Model())(x), Model()(x), strict=True):
+        assert result.shape == expected.shape
+        assert result.tolist() == expected.tolist()

@@ -143,6 +143,16 @@ def test_partials_of_products(text: str, dtype: type, found: object) -> None:
     assert own.attributes["partials_dtype"] is FLOAT32
 
 
+@pytest.mark.parametrize("stable", [False, True])
+def test_statistics_of_norms(stable: bool) -> None:
+    ir, options = _options()
+    options.enableStableNorm = stable
+    with ir.main_graph:
+        x, one = popxl.variable(np.ones((2, 4))), popxl.variable(np.ones(4))
+        made = [ops.layer_norm(x, one, one), ops.group_norm(x, one, one, 2)]
+    assert [t._ir_tensor.producer.stable for t in made] == [stable, stable]
+
+
 def test_an_unknown_type_of_partials_is_refused_where_it_is_used() -> None:
     ir, options = _options()
     options.partialsTypeMatMuls = "foo"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -107,11 +108,15 @@ def test_rows_of_another_version(tmp_path: Path, encoder: Sweep, in_this_process
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
+    """Nothing that is imported meanwhile is kept compiled: Python 3.11 would keep the part that it could write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    keeps = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = keeps
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 

@@ -316,6 +316,14 @@ def reductions() -> Iterator[Case]:
             )
             yield f"cumprod {exclusive} {reverse}", lambda x, k=arguments: tf.math.cumprod(x, **k), (f32(3, 4),)
     yield "cumsum int", lambda x: tf.cumsum(x), (i32(5),)
+    for arguments in ({}, {"axis": -1, "reverse": True}, {"exclusive": True}):
+        running = lambda x, k=arguments: tf.math.cumulative_logsumexp(x, **k)
+        yield f"cumulative_logsumexp {arguments}", running, (f32(3, 4) * 40,)
+    yield "cumulative_logsumexp gradient", squared(lambda x: tf.math.cumulative_logsumexp(x, 1), 1), (f32(3, 4),)
+    rising = np.arange(12, dtype=np.float32).reshape(2, 6) // 2
+    for side in ("left", "right"):
+        yield f"searchsorted {side}", lambda x, y, s=side: tf.searchsorted(x, y, s), (rising, f32(2, 3) * 3)
+    yield "add_n of numbers", lambda x: x * tf.add_n([tf.constant(2.0), tf.constant(3.0)]), (f32(2),)
     yield "top_k", lambda x: tf.math.top_k(x, 2), (f32(3, 5),)
     yield "top_k gradient", squared(lambda x: tf.math.top_k(x, 2)[0], 1), (f32(3, 5),)
     yield "sort", lambda x: tf.sort(x), (f32(3, 5),)
@@ -364,6 +372,12 @@ def shapes() -> Iterator[Case]:
     for low, high in ((-1, 0), (0, -1), (1, 1), (0, 0)):
         yield f"band {low} {high}", lambda x, a=low, b=high: tf.linalg.band_part(x, a, b), (f32(2, 4, 5),)
     yield "diag", lambda x: tf.linalg.diag(x), (f32(2, 3),)
+    wide = {"k": -1, "num_rows": 4, "num_cols": 7, "padding_value": 1.5}
+    yield "diag wide", lambda x: tf.linalg.diag(x, **wide), (f32(2, 3),)
+    for k in (-1, 2):
+        yield f"diag_part {k}", lambda x, k=k: tf.linalg.diag_part(x, k=k), (f32(2, 3, 4),)
+        yield f"set_diag {k}", lambda x, d, k=k: tf.linalg.set_diag(x, d, k=k), (f32(2, 3, 4), f32(2, 2))
+    yield "diag_part gradient", squared(lambda x: tf.linalg.diag_part(x, k=-1), 1), (f32(3, 5),)
     yield "diag_part", lambda x: tf.linalg.diag_part(x), (f32(2, 3, 4),)
     yield "set_diag", lambda x, d: tf.linalg.set_diag(x, d), (f32(2, 3, 4), f32(2, 3))
     yield "eye", lambda x: x @ tf.eye(4), (f32(2, 4),)

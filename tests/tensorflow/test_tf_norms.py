@@ -10,7 +10,9 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import Program
 
+from ipuperf.tensorflow.functions import program_of
 from ipuperf.tensorflow.norms import group_normalised
+from ipuperf.tensorflow.python import ipu
 
 GROUPS, EPSILON = 3, 1e-3
 
@@ -55,6 +57,31 @@ def test_values_and_gradients(shape, axis: int, strided: bool) -> None:
     for found in (program.run(), fused(*map(tf.constant, operands))):
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_stable_statistics_take_longer() -> None:
+    """``norms.use_stable_statistics`` of the configuration: a pass more for group and batch norms, the same values."""
+    x, one = np.random.default_rng(1).normal(size=(2, 5, 5, 6)).astype(np.float32), np.ones(6, np.float32)
+    found = []
+    for stable in (False, True):
+
+        @tf.function(jit_compile=True)
+        def function(x, one):
+            y = group_normalised("norm", x, one, one, GROUPS, 3, EPSILON, True)
+            return tf.raw_ops.FusedBatchNormV3(x=y, scale=one, offset=one, mean=[], variance=[]).y
+
+        config = ipu.config.IPUConfig()
+        config.norms.use_stable_statistics = stable
+        config.configure_ipu_system()
+        arguments = [tf.constant(x), tf.constant(one)]
+        with ipu.ipu_strategy.IPUStrategy().scope():
+            y = function(*arguments).numpy()
+            program = program_of(function, *arguments)
+        program.finish()
+        assert [op.stable for op in program.ir.main_graph.ops if "stable" in op.declared] == [stable] * 2
+        found.append((program.executable.simulated_run_cycles, y))
+    assert found[0][0] < found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
 def test_no_transposes_between_convolutions_and_norms() -> None:

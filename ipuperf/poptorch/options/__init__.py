@@ -1,8 +1,6 @@
 """``poptorch.options``: the options of a model and its execution strategies."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ipuperf.popart.offering import offered as _offered
 
 from .effects import EFFECTS, POPART_EFFECTS, Effect

@@ -10,7 +10,7 @@ from typing import Any
 
 from ipuperf.popart.effects import SHARED
 from ipuperf.popart.engine_options import CALLBACK_OPTIONS
-from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect
+from ipuperf.runtime.effects import APPLIED, NO_EFFECT, UNSUPPORTED, Effect, rows
 
 from ..enums import ConnectionType, HalfFloatCastingBehavior, MeanReductionStrategy
 from ..errors import UnsupportedError
@@ -18,31 +18,27 @@ from ..errors import UnsupportedError
 _APPLIED = Effect(APPLIED)
 
 EFFECTS: dict[str, Effect] = {
-    "deviceIterations": _APPLIED,
-    "replicationFactor": _APPLIED,
-    "inputReplicaGrouping": _APPLIED,
-    "outputMode": _APPLIED,
-    "setExecutionStrategy": _APPLIED,
-    "autoRoundNumIPUs": _APPLIED,
-    "setAvailableMemoryProportion": _APPLIED,
-    "syncPattern": _APPLIED,
-    "randomSeed": _APPLIED,
-    "anchorTensor": _APPLIED,
+    **rows(
+        _APPLIED,
+        """
+        deviceIterations replicationFactor inputReplicaGrouping outputMode setExecutionStrategy autoRoundNumIPUs
+        setAvailableMemoryProportion syncPattern randomSeed anchorTensor modelName enableProfiling
+        updatableNamedBuffers showCompilationProgressBar enableExecutableCaching enableSyntheticData
+        Training.gradientAccumulation Training.accumulationAndReplicationReductionType
+        Training.setAutomaticLossScaling Precision.setPartialsType Precision.enableFloatingPointExceptions
+        TensorLocations.setOptimizerLocation TensorLocations.setWeightLocation TensorLocations.setActivationLocation
+        TensorLocations.setAccumulatorLocation TensorLocations.numIOTiles Distributed.configureProcessId
+    """,
+    ),
     "logDir": Effect(NO_EFFECT, "messages go to standard error, reports to enableProfiling()'s folder", (".",)),
-    "modelName": _APPLIED,
-    "enableProfiling": _APPLIED,
-    "updatableNamedBuffers": _APPLIED,
     "broadcastBuffers": Effect(NO_EFFECT, "each replica keeps buffers of its own", (False,)),
-    "showCompilationProgressBar": _APPLIED,
     "connectionType": Effect(
         NO_EFFECT, "the simulated machine is always there", (ConnectionType.Always, ConnectionType.OnDemand)
     ),
     "useOfflineIpuTarget": Effect(NO_EFFECT, "the simulated machine is always there"),
     "useIpuModel": Effect(NO_EFFECT, "the machine is always the simulated one of `ipuperf run --machine`", (True,)),
     "useIpuId": Effect(NO_EFFECT, "a simulated machine has no device ids"),
-    "enableExecutableCaching": _APPLIED,
     "enableStableNorm": SHARED["enableStableNorm"],
-    "enableSyntheticData": _APPLIED,
     "logCycleCount": Effect(NO_EFFECT, "the executor's cycleCount() tells the simulated cycles of each run", (False,)),
     "relaxOptimizerAttributesChecks": Effect(
         NO_EFFECT, "unknown attributes of an optimiser are not looked at", (True, False)
@@ -52,18 +48,13 @@ EFFECTS: dict[str, Effect] = {
     "disableModuleNamescope": Effect(NO_EFFECT, "ops are named by the export"),
     "maxRepeatLogs": Effect(NO_EFFECT, "messages are not repeated"),
     "Jit.traceModel": Effect(NO_EFFECT, "models are exported with torch.export", (False,)),
-    "Training.gradientAccumulation": _APPLIED,
-    "Training.accumulationAndReplicationReductionType": _APPLIED,
     "Training.setMeanAccumulationAndReplicationReductionStrategy": Effect(
         NO_EFFECT,
         "gradients are summed and then divided; other orders differ in rounding only",
         (MeanReductionStrategy.Post,),
     ),
-    "Training.setAutomaticLossScaling": _APPLIED,
     "Training.setConvolutionDithering": Effect(NO_EFFECT, "the tile mapping does not dither", (False,)),
-    "Precision.setPartialsType": _APPLIED,
     "Precision.enableStochasticRounding": SHARED["enableStochasticRounding"],
-    "Precision.enableFloatingPointExceptions": _APPLIED,
     "Precision.runningStatisticsAlwaysFloat": Effect(
         NO_EFFECT, "statistics are computed in float32 and kept in the type of the module's buffers", (True,)
     ),
@@ -73,12 +64,6 @@ EFFECTS: dict[str, Effect] = {
         (HalfFloatCastingBehavior.HalfUpcastToFloat, HalfFloatCastingBehavior.Default),
     ),
     "Precision.autocastEnabled": Effect(NO_EFFECT, "only torch.autocast regions of the model are cast", (True, False)),
-    "TensorLocations.setOptimizerLocation": _APPLIED,
-    "TensorLocations.setWeightLocation": _APPLIED,
-    "TensorLocations.setActivationLocation": _APPLIED,
-    "TensorLocations.setAccumulatorLocation": _APPLIED,
-    "TensorLocations.numIOTiles": _APPLIED,
-    "Distributed.configureProcessId": _APPLIED,
 }
 """The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`."""
 
@@ -94,32 +79,27 @@ LOCATION_EFFECTS: dict[str, Effect] = {
 SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to optimiser state only", (0,))
 
 POPART_EFFECTS: dict[str, Effect] = {
-    "autoRecomputation": _APPLIED,
-    "explicitRecomputation": _APPLIED,
-    "defaultBufferingDepth": _APPLIED,
-    "defaultPrefetchBufferingDepth": _APPLIED,
+    **rows(
+        _APPLIED,
+        """
+        autoRecomputation explicitRecomputation defaultBufferingDepth defaultPrefetchBufferingDepth
+        replicatedCollectivesSettings.prepareScheduleForMergingCollectives
+        replicatedCollectivesSettings.mergeAllReduceCollectives
+        replicatedCollectivesSettings.mergeReduceScatterCollectives
+        replicatedCollectivesSettings.mergeAllGatherCollectives groupNormStridedChannelGrouping enableEngineCaching
+        cachePath enableOutlining outlineThreshold engineOptions partialsTypeMatMuls
+        automaticLossScalingSettings.binEdgeLocation automaticLossScalingSettings.thresholdUpperCountProportion
+        syntheticDataMode
+    """,
+    ),
     "accumulateOuterFragmentSettings.schedule": Effect(
         NO_EFFECT, "the weight updates of the IPUs follow each other, as Serial says, whatever the schedule"
     ),
-    "replicatedCollectivesSettings.prepareScheduleForMergingCollectives": _APPLIED,
-    "replicatedCollectivesSettings.mergeAllReduceCollectives": _APPLIED,
-    "replicatedCollectivesSettings.mergeReduceScatterCollectives": _APPLIED,
-    "replicatedCollectivesSettings.mergeAllGatherCollectives": _APPLIED,
-    "groupNormStridedChannelGrouping": _APPLIED,
-    "enableEngineCaching": _APPLIED,
-    "cachePath": _APPLIED,
-    "enableOutlining": _APPLIED,
-    "outlineThreshold": _APPLIED,
     "outlineSequenceBreakCost": SHARED["outlineSequenceBreakCost"],
     "enableOutliningCopyCostPruning": SHARED["enableOutliningCopyCostPruning"],
-    "engineOptions": _APPLIED,
-    "partialsTypeMatMuls": _APPLIED,
     "automaticLossScalingSettings.enabled": EFFECTS["Training.setAutomaticLossScaling"],
-    "automaticLossScalingSettings.binEdgeLocation": _APPLIED,
-    "automaticLossScalingSettings.thresholdUpperCountProportion": _APPLIED,
     "instrumentWithHardwareCycleCounter": EFFECTS["logCycleCount"],
     "rearrangeAnchorsOnHost": Effect(NO_EFFECT, "outputs need no rearranging", (False,)),
-    "syntheticDataMode": _APPLIED,
     "enableStochasticRounding": EFFECTS["Precision.enableStochasticRounding"],
     "enableFloatingPointChecks": EFFECTS["Precision.enableFloatingPointExceptions"],
 }

@@ -112,6 +112,11 @@ class _PopartOptions(Freezable):
         return bool(self.options.get("groupNormStridedChannelGrouping", False))
 
     @property
+    def stable_norms(self) -> bool:
+        """Whether variances of norms are those of centred values (``enableStableNorm``)."""
+        return bool(self.options.get("enableStableNorm", False))
+
+    @property
     def synthetic_data(self) -> bool:
         """Whether there is no host I/O (every ``syntheticDataMode`` but 0 is done as 2, normally distributed)."""
         return bool(self.options.get("syntheticDataMode", 0))

@@ -132,6 +132,7 @@ class ExecutionStrategy:
     """
 
     name = ""
+    _execution_mode = 0
 
     def __init__(self, block_map: Mapping[str, Stage], auto_stage: AutoStage) -> None:
         self._block_map = dict(block_map)
@@ -148,7 +149,7 @@ class ExecutionStrategy:
 
     def backendOptions(self) -> dict[str, Any]:
         """What upstream hands to its compiler."""
-        return {}
+        return {"execution_mode": self._execution_mode}
 
     def __repr__(self) -> str:
         stages = list(dict.fromkeys(map(repr, self._block_map.values())))
@@ -176,19 +177,12 @@ class PipelinedExecution(ExecutionStrategy):
             _add_blocks(block_map, stage)
         super().__init__(block_map, AutoStage.SameAsIpu)
 
-    def backendOptions(self) -> dict[str, Any]:
-        """See :class:`ExecutionStrategy`."""
-        return {"execution_mode": 0}
-
 
 class ShardedExecution(PipelinedExecution):
     """Stages work one after the other on one micro-batch. Arguments as for :class:`PipelinedExecution`."""
 
     name = "sharded"
-
-    def backendOptions(self) -> dict[str, Any]:
-        """See :class:`ExecutionStrategy`."""
-        return {"execution_mode": 1}
+    _execution_mode = 1
 
 
 class PhasedExecution(ExecutionStrategy):
@@ -197,6 +191,9 @@ class PhasedExecution(ExecutionStrategy):
     Args:
         phases: each a :class:`Phase`, a list of stages, or a list of block ids (one stage).
     """
+
+    _execution_mode = 2
+    _serial = False
 
     def __init__(self, *phases: Phase | Stage | str | list[Stage] | list[str]) -> None:
         if len(phases) == 1 and isinstance(phases[0], list) and any(isinstance(p, Phase) for p in phases[0]):
@@ -243,9 +240,10 @@ class PhasedExecution(ExecutionStrategy):
     def backendOptions(self) -> dict[str, Any]:
         """See :class:`ExecutionStrategy`."""
         return {
-            "execution_mode": 2,
+            **super().backendOptions(),
             "separate_backward_phase": self._separate_backward_phase,
             "tensors_liveness": self._tensors_liveness.value,
+            "serial_phases_execution": self._serial,
         }
 
 
@@ -260,25 +258,18 @@ class ParallelPhasedExecution(PhasedExecution):
         self._tensors_liveness = Liveness.OffChipAfterFwd if off_chip else Liveness.AlwaysLive
         return self
 
-    def backendOptions(self) -> dict[str, Any]:
-        """See :class:`ExecutionStrategy`."""
-        return {**super().backendOptions(), "serial_phases_execution": False}
-
 
 class SerialPhasedExecution(PhasedExecution):
     """All phases run one after the other on one group of IPUs."""
 
     name = "serial phased"
+    _serial = True
 
     def setTensorsLiveness(self, liveness: Liveness) -> SerialPhasedExecution:
         """When tensors leave the chip."""
         require_member("setTensorsLiveness", liveness, Liveness)
         self._tensors_liveness = liveness
         return self
-
-    def backendOptions(self) -> dict[str, Any]:
-        """See :class:`ExecutionStrategy`."""
-        return {**super().backendOptions(), "serial_phases_execution": True}
 
 
 def _as_stage(arg: AutoStage | Stage | str | Iterable[str]) -> Stage:

@@ -163,8 +163,7 @@ def call_with_info(
     """
     EFFECTS.given("ops.call_with_info(check_inputs)", check_inputs)
     operands = resolve_operands(graph, inputs, inputs_dict, "call")
-    names = [_output_name(t) for t in graph._base.outputs]
-    op = create(_k.Call, operands, names, callee=graph._base)
+    op = create(_k.Call, operands, [t.name for t in graph._base.outputs], callee=graph._base)
     assert isinstance(op, _k.Op)
     return CallSiteInfo(op)
 
@@ -172,11 +171,6 @@ def call_with_info(
 def call(graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None) -> tuple[Tensor, ...]:
     """As :func:`call_with_info`, giving the results: always a tuple, also of one or none."""
     return call_with_info(graph, *inputs, inputs_dict=inputs_dict).outputs
-
-
-def _output_name(tensor: _ir.Tensor) -> str:
-    """Results are named as the subgraph's tensor, without its name scopes."""
-    return tensor.name
 
 
 __all__ = ["CallSiteInfo", "call", "call_with_info", "resolve_operands"]

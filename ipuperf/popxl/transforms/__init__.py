@@ -1,8 +1,6 @@
 """Graph transforms (upstream ``popxl.transforms``)."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ..package import offer as _offer
 from .autodiff import ExpectedConnection, ExpectedConnectionType, GradGraphInfo, autodiff
 from .exchange import decompose_sum, io_tile_exchange, merge_exchange

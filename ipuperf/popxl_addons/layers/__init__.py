@@ -1,7 +1,5 @@
 """Layers as modules. Variables are of the type of the input. Source: popxl-addons: popxl_addons/layers."""
 
-from __future__ import annotations
-
 from ipuperf.popxl.package import functions_win
 
 from .conv import Conv2D

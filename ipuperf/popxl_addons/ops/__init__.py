@@ -1,8 +1,6 @@
 """Ops of addons."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ipuperf.popxl.package import offer as _offer
 
 from .cross_entropy import cross_entropy, cross_entropy_with_grad

@@ -1,7 +1,5 @@
 """Optimiser steps as modules: one graph per variable, the optimiser's state being its named inputs."""
 
-from __future__ import annotations
-
 from .adam import AdamOptimizerStep
 
 __all__ = ["AdamOptimizerStep"]

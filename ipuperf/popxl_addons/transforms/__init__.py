@@ -1,8 +1,6 @@
 """Graph transforms of addons."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ipuperf.popxl.package import offer as _offer
 
 from .autodiff import autodiff, autodiff_with_accumulation

@@ -13,6 +13,7 @@ from ipuperf import popxl
 from ipuperf.popxl import ops
 from ipuperf.popxl.ops.call import CallSiteInfo
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
+from ipuperf.runtime.replacing import replaced
 
 from ..module import Module
 from .pipeline_builder import build_pipeline
@@ -44,11 +45,8 @@ class StageContext:
         """
         if not isinstance(i, int) or isinstance(i, bool) or i < 0:
             raise ValueError(f"stage({i!r}): the number of a stage is needed, 0 or larger")
-        before, self._stage = self._stage, i
-        try:
+        with replaced(self, _stage=i):
             yield
-        finally:
-            self._stage = before
 
     def _available_in(self, tensor: _ir.Tensor) -> int | None:
         """The stage in which ``tensor`` can be used; None when it is from outside of the pipeline or a copy of that."""

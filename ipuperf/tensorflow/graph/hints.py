@@ -20,32 +20,17 @@ _CALLBACK = (
 
 #: By the beginning of an op's type.
 BY_TYPE: Mapping[str, str] = {
-    "VariableV2": _VARIABLE,
-    "Variable": _VARIABLE,
-    "Assign": _VARIABLE,
-    "Iterator": _DATASET,
-    "OptionalIterator": _DATASET,
-    "AnonymousIterator": _DATASET,
-    "MultiDevice": _DATASET,
-    "String": _TEXT,
-    "StringFormat": _PRINT,
-    "AsString": _TEXT,
-    "RegexReplace": _TEXT,
-    "Lookup": _TEXT,
-    "Print": _PRINT,
-    "Switch": _LOOP,
-    "Merge": _LOOP,
-    "Enter": _LOOP,
-    "Exit": _LOOP,
-    "NextIteration": _LOOP,
-    "LoopCond": _LOOP,
-    "Sparse": _SPARSE,
-    "Ragged": _SPARSE,
-    "WriteSummary": _CALLBACK,
-    "WriteScalarSummary": _CALLBACK,
-    "WriteFile": _CALLBACK,
-    "SaveV2": _CALLBACK,
-    "Restore": _CALLBACK,
+    name: reason
+    for reason, names in {
+        _VARIABLE: "VariableV2 Variable Assign",
+        _DATASET: "Iterator OptionalIterator AnonymousIterator MultiDevice",
+        _TEXT: "String AsString RegexReplace Lookup",
+        _PRINT: "Print StringFormat",
+        _LOOP: "Switch Merge Enter Exit NextIteration LoopCond",
+        _SPARSE: "Sparse Ragged",
+        _CALLBACK: "WriteSummary WriteScalarSummary WriteFile SaveV2 Restore",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -53,12 +53,12 @@ class ImageLayout:
         return (entries[0], entries[1]) if self.first else (entries[0], entries[-1])
 
 
-def layout_of(node: Node, axes: int) -> ImageLayout:
+def layout_of(node: Node) -> ImageLayout:
     """The layout that an op's attribute ``data_format`` names."""
     found = node.attr("data_format")
     if not found.startswith("NC") and not found.endswith("C"):
         raise node.error(f"data_format={found!r}; allowed: channels second (NCHW) or last (NHWC)")
-    return ImageLayout(found.startswith("NC"), axes)
+    return ImageLayout(found.startswith("NC"), 3 if "3D" in node.op.type else 2)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tensorflow as tf
 
-from ipuperf.ir import Tensor
-
 from .node import Node
 from .values import Value
 
@@ -52,17 +50,3 @@ class TensorList:
         if known is None:
             raise node.error(f"item {index} has not been written, and the shape of the list's elements is not known")
         return np.zeros(known, self.dtype.as_numpy_dtype)
-
-
-def is_known(value: Value) -> bool:
-    """Whether a value is known when the program is compiled, all items of a list included."""
-    if isinstance(value, TensorList):
-        return all(item is None or isinstance(item, np.ndarray) for item in value.items)
-    return isinstance(value, np.ndarray)
-
-
-def tensors_in(value: Value) -> list[Tensor]:
-    """The tensors of the IR that a value consists of."""
-    if isinstance(value, TensorList):
-        return [item for item in value.items if isinstance(item, Tensor)]
-    return [value] if isinstance(value, Tensor) else []

@@ -1,7 +1,5 @@
 """From TensorFlow's op types to ops of the IR: one table, made of the tables of the families."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from .table import Operations

@@ -19,10 +19,6 @@ FAMILY = Family("Convolutions")
 op = FAMILY.op
 
 
-def _axes(node: Node) -> int:
-    return 3 if "3D" in node.op.type else 2
-
-
 def _weights(node: Node, value: Value, axes: int) -> Tensor:
     """Operand 1, filters ``(*kernel, C / groups, O)`` or depthwise ones ``(*kernel, C, M)``, as ``(O, C / groups,
     *kernel)``."""
@@ -40,9 +36,8 @@ def _depthwise(node: Node) -> bool:
 @op("Conv2D", "Conv3D", "DepthwiseConv2dNative", arranged=True)
 def conv(node: Node, value: Value, filters: Value) -> Value:
     """A convolution; groups follow from the channels."""
-    axes = _axes(node)
-    layout = layout_of(node, axes)
-    x, w = layout.inner(node, 0, value), _weights(node, filters, axes)
+    layout = layout_of(node)
+    x, w = layout.inner(node, 0, value), _weights(node, filters, layout.axes)
     options = options_of(node, layout, x.shape[2:], w.shape[2:])
     return layout.outer(make(Conv, x, w, groups=x.shape[1] // w.shape[1], **asdict(options)))
 
@@ -56,11 +51,10 @@ def conv(node: Node, value: Value, filters: Value) -> Value:
 )
 def conv_input_grad(node: Node, sizes: Value, filters: Value, grad: Value) -> Value:
     """The gradient of a convolution's input, which is also the transposed convolution."""
-    axes = _axes(node)
-    layout = layout_of(node, axes)
-    w, dy = _weights(node, filters, axes), layout.inner(node, 2, grad)
+    layout = layout_of(node)
+    w, dy = _weights(node, filters, layout.axes), layout.inner(node, 2, grad)
     wanted = node.shape() if node.op.type.endswith("V2") and "2D" in node.op.type else node.integers(sizes, "the size")
-    if len(wanted) == axes:
+    if len(wanted) == layout.axes:
         size, channels = wanted, filters.shape[-2]
     else:
         size, channels = layout.spatial(wanted), layout.others(wanted)[1]
@@ -78,8 +72,8 @@ def conv_input_grad(node: Node, sizes: Value, filters: Value, grad: Value) -> Va
 )
 def conv_filter_grad(node: Node, value: Value, sizes: Value, grad: Value) -> Value:
     """The gradient of a convolution's filters."""
-    axes = _axes(node)
-    layout = layout_of(node, axes)
+    layout = layout_of(node)
+    axes = layout.axes
     x, dy = layout.inner(node, 0, value), layout.inner(node, 2, grad)
     wanted = node.shape() if node.op.type.endswith("FilterV2") and axes == 2 else node.integers(sizes, "the size")
     kernel, channels = wanted[:axes], wanted[-2]

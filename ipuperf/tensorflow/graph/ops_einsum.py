@@ -13,7 +13,6 @@ from ipuperf.ir import Tensor
 
 from .node import Node
 from .table import Family
-from .values import Value
 
 FAMILY = Family("Einsum")
 op = FAMILY.op
@@ -45,9 +44,8 @@ def _ordered(tensor: Tensor, labels: str, wanted: str) -> Tensor:
 
 
 @op("Einsum", "XlaEinsum")
-def einsum(node: Node, *values: Value) -> Tensor:
+def einsum(node: Node, *operands: Tensor) -> Tensor:
     """Products summed over the labels that the result does not have."""
-    operands = node.tensors(values)
     labels, result = _labels(node, node.attr("equation"), operands)
     if len(operands) == 1:
         tensor, rest = _summed(operands[0], labels[0], result)

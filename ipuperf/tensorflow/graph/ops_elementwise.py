@@ -36,79 +36,50 @@ def _relu_grad(grad: Tensor, features: Tensor) -> Tensor:
     return make(ReluGrad, grad, features)
 
 
+def _alike(names: str) -> dict[str, Callable[..., Tensor]]:
+    """The functions of :mod:`ipuperf.functions.arithmetic` of these names (separated by spaces), by the types of ops
+    that TensorFlow calls like them: ``LogicalNot`` for ``logical_not``."""
+    return {name.title().replace("_", ""): vars(arithmetic)[name] for name in names.split()}
+
+
 #: Functions of one tensor by op type.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "Abs": arithmetic.abs,
-    "Acos": arithmetic.acos,
-    "Acosh": arithmetic.acosh,
-    "Asin": arithmetic.asin,
-    "Asinh": arithmetic.asinh,
-    "Atan": arithmetic.atan,
-    "Atanh": arithmetic.atanh,
-    "Ceil": arithmetic.ceil,
-    "Cos": arithmetic.cos,
-    "Cosh": arithmetic.cosh,
-    "Erf": arithmetic.erf,
+    **_alike("""
+        abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log logical_not reciprocal round
+        rsqrt sigmoid sign sin sinh softplus sqrt square tanh
+    """),
     "Erfc": elementary.erfc,
-    "Exp": arithmetic.exp,
-    "Expm1": arithmetic.expm1,
-    "Floor": arithmetic.floor,
     "Inv": arithmetic.reciprocal,
     "Invert": arithmetic.bitwise_not,
     "IsFinite": arithmetic.isfinite,
     "IsInf": arithmetic.isinf,
     "IsNan": arithmetic.isnan,
-    "Log": arithmetic.log,
     "Log1p": arithmetic.log1p,
-    "LogicalNot": arithmetic.logical_not,
     "Neg": arithmetic.negate,
-    "Reciprocal": arithmetic.reciprocal,
     "Relu": _relu,
     "Relu6": activations.relu6,
     "Elu": activations.elu,
     "Selu": _selu,
     "Rint": arithmetic.round,
-    "Round": arithmetic.round,
-    "Rsqrt": arithmetic.rsqrt,
-    "Sigmoid": arithmetic.sigmoid,
-    "Sign": arithmetic.sign,
-    "Sin": arithmetic.sin,
-    "Sinh": arithmetic.sinh,
-    "Softplus": arithmetic.softplus,
     "Softsign": activations.softsign,
-    "Sqrt": arithmetic.sqrt,
-    "Square": arithmetic.square,
     "Tan": elementary.tan,
-    "Tanh": arithmetic.tanh,
 }
 
 #: Functions of two tensors by op type.
 BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
-    "Add": arithmetic.add,
+    **_alike("""
+        add bitwise_and bitwise_or bitwise_xor div equal floor_div greater greater_equal less less_equal logical_and
+        logical_or mul not_equal sub
+    """),
     "AddV2": arithmetic.add,
-    "BitwiseAnd": arithmetic.bitwise_and,
-    "BitwiseOr": arithmetic.bitwise_or,
-    "BitwiseXor": arithmetic.bitwise_xor,
-    "Div": arithmetic.div,
-    "Equal": arithmetic.equal,
-    "FloorDiv": arithmetic.floor_div,
     "FloorMod": arithmetic.mod,
-    "Greater": arithmetic.greater,
-    "GreaterEqual": arithmetic.greater_equal,
     "LeftShift": arithmetic.shift_left,
-    "Less": arithmetic.less,
-    "LessEqual": arithmetic.less_equal,
-    "LogicalAnd": arithmetic.logical_and,
-    "LogicalOr": arithmetic.logical_or,
     "Maximum": arithmetic.first_maximum,
     "Minimum": arithmetic.first_minimum,
     "Mod": arithmetic.fmod,
-    "Mul": arithmetic.mul,
-    "NotEqual": arithmetic.not_equal,
     "RealDiv": arithmetic.true_div,
     "ReluGrad": _relu_grad,
     "RightShift": arithmetic.shift_right,
-    "Sub": arithmetic.sub,
     "TruncateDiv": arithmetic.div,
     "TruncateMod": arithmetic.fmod,
 }
@@ -137,9 +108,9 @@ _declare()
 
 
 @op("Cast")
-def cast(node: Node, value: Value) -> Value:
+def cast(node: Node, tensor: Tensor) -> Value:
     """Another type."""
-    tensor, dtype = node.tensor(value), node.dtype()
+    dtype = node.dtype()
     return tensor if tensor.dtype == dtype else arithmetic.cast(tensor, dtype)
 
 
@@ -147,24 +118,21 @@ FAMILY.formula("SquaredDifference", "``(x - y)^2``.", lambda x, y: arithmetic.sq
 
 
 @op("DivNoNan")
-def div_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+def div_no_nan(_node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x / y``, 0 where y is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     none = arithmetic.equal(y, 0)
     return arithmetic.where(none, 0.0, x / arithmetic.where(none, 1.0, y))
 
 
 @op("MulNoNan")
-def mul_no_nan(node: Node, left: Value, right: Value) -> Tensor:
+def mul_no_nan(_node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x y``, 0 where y is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     return arithmetic.where(arithmetic.equal(y, 0), 0.0, x * y)
 
 
 @op("Xlogy", "Xlog1py", "Xdivy")
-def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
+def by_logarithm(node: Node, x: Tensor, y: Tensor) -> Tensor:
     """``x log y``, ``x log(1 + y)`` or ``x / y``, 0 where x is 0."""
-    x, y = node.tensor(left), node.tensor(right)
     none = arithmetic.equal(x, 0)
     safe = arithmetic.where(none, 1.0, y)
     if node.op.type == "Xdivy":
@@ -173,18 +141,17 @@ def by_logarithm(node: Node, left: Value, right: Value) -> Tensor:
 
 
 @op("Pow")
-def power(node: Node, base: Value, exponent: Value) -> Tensor:
+def power(node: Node, x: Tensor, exponent: Value) -> Tensor:
     """``x ** y``; small known exponents are products and roots."""
-    x, known = node.tensor(base), known_number(exponent)
+    known = known_number(exponent)
     if known is not None and x.dtype.is_floating_point and np.ndim(exponent) <= len(x.shape):
         return elementary.number_power(x, known)
     return arithmetic.pow(x, node.tensor(exponent))
 
 
 @op("Atan2")
-def atan2(node: Node, left: Value, right: Value) -> Tensor:
+def atan2(_node: Node, y: Tensor, x: Tensor) -> Tensor:
     """The angle of the point (x, y), from -pi to pi."""
-    y, x = node.tensor(left), node.tensor(right)
     flat = arithmetic.equal(x, 0)
     angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
     turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)
@@ -193,9 +160,9 @@ def atan2(node: Node, left: Value, right: Value) -> Tensor:
 
 
 @op("ApproximateEqual")
-def approximately_equal(node: Node, left: Value, right: Value) -> Tensor:
+def approximately_equal(node: Node, left: Tensor, right: Tensor) -> Tensor:
     """Whether two tensors differ by less than the tolerance."""
-    return arithmetic.less(abs(node.tensor(left) - node.tensor(right)), node.attr("tolerance"))
+    return arithmetic.less(abs(left - right), node.attr("tolerance"))
 
 
 #: Giles, "Approximating the erfinv function" (2010), table 5: single precision, |x| below and above 0.9966.

@@ -213,9 +213,9 @@ def concat_items(node: Node, handle: Value, *_options: Value) -> list[Value]:
 
 
 @op("TensorListSplit", folds=False)
-def split_items(node: Node, value: Value, _element_shape: Value, lengths: Value) -> TensorList:
+def split_items(node: Node, tensor: Tensor, _element_shape: Value, lengths: Value) -> TensorList:
     """Parts of a tensor of given lengths."""
-    tensor, sizes = node.tensor(value), node.integers(lengths, "the lengths")
+    sizes = node.integers(lengths, "the lengths")
     parts: Sequence[Tensor] = shapes.split(tensor, sizes, 0) if len(sizes) > 1 else [tensor]
     return TensorList(tuple(parts), node.attr("element_dtype"))
 
@@ -234,7 +234,7 @@ def _added(node: Node, left: Value, right: Value) -> Value:
     if left is None or right is None:
         return right if left is None else left
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return left + right
+        return np.asarray(left + right)
     return arithmetic.add(node.tensor(left), node.tensor(right))
 
 

@@ -92,9 +92,9 @@ FAMILY.formula("LogSoftmax", "Logarithm of the softmax of the last axis.", lambd
 
 
 @op("SparseSoftmaxCrossEntropyWithLogits")
-def sparse_cross_entropy(node: Node, logits: Value, labels: Value) -> list[Value]:
+def sparse_cross_entropy(node: Node, logits: Tensor, labels: Value) -> list[Value]:
     """The loss of each row, and its gradient for the logits."""
-    probabilities = networks.softmax(node.tensor(logits), -1)
+    probabilities = networks.softmax(logits, -1)
     classes = node.tensor(labels, INT32)
     if not _used(node, 1):
         loss = networks.nll_loss(probabilities, classes, reduction="none")
@@ -118,37 +118,34 @@ def cross_entropy(node: Node, logits: Value, labels: Value) -> list[Value]:
 
 
 @op("LeakyRelu")
-def leaky_relu(node: Node, value: Value) -> Tensor:
+def leaky_relu(node: Node, value: Tensor) -> Tensor:
     """``x`` above 0, ``alpha x`` below."""
-    return arithmetic.leaky_relu(node.tensor(value), node.attr("alpha"))
+    return arithmetic.leaky_relu(value, node.attr("alpha"))
 
 
 @op("LeakyReluGrad")
-def leaky_relu_grad(node: Node, grad: Value, value: Value) -> Tensor:
+def leaky_relu_grad(node: Node, grad: Tensor, value: Tensor) -> Tensor:
     """The gradient of :func:`leaky_relu`."""
-    return make(LeakyReluGrad, node.tensor(grad), node.tensor(value), alpha=node.attr("alpha"))
+    return make(LeakyReluGrad, grad, value, alpha=node.attr("alpha"))
 
 
 @op("Relu6Grad")
-def relu6_grad(node: Node, grad: Value, value: Value) -> Tensor:
+def relu6_grad(_node: Node, dy: Tensor, x: Tensor) -> Tensor:
     """The gradient between 0 and 6."""
-    dy, x = node.tensor(grad), node.tensor(value)
     inside = arithmetic.logical_and(arithmetic.greater(x, 0), arithmetic.less(x, 6))
     return arithmetic.where(inside, dy, 0)
 
 
 @op("EluGrad")
-def elu_grad(node: Node, grad: Value, result: Value) -> Tensor:
+def elu_grad(_node: Node, dy: Tensor, y: Tensor) -> Tensor:
     """From the result: the gradient, times the result plus 1 below 0."""
-    dy, y = node.tensor(grad), node.tensor(result)
     return arithmetic.where(arithmetic.less(y, 0), dy * (y + 1.0), dy)
 
 
 @op("SeluGrad")
-def selu_grad(node: Node, grad: Value, result: Value) -> Tensor:
+def selu_grad(_node: Node, dy: Tensor, y: Tensor) -> Tensor:
     """From the result: the gradient of the scaled ELU."""
     scale, alpha = 1.0507009873554805, 1.6732632423543772
-    dy, y = node.tensor(grad), node.tensor(result)
     return arithmetic.where(arithmetic.less(y, 0), dy * (y + scale * alpha), dy * scale)
 
 

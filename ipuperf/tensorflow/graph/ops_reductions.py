@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipuperf.functions import arithmetic, constant, make, reductions, selection
-from ipuperf.functions.arranging import axis_of, cut, flipped, padded, reshaped, running_product
+from ipuperf.functions.arranging import axis_of, cut, flipped, moved, padded, reshaped, running_product
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from ipuperf.ops import CumSum
 
@@ -33,9 +33,8 @@ def _axes(node: Node, tensor: Tensor, axes: Value) -> tuple[int, ...]:
 
 
 @op(*REDUCTIONS)
-def reduction(node: Node, value: Value, axes: Value) -> Tensor:
+def reduction(node: Node, tensor: Tensor, axes: Value) -> Tensor:
     """A reduction along axes."""
-    tensor = node.tensor(value)
     along, keep = _axes(node, tensor, axes), node.attr("keep_dims")
     if not along:
         return tensor
@@ -46,9 +45,8 @@ def reduction(node: Node, value: Value, axes: Value) -> Tensor:
 
 
 @op("All", "Any")
-def of_bools(node: Node, value: Value, axes: Value) -> Tensor:
+def of_bools(node: Node, tensor: Tensor, axes: Value) -> Tensor:
     """Whether all, or some, elements along axes are true."""
-    tensor = node.tensor(value)
     along = _axes(node, tensor, axes)
     if not along:
         return tensor
@@ -57,9 +55,9 @@ def of_bools(node: Node, value: Value, axes: Value) -> Tensor:
 
 
 @op("ArgMax", "ArgMin")
-def position(node: Node, value: Value, axis: Value) -> Tensor:
+def position(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     """Positions of the largest or smallest elements, of equals the first."""
-    tensor, along = node.tensor(value), node.integer(axis, "the axis")
+    along = node.integer(axis, "the axis")
     function = reductions.argmax if node.op.type == "ArgMax" else reductions.argmin
     if not tensor.dtype.is_floating_point and tensor.dtype != INT32:
         tensor = arithmetic.cast(tensor, INT32)
@@ -68,9 +66,9 @@ def position(node: Node, value: Value, axis: Value) -> Tensor:
 
 
 @op("Cumsum")
-def cumsum(node: Node, value: Value, axis: Value) -> Tensor:
+def cumsum(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     """Running sums."""
-    tensor, along = node.tensor(value), node.integer(axis, "the axis")
+    along = node.integer(axis, "the axis")
     exclusive, reverse = node.attr("exclusive"), node.attr("reverse")
     if tensor.dtype.is_integer:
         return _sums_of_integers(tensor, axis_of(along, len(tensor.shape)), exclusive, reverse)
@@ -93,9 +91,8 @@ def integer_sums(total: Tensor, axis: int) -> Tensor:
 
 
 @op("Cumprod")
-def cumprod(node: Node, value: Value, axis: Value) -> Tensor:
+def cumprod(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     """Running products."""
-    tensor = node.tensor(value)
     along = axis_of(node.integer(axis, "the axis"), len(tensor.shape))
     turned = flipped(tensor, [along]) if node.attr("reverse") else tensor
     if node.attr("exclusive"):
@@ -104,19 +101,43 @@ def cumprod(node: Node, value: Value, axis: Value) -> Tensor:
     return flipped(found, [along]) if node.attr("reverse") else found
 
 
+@op("CumulativeLogsumexp")
+def cumulative_logsumexp(node: Node, value: Value, axis: Value) -> Tensor:
+    """Logarithms of running sums of exponentials: of each element and those before it in a row of their own, so that
+    none is lost beside a larger one that comes later."""
+    tensor, attr = node.tensor(value), node.attr
+    along = axis_of(node.integer(axis, "the axis"), len(tensor.shape))
+    places, lowest = np.arange(tensor.shape[along]), float(np.finfo(tensor.dtype.numpy).min)
+    to, of = places[:, None], places
+    reached = (of >= to if attr("reverse") else of <= to) & ((of != to) | (not attr("exclusive")))
+    last = moved(tensor, [along], [-1])
+    rows = arithmetic.where(constant(reached, BOOL), reshaped(last, (*last.shape[:-1], 1, last.shape[-1])), lowest)
+    found = arithmetic.where(constant(reached.any(1), BOOL), reductions.logsumexp(rows, -1), -np.inf)
+    return moved(found, [-1], [along])
+
+
+@op("LowerBound", "UpperBound")
+def bound(node: Node, rows: Value, values: Value) -> Tensor:
+    """Where each value would stand in its row of rising numbers: before those equal to it, or behind."""
+    table, wanted = node.tensor(rows), node.tensor(values)
+    table, wanted = reshaped(table, (table.shape[0], 1, -1)), reshaped(wanted, (*wanted.shape, 1))
+    before = arithmetic.less if node.op.type == "LowerBound" else arithmetic.less_equal
+    return reductions.sum(arithmetic.cast(before(table, wanted), INT32), -1)
+
+
 @op("TopKV2", "TopK")
-def top_k(node: Node, value: Value, *count: Value) -> list[Tensor]:
+def top_k(node: Node, value: Tensor, *count: Value) -> list[Tensor]:
     """The largest elements of the last axis and their positions."""
     k = node.integer(count[0], "k") if count else node.attr("k")
-    values, positions = selection.topk(node.tensor(value), k, -1, True, True)
+    values, positions = selection.topk(value, k, -1, True, True)
     return [values, positions]
 
 
 @op("InTopKV2", "InTopK")
-def in_top_k(node: Node, predictions: Value, targets: Value, *count: Value) -> Tensor:
+def in_top_k(node: Node, table: Tensor, targets: Value, *count: Value) -> Tensor:
     """Whether fewer than k predictions are above that of the target."""
     k = node.integer(count[0], "k") if count else node.attr("k")
-    table, labels = node.tensor(predictions), node.tensor(targets, INT32)
+    labels = node.tensor(targets, INT32)
     own = arithmetic.equal(reshaped(labels, (-1, 1)), constant(np.arange(table.shape[1]), INT32))
     wanted = reductions.sum(arithmetic.where(own, table, 0), 1, True)
     above = reductions.sum(arithmetic.cast(arithmetic.greater(table, wanted), FLOAT32), 1)

@@ -24,9 +24,8 @@ op = FAMILY.op
 
 
 @op("Select")
-def select(node: Node, condition: Value, left: Value, right: Value) -> Tensor:
+def select(_node: Node, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """One of two tensors, element by element or, for a vector of conditions, row by row."""
-    chosen, x, y = (node.tensor(v) for v in (condition, left, right))
     if len(chosen.shape) == 1 and len(x.shape) > 1:
         chosen = reshaped(chosen, (-1, *[1] * (len(x.shape) - 1)))
     return arithmetic.where(chosen, x, y)
@@ -36,16 +35,15 @@ FAMILY.formula("SelectV2", "One of two tensors, element by element.", arithmetic
 
 
 @op("ClipByValue")
-def clip(node: Node, value: Value, low: Value, high: Value) -> Tensor:
+def clip(node: Node, value: Tensor, low: Value, high: Value) -> Tensor:
     """Limited to an interval."""
-    return arithmetic.maximum(arithmetic.minimum(node.tensor(value), node.tensor(high)), node.tensor(low))
+    return arithmetic.maximum(arithmetic.minimum(value, node.tensor(high)), node.tensor(low))
 
 
 @op("OneHot")
-def one_hot(node: Node, indices: Value, depth: Value, on: Value, off: Value) -> Tensor:
+def one_hot(node: Node, positions: Tensor, depth: Value, high: Tensor, low: Tensor) -> Tensor:
     """A number at the position of each index on a new axis, another one elsewhere."""
-    positions, classes = node.tensor(indices), node.integer(depth, "the depth")
-    high, low = node.tensor(on), node.tensor(off)
+    classes = node.integer(depth, "the depth")
     axis = node.attr("axis") % (len(positions.shape) + 1)
     if high.dtype == BOOL:
         found = selection.onehot(positions, classes, constant([0, 1], INT32), axis)
@@ -72,9 +70,8 @@ def gathered(table: Tensor, positions: Tensor, axis: int, batch: int) -> Tensor:
 
 
 @op("Gather", "GatherV2")
-def gather(node: Node, table: Value, indices: Value, *axis: Value) -> Tensor:
+def gather(node: Node, data: Tensor, positions: Tensor, *axis: Value) -> Tensor:
     """Slices at positions."""
-    data, positions = node.tensor(table), node.tensor(indices)
     along = node.integer(axis[0], "the axis") % len(data.shape) if axis else 0
     batch = node.attr("batch_dims") % max(1, len(positions.shape)) if axis else 0
     return gathered(data, positions, along, batch)
@@ -102,12 +99,8 @@ def linear(positions: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 @op("GatherNd")
-def gather_nd(node: Node, table: Value, indices: Value) -> Tensor:
+def gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
     """Elements or slices at rows of positions."""
-    return _gather_nd(node, node.tensor(table), node.tensor(indices))
-
-
-def _gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
     depth = positions.shape[-1]
     flat = reshaped(data, (math.prod(data.shape[:depth]), *data.shape[depth:]))
     return reshaped(selection.gather(flat, linear(positions, data.shape[:depth]), 0), node.shape())
@@ -116,13 +109,12 @@ def _gather_nd(node: Node, data: Tensor, positions: Tensor) -> Tensor:
 @op("ResourceGatherNd")
 def resource_gather_nd(node: Node, handle: Value, indices: Value) -> Tensor:
     """Elements or slices of a variable at rows of positions."""
-    return _gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
+    return gather_nd(node, node.place.read(node.resource(handle)), node.tensor(indices))
 
 
 @op("ReverseSequence")
-def reverse_sequence(node: Node, value: Value, lengths: Value) -> Tensor:
+def reverse_sequence(node: Node, tensor: Tensor, lengths: Value) -> Tensor:
     """The first elements of each sequence, as many as its length says, in reverse order."""
-    tensor = node.tensor(value)
     rank = len(tensor.shape)
     batch, along = node.attr("batch_dim") % rank, node.attr("seq_dim") % rank
     rows = moved(tensor, [batch, along], [0, 1])
@@ -153,9 +145,8 @@ def summed(updates: Tensor, places: Tensor, rows: int, reduction: str = "sum") -
 
 
 @op("ScatterNd")
-def scatter_nd(node: Node, indices: Value, updates: Value, shape: Value) -> Tensor:
+def scatter_nd(node: Node, positions: Tensor, new: Tensor, shape: Value) -> Tensor:
     """A new tensor with the sums of updates at rows of positions."""
-    positions, new = node.tensor(indices), node.tensor(updates)
     wanted = node.integers(shape, "the shape")
     depth = positions.shape[-1]
     flat = reshaped(new, (-1, *wanted[depth:]))
@@ -164,10 +155,10 @@ def scatter_nd(node: Node, indices: Value, updates: Value, shape: Value) -> Tens
 
 
 @op(*(f"TensorScatter{how}" for how in COMBINATIONS))
-def tensor_scatter(node: Node, table: Value, indices: Value, updates: Value) -> Tensor:
+def tensor_scatter(node: Node, table: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """A tensor with updates combined at rows of positions."""
     how = node.op.type.removeprefix("TensorScatter")
-    return scattered_nd(node.tensor(table), node.tensor(indices), node.tensor(updates), how)
+    return scattered_nd(table, indices, updates, how)
 
 
 def scattered_nd(data: Tensor, positions: Tensor, new: Tensor, how: str) -> Tensor:
@@ -182,9 +173,8 @@ def scattered_nd(data: Tensor, positions: Tensor, new: Tensor, how: str) -> Tens
 
 
 @op("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd")
-def unsorted_segment(node: Node, value: Value, ids: Value, count: Value) -> Tensor:
+def unsorted_segment(node: Node, data: Tensor, numbers: Tensor, count: Value) -> Tensor:
     """Rows combined by the numbers of their segments."""
-    data, numbers = node.tensor(value), node.tensor(ids)
     rows = node.integer(count, "the number of segments")
     rest = data.shape[len(numbers.shape) :]
     flat, places = reshaped(data, (numbers.spec.elements, *rest)), reshaped(numbers, (-1,))
@@ -203,10 +193,10 @@ def _segments(how: str, flat: Tensor, places: Tensor, rows: int) -> Tensor:
 
 
 @op("SegmentSum", "SegmentMax", "SegmentMin", "SegmentProd", "SegmentMean")
-def segment(node: Node, value: Value, ids: Value) -> Tensor:
+def segment(node: Node, data: Tensor, ids: Value) -> Tensor:
     """As the unsorted ones; the numbers have to be known, because the last one is the number of segments."""
     numbers = node.static(ids, "the segment ids, which say how many segments there are,").reshape(-1)
-    data, rows = node.tensor(value), int(numbers[-1]) + 1 if numbers.size else 0
+    rows = int(numbers[-1]) + 1 if numbers.size else 0
     how = node.op.type.removeprefix("Segment")
     places = constant(numbers, INT32)
     if how == "Mean":

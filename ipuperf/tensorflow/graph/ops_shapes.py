@@ -77,44 +77,42 @@ def rank(node: Node, value: Value) -> np.ndarray:
 
 
 @op("Reshape")
-def reshape(node: Node, value: Value, wanted: Value) -> Tensor:
+def reshape(node: Node, value: Tensor, wanted: Value) -> Tensor:
     """Another shape."""
-    return reshaped(node.tensor(value), node.integers(wanted, "the shape"))
+    return reshaped(value, node.integers(wanted, "the shape"))
 
 
 @op("ExpandDims")
-def expand_dims(node: Node, value: Value, axis: Value) -> Tensor:
+def expand_dims(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     """A new axis of length 1."""
-    tensor, place = node.tensor(value), node.integer(axis, "the axis")
+    place = node.integer(axis, "the axis")
     place += len(tensor.shape) + 1 if place < 0 else 0
     return reshaped(tensor, (*tensor.shape[:place], 1, *tensor.shape[place:]))
 
 
 @op("Squeeze")
-def squeeze(node: Node, value: Value) -> Tensor:
+def squeeze(node: Node, tensor: Tensor) -> Tensor:
     """Without axes of length 1."""
-    tensor = node.tensor(value)
     axes = [a % len(tensor.shape) for a in node.attr("squeeze_dims")]
     kept = [n for a, n in enumerate(tensor.shape) if (a not in axes if axes else n != 1)]
     return reshaped(tensor, kept)
 
 
 @op("Transpose", "ConjugateTranspose")
-def transpose(node: Node, value: Value, order: Value) -> Tensor:
+def transpose(node: Node, value: Tensor, order: Value) -> Tensor:
     """The axes in another order."""
-    return permuted(node.tensor(value), node.integers(order, "the order of the axes"))
+    return permuted(value, node.integers(order, "the order of the axes"))
 
 
 @op("ReverseV2")
-def reverse(node: Node, value: Value, axes: Value) -> Tensor:
+def reverse(node: Node, value: Tensor, axes: Value) -> Tensor:
     """Reversed along axes."""
-    return flipped(node.tensor(value), node.integers(axes, "the axes"))
+    return flipped(value, node.integers(axes, "the axes"))
 
 
 @op("Roll")
-def roll(node: Node, value: Value, shifts: Value, axes: Value) -> Tensor:
+def roll(node: Node, tensor: Tensor, shifts: Value, axes: Value) -> Tensor:
     """Shifted in a circle."""
-    tensor = node.tensor(value)
     for shift, axis in zip(node.integers(shifts, "the shift"), node.integers(axes, "the axis"), strict=True):
         tensor = rolled(tensor, shift, axis % len(tensor.shape))
     return tensor
@@ -126,9 +124,9 @@ def regrouped(tensor: Tensor, split: Sequence[int], order: Sequence[int], joined
 
 
 @op("DepthToSpace")
-def depth_to_space(node: Node, value: Value) -> Tensor:
+def depth_to_space(node: Node, x: Tensor) -> Tensor:
     """Pixels from channels."""
-    x, r, out = node.tensor(value), node.attr("block_size"), node.shape()
+    r, out = node.attr("block_size"), node.shape()
     if node.attr("data_format") == "NCHW":
         n, c, h, w = x.shape
         return regrouped(x, (n, r, r, c // r**2, h, w), (0, 3, 4, 1, 5, 2), out)
@@ -137,9 +135,9 @@ def depth_to_space(node: Node, value: Value) -> Tensor:
 
 
 @op("SpaceToDepth")
-def space_to_depth(node: Node, value: Value) -> Tensor:
+def space_to_depth(node: Node, x: Tensor) -> Tensor:
     """Channels from pixels."""
-    x, r, out = node.tensor(value), node.attr("block_size"), node.shape()
+    r, out = node.attr("block_size"), node.shape()
     if node.attr("data_format") == "NCHW":
         n, c, h, w = x.shape
         return regrouped(x, (n, c, h // r, r, w // r, r), (0, 3, 5, 1, 2, 4), out)
@@ -148,9 +146,9 @@ def space_to_depth(node: Node, value: Value) -> Tensor:
 
 
 @op("SpaceToBatchND")
-def space_to_batch(node: Node, value: Value, blocks: Value, paddings: Value) -> Tensor:
+def space_to_batch(node: Node, x: Tensor, blocks: Value, paddings: Value) -> Tensor:
     """Blocks of the spatial axes moved to the batch."""
-    x, sizes = node.tensor(value), node.integers(blocks, "the block shape")
+    sizes = node.integers(blocks, "the block shape")
     pairs = node.static(paddings, "the padding").reshape(-1, 2)
     x = padded(x, {i + 1: (int(a), int(b)) for i, (a, b) in enumerate(pairs) if a or b}) if pairs.any() else x
     m = len(sizes)
@@ -160,9 +158,9 @@ def space_to_batch(node: Node, value: Value, blocks: Value, paddings: Value) -> 
 
 
 @op("BatchToSpaceND")
-def batch_to_space(node: Node, value: Value, blocks: Value, crops: Value) -> Tensor:
+def batch_to_space(node: Node, x: Tensor, blocks: Value, crops: Value) -> Tensor:
     """Blocks of the batch moved back to the spatial axes."""
-    x, sizes = node.tensor(value), node.integers(blocks, "the block shape")
+    sizes = node.integers(blocks, "the block shape")
     m, batch = len(sizes), x.shape[0] // math.prod(sizes)
     order = [m, *(k for i in range(m) for k in (m + 1 + i, i)), *range(2 * m + 1, m + len(x.shape))]
     spatial = [n * b for n, b in zip(x.shape[1:], sizes)]
@@ -175,41 +173,27 @@ def batch_to_space(node: Node, value: Value, blocks: Value, crops: Value) -> Ten
 # -- joining and cutting -----------------------------------------------------------------------------------------------
 
 
-@op("ConcatV2")
+@op("Concat", "ConcatV2")
 def concat(node: Node, *operands: Value) -> Tensor:
     """Tensors behind each other."""
-    return _joined(node, operands[:-1], operands[-1])
-
-
-@op("Concat")
-def concat_first(node: Node, axis: Value, *operands: Value) -> Tensor:
-    """Tensors behind each other."""
-    return _joined(node, operands, axis)
-
-
-def _joined(node: Node, operands: Sequence[Value], axis: Value) -> Tensor:
-    tensors = [t for t in node.tensors(operands) if t.spec.elements] or node.tensors(operands[:1])
+    axis, parts = (operands[0], operands[1:]) if node.op.type == "Concat" else (operands[-1], operands[:-1])
+    tensors = [t for t in node.tensors(parts) if t.spec.elements] or node.tensors(parts[:1])
     return joined(tensors, node.integer(axis, "the axis") % len(tensors[0].shape))
 
 
 @op("Pack")
-def pack(node: Node, *operands: Value) -> Tensor:
+def pack(node: Node, *operands: Tensor) -> Tensor:
     """Tensors behind each other along a new axis."""
     axis = node.attr("axis") % len(node.shape())
-    tensors = [shapes.expand_dims(t, axis) for t in node.tensors(operands)]
-    return joined(tensors, axis)
+    return joined([shapes.expand_dims(t, axis) for t in operands], axis)
 
 
-@op("ParallelConcat")
-def parallel_concat(node: Node, *operands: Value) -> Tensor:
-    """Tensors behind each other along the first axis."""
-    return joined(node.tensors(operands), 0)
+FAMILY.formula("ParallelConcat", "Tensors behind each other along the first axis.", lambda *them: joined(them, 0))
 
 
 @op("Unpack")
-def unpack(node: Node, value: Value) -> list[Tensor]:
+def unpack(node: Node, tensor: Tensor) -> list[Tensor]:
     """The slices along an axis."""
-    tensor = node.tensor(value)
     axis = node.attr("axis") % len(tensor.shape)
     if tensor.shape[axis] == 1:
         return [reshaped(tensor, node.shape())]
@@ -217,16 +201,16 @@ def unpack(node: Node, value: Value) -> list[Tensor]:
 
 
 @op("Split")
-def split(node: Node, axis: Value, value: Value) -> list[Tensor]:
+def split(node: Node, axis: Value, tensor: Tensor) -> list[Tensor]:
     """Equal parts along an axis."""
-    tensor, at = node.tensor(value), node.integer(axis, "the axis")
+    at = node.integer(axis, "the axis")
     return shapes.split(tensor, node.attr("num_split"), at % len(tensor.shape))
 
 
 @op("SplitV")
-def split_v(node: Node, value: Value, sizes: Value, axis: Value) -> list[Tensor]:
+def split_v(node: Node, tensor: Tensor, sizes: Value, axis: Value) -> list[Tensor]:
     """Parts of given sizes along an axis."""
-    tensor, lengths = node.tensor(value), list(node.integers(sizes, "the sizes"))
+    lengths = list(node.integers(sizes, "the sizes"))
     at = node.integer(axis, "the axis") % len(tensor.shape)
     if -1 in lengths:
         lengths[lengths.index(-1)] = tensor.shape[at] - sum(lengths) - 1
@@ -234,9 +218,8 @@ def split_v(node: Node, value: Value, sizes: Value, axis: Value) -> list[Tensor]
 
 
 @op("Slice")
-def slice_(node: Node, value: Value, begins: Value, sizes: Value) -> Tensor:
+def slice_(node: Node, tensor: Tensor, begins: Value, sizes: Value) -> Tensor:
     """A part of given size from a position that is known."""
-    tensor = node.tensor(value)
     starts, lengths = node.integers(begins, "the begin"), node.integers(sizes, "the size")
     for axis, (start, length) in enumerate(zip(starts, lengths, strict=True)):
         tensor = cut(tensor, axis, start, tensor.shape[axis] if length < 0 else start + length)
@@ -247,22 +230,22 @@ def slice_(node: Node, value: Value, begins: Value, sizes: Value) -> Tensor:
 
 
 @op("Tile")
-def tile(node: Node, value: Value, multiples: Value) -> Tensor:
+def tile(node: Node, tensor: Tensor, multiples: Value) -> Tensor:
     """The whole tensor several times along each axis."""
-    tensor, counts = node.tensor(value), node.integers(multiples, "the multiples")
+    counts = node.integers(multiples, "the multiples")
     return tensor if set(counts) <= {1} else tiled(tensor, counts)
 
 
 @op("BroadcastTo")
-def broadcast_to(node: Node, value: Value, wanted: Value) -> Tensor:
+def broadcast_to(node: Node, value: Tensor, wanted: Value) -> Tensor:
     """Repeated to a shape."""
-    return broadcast(node.tensor(value), node.integers(wanted, "the shape"))
+    return broadcast(value, node.integers(wanted, "the shape"))
 
 
 @op("Fill")
-def fill(node: Node, wanted: Value, value: Value) -> Tensor:
+def fill(node: Node, wanted: Value, value: Tensor) -> Tensor:
     """One number everywhere."""
-    return broadcast(node.tensor(value), node.integers(wanted, "the shape"))
+    return broadcast(value, node.integers(wanted, "the shape"))
 
 
 @op("OnesLike")
@@ -297,10 +280,9 @@ def _amounts(node: Node, paddings: Value) -> dict[int, tuple[int, int]]:
 
 
 @op("Pad")
-def pad(node: Node, value: Value, paddings: Value) -> Tensor:
+def pad(node: Node, tensor: Tensor, paddings: Value) -> Tensor:
     """Zeros around a tensor."""
-    tensor, amounts = node.tensor(value), _amounts(node, paddings)
-    return zero_padded(tensor, amounts)
+    return zero_padded(tensor, _amounts(node, paddings))
 
 
 def zero_padded(tensor: Tensor, amounts: dict[int, tuple[int, int]]) -> Tensor:
@@ -324,15 +306,15 @@ def joined_border(tensor: Tensor, amounts: dict[int, tuple[int, int]], number: T
 
 
 @op("PadV2")
-def pad_with(node: Node, value: Value, paddings: Value, number: Value) -> Tensor:
+def pad_with(node: Node, value: Tensor, paddings: Value, number: Tensor) -> Tensor:
     """One number around a tensor."""
-    return joined_border(node.tensor(value), _amounts(node, paddings), node.tensor(number))
+    return joined_border(value, _amounts(node, paddings), number)
 
 
 @op("MirrorPad")
-def mirror_pad(node: Node, value: Value, paddings: Value) -> Tensor:
+def mirror_pad(node: Node, tensor: Tensor, paddings: Value) -> Tensor:
     """Elements mirrored around a tensor, those at the border twice (SYMMETRIC) or not (REFLECT)."""
-    tensor, amounts = node.tensor(value), _amounts(node, paddings)
+    amounts = _amounts(node, paddings)
     if node.attr("mode") == "REFLECT":
         return bordered(tensor, amounts, "reflect")
     for axis, (before, after) in amounts.items():
@@ -344,9 +326,9 @@ def mirror_pad(node: Node, value: Value, paddings: Value) -> Tensor:
 
 
 @op("MirrorPadGrad")
-def mirror_pad_grad(node: Node, grad: Value, paddings: Value) -> Tensor:
+def mirror_pad_grad(node: Node, tensor: Tensor, paddings: Value) -> Tensor:
     """The gradient of mirrored elements goes to those that they mirror."""
-    tensor, amounts, skip = node.tensor(grad), _amounts(node, paddings), node.attr("mode") == "REFLECT"
+    amounts, skip = _amounts(node, paddings), node.attr("mode") == "REFLECT"
     for axis, (before, after) in amounts.items():
         length = tensor.shape[axis] - before - after
         inner = cut(tensor, axis, before, before + length)
@@ -364,9 +346,8 @@ def mirror_pad_grad(node: Node, grad: Value, paddings: Value) -> Tensor:
 
 
 @op("MatrixBandPart", "BatchMatrixBandPart")
-def matrix_band_part(node: Node, value: Value, lower: Value, upper: Value) -> Tensor:
+def matrix_band_part(node: Node, tensor: Tensor, lower: Value, upper: Value) -> Tensor:
     """A band of the last two axes, zeros elsewhere."""
-    tensor = node.tensor(value)
     low, high = node.integer(lower, "num_lower"), node.integer(upper, "num_upper")
     rows, columns = np.indices(tensor.shape[-2:])
     kept = ((low < 0) | (rows - columns <= low)) & ((high < 0) | (columns - rows <= high))
@@ -379,50 +360,55 @@ def masked(tensor: Tensor, kept: np.ndarray) -> Tensor:
     return arithmetic.where(constant(kept, BOOL), tensor, zero)
 
 
-def _diagonal_only(node: Node, offset: Value) -> None:
-    if set(node.integers(offset, "the diagonal k")) != {0}:
-        raise node.error(f"diagonal k={node.integers(offset, 'the diagonal k')}; allowed: 0, the main diagonal")
+def _diagonal(node: Node, options: Sequence[Value]) -> int:
+    """Which diagonal is meant: above the main one, or below it where it is negative."""
+    chosen = set(node.integers(options[0], "the diagonal k")) if options else {0}
+    if len(chosen) > 1:
+        raise node.error(f"diagonals k={tuple(sorted(chosen))}; allowed: one diagonal")
+    return chosen.pop()
+
+
+def _spread(vector: Tensor, shape: Sequence[int], k: int) -> Tensor:
+    """Matrices all rows of which have the elements of diagonal ``k`` in their columns."""
+    last, columns = len(vector.shape) - 1, shape[-1]
+    before = max(k, 0)
+    wide = (
+        padded(vector, {last: (before, columns - before - vector.shape[-1])}) if columns > vector.shape[-1] else vector
+    )
+    return broadcast(reshaped(wide, (*vector.shape[:-1], 1, columns)), shape)
 
 
 @op("MatrixDiag", "BatchMatrixDiag", "Diag", "MatrixDiagV2", "MatrixDiagV3")
-def matrix_diag(node: Node, value: Value, *options: Value) -> Tensor:
-    """Vectors on the main diagonal of new matrices."""
-    tensor = node.tensor(value)
-    if options:
-        _diagonal_only(node, options[0])
+def matrix_diag(node: Node, tensor: Tensor, *options: Value) -> Tensor:
+    """Vectors on a diagonal of new matrices, with a number around it."""
+    k = _diagonal(node, options)
     if node.op.type == "Diag" and len(tensor.shape) != 1:
         raise node.error(f"a diagonal of shape {tensor.shape}; allowed: a vector")
-    count = tensor.shape[-1]
-    if options and node.shape()[-2:] != (count, count):
-        raise node.error(f"matrices of shape {node.shape()[-2:]}; allowed: square ones, ({count}, {count})")
-    square = (*tensor.shape, count)
-    return masked(broadcast(reshaped(tensor, (*tensor.shape[:-1], 1, count)), square), np.eye(count, dtype=bool))
+    shape = node.shape() if options else (*tensor.shape, tensor.shape[-1])
+    around = node.tensor(options[3]) if options else constant(np.zeros((), tensor.dtype.numpy), tensor.dtype)
+    return arithmetic.where(
+        constant(np.eye(shape[-2], shape[-1], k, dtype=bool), BOOL), _spread(tensor, shape, k), around
+    )
 
 
 @op("MatrixDiagPart", "DiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3")
-def matrix_diag_part(node: Node, value: Value, *options: Value) -> Tensor:
-    """The main diagonals of matrices."""
-    tensor = node.tensor(value)
-    if options:
-        _diagonal_only(node, options[0])
+def matrix_diag_part(node: Node, tensor: Tensor, *options: Value) -> Tensor:
+    """A diagonal of each matrix."""
+    k = _diagonal(node, options)
     *lead, rows, columns = tensor.shape
-    count = min(rows, columns)
-    part = cut(cut(tensor, len(lead), 0, count), len(lead) + 1, 0, count)
+    below, right = max(-k, 0), max(k, 0)
+    count = min(rows - below, columns - right)
+    part = cut(cut(tensor, len(lead), below, below + count), len(lead) + 1, right, right + count)
     flat = reshaped(part, (*lead, count * count))
     return cut(flat, len(lead), 0, count * count, count + 1) if count > 1 else flat
 
 
 @op("MatrixSetDiag", "MatrixSetDiagV2", "MatrixSetDiagV3")
-def matrix_set_diag(node: Node, value: Value, diagonal: Value, *options: Value) -> Tensor:
-    """Matrices with another main diagonal."""
-    tensor, vector = node.tensor(value), node.tensor(diagonal)
-    if options:
-        _diagonal_only(node, options[0])
-    *lead, rows, columns = tensor.shape
-    count = min(rows, columns)
-    wide = padded(vector, {len(lead): (0, columns - count)}) if columns > count else vector
-    spread = broadcast(reshaped(wide, (*lead, 1, columns)), tensor.shape)
-    return arithmetic.where(constant(np.eye(rows, columns, dtype=bool), BOOL), spread, tensor)
+def matrix_set_diag(node: Node, tensor: Tensor, vector: Tensor, *options: Value) -> Tensor:
+    """Matrices with another diagonal."""
+    k = _diagonal(node, options)
+    kept = constant(np.eye(tensor.shape[-2], tensor.shape[-1], k, dtype=bool), BOOL)
+    return arithmetic.where(kept, _spread(vector, tensor.shape, k), tensor)
 
 
 # -- gradients of slices -----------------------------------------------------------------------------------------------

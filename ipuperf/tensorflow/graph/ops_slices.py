@@ -165,9 +165,9 @@ def _elements(node: Node, index: int, value: Value) -> list[Value]:
 
 
 @op("StridedSliceGrad")
-def strided_slice_grad(node: Node, shape: Value, begins: Value, ends: Value, strides: Value, grad: Value) -> Tensor:
+def strided_slice_grad(node: Node, shape: Value, begins: Value, ends: Value, strides: Value, tensor: Tensor) -> Tensor:
     """Zeros with the gradient where the slice was taken."""
-    wanted, tensor = node.integers(shape, "the shape"), node.tensor(grad)
+    wanted = node.integers(shape, "the shape")
     if isinstance(begins, Tensor):
         place = _moving(node, wanted, begins, ends, strides)
         part = _padded(reshaped(tensor, place.cuts.kept), place.cuts)
@@ -182,10 +182,9 @@ def _padded(part: Tensor, found: Cuts) -> Tensor:
 
 
 @op("TensorStridedSliceUpdate")
-def strided_slice_update(node: Node, value: Value, begins: Value, ends: Value, strides: Value, part: Value) -> Tensor:
+def strided_slice_update(node: Node, whole: Tensor, begins: Value, ends: Value, strides: Value, part: Tensor) -> Tensor:
     """A tensor with a part replaced: a scatter to the positions of the slice."""
-    tensor = node.tensor(value)
-    return replaced_part(tensor, cuts(node, tensor.shape, begins, ends, strides), node.tensor(part))
+    return replaced_part(whole, cuts(node, whole.shape, begins, ends, strides), part)
 
 
 def replaced_part(tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
@@ -199,7 +198,6 @@ def replaced_part(tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
 
 
 @op("DynamicUpdateSlice", "XlaDynamicUpdateSlice")
-def dynamic_update_slice(node: Node, value: Value, part: Value, index: Value) -> Tensor:
+def dynamic_update_slice(node: Node, tensor: Tensor, new: Tensor, index: Value) -> Tensor:
     """A tensor with the part at a position replaced."""
-    tensor, new = node.tensor(value), node.tensor(part)
     return dynamic_update(tensor, node.tensor(index, INT32), new, range(len(tensor.shape)), new.shape)

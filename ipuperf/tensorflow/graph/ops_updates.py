@@ -6,6 +6,8 @@ Formulas: ``tensorflow: core/kernels/training_ops.cc``. UpdatedVariable is chang
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tensorflow.python.framework import op_def_registry
 
@@ -34,20 +36,11 @@ class UpdatedVariable:
         rows: of an update for some rows, their numbers; the others keep their values.
     """
 
-    def __init__(self, node: Node, handle: Value) -> None:
+    def __init__(self, node: Node, handle: Value, rows: Value | None = None) -> None:
         self.node = node
         self.resource = node.resource(handle)
         self.value = node.place.read(self.resource)
-        self.rows: Tensor | None = None
-        if node.op.type.startswith("ResourceSparse"):
-            self.rows = _flat(node.tensor(self._indices(node)))
-
-    @staticmethod
-    def _indices(node: Node) -> Value:
-        """The operand that numbers the rows."""
-        definition = op_def_registry.get(node.op.type)
-        place = [argument.name for argument in definition.input_arg].index("indices")
-        return node.importer.values[id(node.op.inputs[place])]
+        self.rows = None if rows is None else reshaped(node.tensor(rows), (-1,))
 
     def number(self, value: Value) -> Number:
         """A hyper-parameter: a number where it is known, else a scalar of the variable's type."""
@@ -84,8 +77,53 @@ class UpdatedVariable:
         return reshaped(arithmetic.greater(hits, 0), (-1, *[1] * (len(self.value.shape) - 1)))
 
 
-def _flat(tensor: Tensor) -> Tensor:
-    return reshaped(tensor, (-1,))
+class FusedUpdate:
+    """One op of an optimizer, with its operands by TensorFlow's names for them.
+
+    Attributes:
+        weight: the variable.
+        once: as :meth:`.sharing.EqualOps.once`.
+    """
+
+    def __init__(self, node: Node, *operands: Value) -> None:
+        self.node, self.once = node, node.importer.equal.once
+        names = (argument.name for argument in op_def_registry.get(node.op.type).input_arg)
+        self._operands = dict(zip(names, operands, strict=True))
+        (self.weight,) = self.states("var")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._operands
+
+    def states(self, *names: str) -> list[UpdatedVariable]:
+        """Variables that change."""
+        rows = self._operands.get("indices")
+        return [UpdatedVariable(self.node, self._operands[name], rows) for name in names]
+
+    def number(self, name: str) -> Number:
+        """A hyper-parameter; see :meth:`UpdatedVariable.number`."""
+        return self.weight.number(self._operands[name])
+
+    def numbers(self, *names: str) -> list[Number]:
+        """Several of them."""
+        return [self.number(name) for name in names]
+
+    def gradient(self, name: str = "grad") -> Tensor:
+        """The gradient of the variable."""
+        return self.weight.gradient(self._operands[name])
+
+
+def update(*types: str) -> Callable[[Callable[[FusedUpdate], None]], Callable[[FusedUpdate], None]]:
+    """Declare the rule by which ops of these types update."""
+
+    def declare(rule: Callable[[FusedUpdate], None]) -> Callable[[FusedUpdate], None]:
+        def handler(node: Node, *operands: Value) -> None:
+            rule(FusedUpdate(node, *operands))
+
+        handler.__doc__ = rule.__doc__
+        op(*types, effect=True)(handler)
+        return rule
+
+    return declare
 
 
 def _scaled(tensor: Tensor, factor: Number) -> Tensor:
@@ -108,39 +146,26 @@ def _root(number: Number) -> Number:
 # -- dense updates -----------------------------------------------------------------------------------------------------
 
 
-@op("ResourceApplyGradientDescent", effect=True)
-def gradient_descent(node: Node, variable: Value, rate: Value, delta: Value) -> None:
+@update("ResourceApplyGradientDescent")
+def gradient_descent(u: FusedUpdate) -> None:
     """``w -= rate g``."""
-    weight = UpdatedVariable(node, variable)
-    weight.mix(weight.gradient(delta), 1.0, _negated(weight.number(rate)))
+    u.weight.mix(u.gradient("delta"), 1.0, _negated(u.number("alpha")))
 
 
-@op("ResourceApplyMomentum", "ResourceSparseApplyMomentum", effect=True)
-def momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
+@update("ResourceApplyMomentum", "ResourceSparseApplyMomentum")
+def momentum(u: FusedUpdate) -> None:
     """``v = momentum v + g``, ``w -= rate v``."""
-    weight, moving = UpdatedVariable(node, variable), UpdatedVariable(node, velocity)
-    g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
+    (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
     v = moving.mix(g, share, 1.0)
-    weight.mix(g + v * share if node.attr("use_nesterov") else v, 1.0, _negated(step))
+    u.weight.mix(g + v * share if u.node.attr("use_nesterov") else v, 1.0, _negated(step))
 
 
-@op("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum", effect=True)
-def keras_momentum(node: Node, variable: Value, velocity: Value, rate: Value, grad: Value, *rest: Value) -> None:
+@update("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum")
+def keras_momentum(u: FusedUpdate) -> None:
     """``v = momentum v - rate g``, ``w += v``."""
-    weight, moving = UpdatedVariable(node, variable), UpdatedVariable(node, velocity)
-    g, share, step = weight.gradient(grad), weight.number(rest[-1]), weight.number(rate)
+    (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
     v = moving.mix(g, share, _negated(step))
-    weight.mix(v * share - g * step if node.attr("use_nesterov") else v)
-
-
-def _moments(
-    state: tuple[UpdatedVariable, UpdatedVariable], g: Tensor, beta1: Number, beta2: Number
-) -> tuple[Tensor, Tensor]:
-    """New averages of the gradient and of its square."""
-    first, second = state
-    once = first.node.importer.equal.once
-    m = first.mix(g, beta1, once(_rest, beta1))
-    return m, second.mix(g * g, beta2, once(_rest, beta2))
+    u.weight.mix(v * share - g * step if u.node.attr("use_nesterov") else v)
 
 
 def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
@@ -148,123 +173,90 @@ def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
     return _negated(rate * _root(_rest(power2)) / _rest(power1))
 
 
-@op("ResourceApplyAdam", effect=True)
-def adam(
-    node: Node, variable: Value, m: Value, v: Value, power1: Value, power2: Value, rate: Value, beta1: Value,
-    beta2: Value, epsilon: Value, grad: Value,
-) -> None:  # fmt: skip
+def _adam(u: FusedUpdate, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor, Tensor]:
+    """The step, and new averages of the gradient and of its square."""
+    step = u.once(_adam_step, *u.numbers("lr", "beta1_power", "beta2_power"))
+    first, second = u.states("m", "v")
+    m = first.mix(g, b1, u.once(_rest, b1))
+    return step, m, second.mix(g * g, b2, u.once(_rest, b2))
+
+
+@update("ResourceApplyAdam")
+def adam(u: FusedUpdate) -> None:
     """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
-    weight = UpdatedVariable(node, variable)
-    g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
-    step = node.importer.equal.once(_adam_step, *(weight.number(n) for n in (rate, power1, power2)))
-    first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
-    if node.attr("use_nesterov"):
-        first = first * b1 + g * node.importer.equal.once(_rest, b1)
-    weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, step)
+    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
+    step, first, second = _adam(u, g, b1, b2)
+    if u.node.attr("use_nesterov"):
+        first = first * b1 + g * u.once(_rest, b1)
+    u.weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, step)
 
 
-@op("ResourceApplyAdamWithAmsgrad", effect=True)
-def amsgrad(
-    node: Node, variable: Value, m: Value, v: Value, largest: Value, power1: Value, power2: Value, rate: Value,
-    beta1: Value, beta2: Value, epsilon: Value, grad: Value,
-) -> None:  # fmt: skip
+@update("ResourceApplyAdamWithAmsgrad")
+def amsgrad(u: FusedUpdate) -> None:
     """Adam with the largest second moment so far."""
-    weight, most = UpdatedVariable(node, variable), UpdatedVariable(node, largest)
-    g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
-    step = node.importer.equal.once(_adam_step, *(weight.number(n) for n in (rate, power1, power2)))
-    first, second = _moments((UpdatedVariable(node, m), UpdatedVariable(node, v)), g, b1, b2)
+    (most,), g, (b1, b2, rest) = u.states("vhat"), u.gradient(), u.numbers("beta1", "beta2", "epsilon")
+    step, first, second = _adam(u, g, b1, b2)
     high = most.set(arithmetic.maximum(most.value, second))
-    weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, step)
+    u.weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, step)
 
 
-@op("ResourceApplyAdaMax", effect=True)
-def adamax(
-    node: Node, variable: Value, m: Value, v: Value, power1: Value, rate: Value, beta1: Value, beta2: Value,
-    epsilon: Value, grad: Value,
-) -> None:  # fmt: skip
+@update("ResourceApplyAdaMax")
+def adamax(u: FusedUpdate) -> None:
     """``v = max(b2 v, |g|)``, ``w -= rate / (1 - b1^t) m / (v + epsilon)``."""
-    weight, first, norm = UpdatedVariable(node, variable), UpdatedVariable(node, m), UpdatedVariable(node, v)
-    g, b1, b2, rest = weight.gradient(grad), *(weight.number(n) for n in (beta1, beta2, epsilon))
+    first, norm = u.states("m", "v")
+    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
     average = first.mix(g, b1, _rest(b1))
     high = norm.set(arithmetic.maximum(norm.value * b2, abs(g)))
-    step = weight.number(rate) / _rest(weight.number(power1))
-    weight.mix(average / (high + rest), 1.0, _negated(step))
+    step = u.number("lr") / _rest(u.number("beta1_power"))
+    u.weight.mix(average / (high + rest), 1.0, _negated(step))
 
 
-@op("ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2", effect=True)
-def sparse_adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Value) -> None:
-    """:func:`adagrad` of some rows."""
-    adagrad(node, variable, squares, rate, *rest[:-1])
-
-
-@op("ResourceApplyAdagrad", "ResourceApplyAdagradV2", effect=True)
-def adagrad(node: Node, variable: Value, squares: Value, rate: Value, *rest: Value) -> None:
+@update("ResourceApplyAdagrad", "ResourceApplyAdagradV2", "ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2")
+def adagrad(u: FusedUpdate) -> None:
     """``s += g^2``, ``w -= rate g / (sqrt(s) + epsilon)``."""
-    weight, total = UpdatedVariable(node, variable), UpdatedVariable(node, squares)
-    g, step = weight.gradient(rest[-1]), weight.number(rate)
-    s = total.mix(g * g) if node.attr("update_slots") else total.value
+    (total,), g, step = u.states("accum"), u.gradient(), u.number("lr")
+    s = total.mix(g * g) if u.node.attr("update_slots") else total.value
     root = arithmetic.sqrt(s)
-    if len(rest) > 1:
-        root = root + weight.number(rest[0])
-    weight.mix(g / root, 1.0, _negated(step))
+    if "epsilon" in u:
+        root = root + u.number("epsilon")
+    u.weight.mix(g / root, 1.0, _negated(step))
 
 
-@op("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp", effect=True)
-def rms_prop(
-    node: Node, variable: Value, squares: Value, velocity: Value, rate: Value, rho: Value, factor: Value,
-    epsilon: Value, grad: Value, *_indices: Value,
-) -> None:  # fmt: skip
+@update("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp")
+def rms_prop(u: FusedUpdate) -> None:
     """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
-    weight, mean, moving = (
-        UpdatedVariable(node, variable),
-        UpdatedVariable(node, squares),
-        UpdatedVariable(node, velocity),
-    )
-    g, decay = weight.gradient(grad), weight.number(rho)
+    (mean, moving), g, decay = u.states("ms", "mom"), u.gradient(), u.number("rho")
     s = mean.mix(g * g, decay, _rest(decay))
-    step = g / arithmetic.sqrt(s + weight.number(epsilon))
-    weight.mix(moving.mix(step, weight.number(factor), weight.number(rate)), 1.0, -1.0)
+    step = g / arithmetic.sqrt(s + u.number("epsilon"))
+    u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
 
 
-@op("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp", effect=True)
-def centered_rms_prop(
-    node: Node, variable: Value, gradients: Value, squares: Value, velocity: Value, rate: Value, rho: Value,
-    factor: Value, epsilon: Value, grad: Value, *_indices: Value,
-) -> None:  # fmt: skip
+@update("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp")
+def centered_rms_prop(u: FusedUpdate) -> None:
     """As RMSProp, with the variance of the gradient for its mean square."""
-    weight, mean, square, moving = (UpdatedVariable(node, h) for h in (variable, gradients, squares, velocity))
-    g, decay = weight.gradient(grad), weight.number(rho)
+    (mean, square, moving), g, decay = u.states("mg", "ms", "mom"), u.gradient(), u.number("rho")
     s, m = square.mix(g * g, decay, _rest(decay)), mean.mix(g, decay, _rest(decay))
-    step = g / arithmetic.sqrt(s - m * m + weight.number(epsilon))
-    weight.mix(moving.mix(step, weight.number(factor), weight.number(rate)), 1.0, -1.0)
+    step = g / arithmetic.sqrt(s - m * m + u.number("epsilon"))
+    u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
 
 
-@op("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta", effect=True)
-def adadelta(
-    node: Node, variable: Value, squares: Value, updates: Value, rate: Value, rho: Value, epsilon: Value, grad: Value,
-    *_indices: Value,
-) -> None:  # fmt: skip
+@update("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta")
+def adadelta(u: FusedUpdate) -> None:
     """``d = sqrt(u + epsilon) / sqrt(s + epsilon) g``, ``w -= rate d``, averages of ``g^2`` and ``d^2``."""
-    weight, square, moved = (UpdatedVariable(node, h) for h in (variable, squares, updates))
-    g, decay, rest = weight.gradient(grad), weight.number(rho), weight.number(epsilon)
+    (square, moved), g, (decay, rest) = u.states("accum", "accum_update"), u.gradient(), u.numbers("rho", "epsilon")
     s = square.mix(g * g, decay, _rest(decay))
     d = arithmetic.sqrt(moved.value + rest) / arithmetic.sqrt(s + rest) * g
     moved.mix(d * d, decay, _rest(decay))
-    weight.mix(d, 1.0, _negated(weight.number(rate)))
+    u.weight.mix(d, 1.0, _negated(u.number("lr")))
 
 
-@op("ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2", effect=True)
-def sparse_ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, *numbers: Value) -> None:
-    """:func:`ftrl` of some rows."""
-    ftrl(node, variable, squares, linear, grad, *numbers[1:])
-
-
-@op("ResourceApplyFtrl", "ResourceApplyFtrlV2", effect=True)
-def ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value, *numbers: Value) -> None:
+@update("ResourceApplyFtrl", "ResourceApplyFtrlV2", "ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2")
+def ftrl(u: FusedUpdate) -> None:
     """Follow the regularised leader."""
-    weight, total, line = (UpdatedVariable(node, h) for h in (variable, squares, linear))
-    g = weight.gradient(grad)
-    alpha, l1, l2, *shrinkage, power = (weight.number(n) for n in numbers)
+    (total, line), g, weight = u.states("accum", "linear"), u.gradient(), u.weight
+    alpha, l1, l2 = u.numbers("lr", "l1", "l2")
+    shrinkage = u.numbers("l2_shrinkage") if "l2_shrinkage" in u else []
+    power = u.number("lr_power")
     shrunk = g + weight.value * (2.0 * shrinkage[0]) if shrinkage else g
     old = total.value ** (-power)
     new = (total.value + g * g) ** (-power)
@@ -275,27 +267,24 @@ def ftrl(node: Node, variable: Value, squares: Value, linear: Value, grad: Value
     weight.set(arithmetic.where(reached, (arithmetic.sign(z) * l1 - z) / quadratic, 0.0))
 
 
-@op("ResourceApplyAddSign", "ResourceApplyPowerSign", effect=True)
-def signed(
-    node: Node, variable: Value, m: Value, rate: Value, first: Value, decay: Value, beta: Value, grad: Value
-) -> None:
+@update("ResourceApplyAddSign", "ResourceApplyPowerSign")
+def signed(u: FusedUpdate) -> None:
     """Steps that are larger where gradient and its average agree."""
-    weight, average = UpdatedVariable(node, variable), UpdatedVariable(node, m)
-    g, b = weight.gradient(grad), weight.number(beta)
-    agreement = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b))) * weight.number(decay)
-    base = weight.number(first)
-    factor = agreement + base if node.op.type.endswith("AddSign") else arithmetic.exp(agreement * base)
-    weight.mix(factor * g, 1.0, _negated(weight.number(rate)))
+    (average,), g, b = u.states("m"), u.gradient(), u.number("beta")
+    sign = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b)))
+    agreement = sign * u.number("sign_decay")
+    base = u.number("alpha" if "alpha" in u else "logbase")
+    factor = agreement + base if "alpha" in u else arithmetic.exp(agreement * base)
+    u.weight.mix(factor * g, 1.0, _negated(u.number("lr")))
 
 
-@op("ResourceApplyProximalGradientDescent", effect=True)
-def proximal_descent(node: Node, variable: Value, rate: Value, l1: Value, l2: Value, delta: Value) -> None:
+@update("ResourceApplyProximalGradientDescent")
+def proximal_descent(u: FusedUpdate) -> None:
     """A step of gradient descent, then one towards small weights."""
-    weight = UpdatedVariable(node, variable)
-    step, lasso, ridge = (weight.number(n) for n in (rate, l1, l2))
-    w = weight.value - weight.gradient(delta) * step
+    step, lasso, ridge = u.numbers("alpha", "l1", "l2")
+    w = u.weight.value - u.gradient("delta") * step
     shrunk = arithmetic.sign(w) * arithmetic.relu(abs(w) - step * lasso)
-    weight.set(shrunk / (1.0 + step * ridge))
+    u.weight.set(shrunk / (1.0 + step * ridge))
 
 
 # -- rows of variables -------------------------------------------------------------------------------------------------

@@ -23,10 +23,6 @@ FAMILY = Family("Pooling and resizing")
 op = FAMILY.op
 
 
-def _axes(node: Node) -> int:
-    return 3 if "3D" in node.op.type else 2
-
-
 def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Sequence[int]) -> dict[str, Any]:
     """Attributes of a pooling op over images of a spatial size."""
     if layout.others(ksize) != (1, 1):
@@ -38,7 +34,7 @@ def _attributes(node: Node, layout: ImageLayout, size: Sequence[int], ksize: Seq
 @op("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D", arranged=True)
 def pool(node: Node, value: Value) -> Value:
     """The largest element, or the mean, of each window."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     x = layout.inner(node, 0, value)
     op_class: type[Op] = MaxPool if node.op.type.startswith("Max") else AveragePool
     return layout.outer(make(op_class, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
@@ -47,7 +43,7 @@ def pool(node: Node, value: Value) -> Value:
 @op("MaxPoolGrad", "MaxPool3DGrad", arranged=True)
 def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value:
     """The gradient of each window goes to its first largest element."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     x, y, dy = (layout.inner(node, i, v) for i, v in enumerate((value, pooled, grad)))
     return layout.outer(make(MaxPoolGrad, dy, y, x, **_attributes(node, layout, x.shape[2:], node.attr("ksize"))))
 
@@ -55,7 +51,7 @@ def max_pool_grad(node: Node, value: Value, pooled: Value, grad: Value) -> Value
 @op("AvgPoolGrad", "AvgPool3DGrad", arranged=True)
 def average_pool_grad(node: Node, shape: Value, grad: Value) -> Value:
     """The gradient of each window goes to its elements in equal shares."""
-    layout = layout_of(node, _axes(node))
+    layout = layout_of(node)
     size = layout.spatial(node.integers(shape, "the shape"))
     attributes = _attributes(node, layout, size, node.attr("ksize"))
     return layout.outer(make(AveragePoolGrad, layout.inner(node, 1, grad), input_size=size, **attributes))
@@ -78,9 +74,9 @@ def _interpolation(node: Node) -> dict[str, str]:
 
 
 @op("ResizeBilinear", "ResizeNearestNeighbor")
-def resize(node: Node, value: Value, size: Value) -> Tensor:
+def resize(node: Node, tensor: Tensor, size: Value) -> Tensor:
     """Images of another size."""
-    tensor, wanted = node.tensor(value), node.integers(size, "the size")
+    wanted = node.integers(size, "the size")
     tensor = arithmetic.cast(tensor, FLOAT32) if not tensor.dtype.is_floating_point else tensor
     scales = (1.0, *((new + 0.25) / old for new, old in zip(wanted, tensor.shape[1:3], strict=True)), 1.0)
     found, dtype = make(Resize, tensor, scales=scales, **_interpolation(node)), node.dtype()
@@ -88,9 +84,9 @@ def resize(node: Node, value: Value, size: Value) -> Tensor:
 
 
 @op("ResizeBilinearGrad", "ResizeNearestNeighborGrad")
-def resize_grad(node: Node, grad: Value, _original: Value) -> Tensor:
+def resize_grad(node: Node, grad: Tensor, _original: Value) -> Tensor:
     """Every element that was read gets its share of the gradient."""
-    return make(ResizeGrad, node.tensor(grad), shape=node.shape(), **_interpolation(node))
+    return make(ResizeGrad, grad, shape=node.shape(), **_interpolation(node))
 
 
 # -- local response normalisation --------------------------------------------------------------------------------------
@@ -104,17 +100,15 @@ def _neighbours(tensor: Tensor, radius: int) -> Tensor:
 
 
 @op("LRN")
-def lrn(node: Node, value: Value) -> Tensor:
+def lrn(node: Node, x: Tensor) -> Tensor:
     """``x / (bias + alpha * sum of neighbouring channels' squares) ** beta``."""
-    x = node.tensor(value)
     norm = _neighbours(x * x, node.attr("depth_radius")) * node.attr("alpha") + node.attr("bias")
     return x * norm ** (-node.attr("beta"))
 
 
 @op("LRNGrad")
-def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
+def lrn_grad(node: Node, dy: Tensor, x: Tensor, _result: Value) -> Tensor:
     """The gradient of :func:`lrn`."""
-    dy, x = node.tensor(grad), node.tensor(value)
     radius, alpha, beta = node.attr("depth_radius"), node.attr("alpha"), node.attr("beta")
     norm = _neighbours(x * x, radius) * alpha + node.attr("bias")
     shared = _neighbours(dy * x * norm ** (-beta - 1), radius)
@@ -122,9 +116,9 @@ def lrn_grad(node: Node, grad: Value, value: Value, _result: Value) -> Tensor:
 
 
 @op("ExtractImagePatches")
-def extract_image_patches(node: Node, value: Value) -> Tensor:
+def extract_image_patches(node: Node, x: Tensor) -> Tensor:
     """The windows of images, each as one vector: rows, columns, then channels."""
-    x, out = node.tensor(value), node.shape()
+    out = node.shape()
     if node.attr("padding") not in ("VALID", "SAME"):
         raise node.error(f"padding={node.attr('padding')!r}; allowed: SAME, VALID")
     (high, wide), strides, rates = (node.attr(name)[1:3] for name in ("ksizes", "strides", "rates"))

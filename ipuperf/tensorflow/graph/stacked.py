@@ -29,45 +29,40 @@ class Counter:
     tensor: Tensor
 
 
+@dataclass(eq=False)
 class ListStorage:
     """Where a loop writes a list: a tensor around it that it gets by reference, made when it is first needed.
 
-    Args:
+    Attributes:
         around: the place around the loop; inner: that of its body, whose first ``carried`` inputs change.
         shape, dtype: of the tensor.
         buffer: the tensor; None: zeros.
     """
 
-    def __init__(
-        self,
-        around: Place,
-        inner: Place,
-        carried: int,
-        shape: tuple[int, ...],
-        dtype: DType,
-        buffer: Tensor | None = None,
-    ) -> None:
-        self.shape, self.dtype = shape, dtype
-        self._buffer = buffer
-        self._around, self._inner, self._carried = around, inner, carried
+    around: Place
+    inner: Place
+    carried: int
+    shape: tuple[int, ...]
+    dtype: DType
+    buffer: Tensor | None = None
 
     def is_same(self, item: Value) -> bool:
         """Whether a value of the body is the same in every iteration: known, or used from around the loop."""
         if isinstance(item, np.ndarray):
             return True
-        inputs = self._inner.graph.inputs
-        return isinstance(item, Tensor) and item in inputs and inputs.index(item) >= self._carried
+        inputs = self.inner.graph.inputs
+        return isinstance(item, Tensor) and item in inputs and inputs.index(item) >= self.carried
 
     def outer(self) -> Tensor:
         """The tensor around the loop."""
-        if self._buffer is None:
-            with CONTEXT.building(self._around):
-                self._buffer = shapes.init(self.shape, self.dtype, "list")
-        return self._buffer
+        if self.buffer is None:
+            with CONTEXT.building(self.around):
+                self.buffer = shapes.init(self.shape, self.dtype, "list")
+        return self.buffer
 
     def image(self) -> Tensor:
         """The tensor in the body."""
-        image = self._inner.get(self.outer())
+        image = self.inner.get(self.outer())
         image.by_ref = True
         return image
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from ipuperf.functions.naming import taking_tensors
+
 #: ``handler(node, *inputs)``: the value of the op's output, a list for several, None for none.
 Handler = Callable[..., Any]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -30,11 +32,12 @@ class Family(dict[str, Handler]):
     def op(
         self, *types: str, effect: bool = False, folds: bool = True, arranged: bool = False
     ) -> Callable[[HandlerT], HandlerT]:
-        """Declare what imports the ops of these types."""
+        """Declare what imports the ops of these types. Operands that it takes as a ``Tensor`` are made tensors, the
+        others come as they are."""
 
         def declare(handler: HandlerT) -> HandlerT:
             for name in types:
-                self[name] = handler
+                self[name] = taking_tensors(handler)
                 if effect:
                     self.effects.add(name)
                 if arranged:

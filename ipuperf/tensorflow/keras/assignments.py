@@ -9,6 +9,23 @@ from collections.abc import Sequence
 from typing import Any
 
 
+class _OfOneCall:
+    """The part of an assignment that says which call of a layer or an inner model it is of."""
+
+    _called: Any
+    _node_index: int
+
+    @property
+    def node_index(self) -> int:
+        """Which call is assigned."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose results this call reads."""
+        return [node.layer for node in self._called._inbound_nodes[self._node_index].parent_nodes]
+
+
 class SequentialLayerPipelineStageAssignment:
     """The stage of a layer of a ``Sequential`` model.
 
@@ -32,7 +49,7 @@ class SequentialLayerPipelineStageAssignment:
         return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"
 
 
-class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
+class ModelLayerPipelineStageAssignment(_OfOneCall, SequentialLayerPipelineStageAssignment):
     """The stage of one call of a layer in a subclass of ``Model``.
 
     Args:
@@ -43,17 +60,7 @@ class ModelLayerPipelineStageAssignment(SequentialLayerPipelineStageAssignment):
 
     def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
         super().__init__(layer, pipeline_stage)
-        self._node_index = node_index
-
-    @property
-    def node_index(self) -> int:
-        """Which call of the layer is assigned."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self) -> list[Any]:
-        """The layers whose results this call reads."""
-        return _inbound(self._layer, self._node_index)
+        self._called, self._node_index = layer, node_index
 
     def __str__(self) -> str:
         return (
@@ -97,7 +104,7 @@ class SequentialNestedModelPipelineStageAssignment:
         return "".join(f"\n  {one}" for one in self._assignments)
 
 
-class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssignment):
+class NestedModelPipelineStageAssignment(_OfOneCall, SequentialNestedModelPipelineStageAssignment):
     """The stages of the layers of one call of a model inside a subclass of ``Model``.
 
     Args:
@@ -108,17 +115,7 @@ class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssig
 
     def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
         super().__init__(nested_model, pipeline_stage_assignments)
-        self._node_index = node_index
-
-    @property
-    def node_index(self) -> int:
-        """Which call of the inner model is assigned."""
-        return self._node_index
-
-    @property
-    def inbound_layers(self) -> list[Any]:
-        """The layers whose results this call reads."""
-        return _inbound(self._nested_model, self._node_index)
+        self._called, self._node_index = nested_model, node_index
 
     def __str__(self) -> str:
         return (
@@ -129,7 +126,3 @@ class NestedModelPipelineStageAssignment(SequentialNestedModelPipelineStageAssig
 
 class FunctionalNestedModelPipelineStageAssignment(NestedModelPipelineStageAssignment):
     """The stages of the layers of one call of a model inside a ``Functional`` model."""
-
-
-def _inbound(layer: Any, node_index: int) -> list[Any]:
-    return [node.layer for node in layer._inbound_nodes[node_index].parent_nodes]

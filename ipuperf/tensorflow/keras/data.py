@@ -104,8 +104,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             raise ValueError(
                 "The provided set of data has a partial batch, which could result in data being dropped. Either adjust "
                 f"the `batch_size` of your model (currently set to {self._adapter.batch_size()}) or pad your dataset "
-                f"to "
-                "ensure there are no partial batches."
+                "to ensure there are no partial batches."
             )
         self._dataset = _with_float32(dataset)
         _check_shapes(self._dataset)
@@ -239,6 +238,5 @@ def _generator_message(x: Any) -> str:
         )
     return (
         f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's requirement "
-        f"to "
-        f"know the data shape ahead of time. Please {hint}"
+        f"to know the data shape ahead of time. Please {hint}"
     )

@@ -76,8 +76,7 @@ class Extension:
         if not self.valid:
             raise RuntimeError(
                 f"The pipeline stage assignment of {self.model.name} is not valid, as layers were added or removed. "
-                f"Call "
-                "`set_pipeline_stage_assignment()` before executing again."
+                "Call `set_pipeline_stage_assignment()` before executing again."
             )
         return lay_out(graph_of(self.model), self.assignments)
 
@@ -111,7 +110,7 @@ class Extension:
         if steps is None:
             if not self.pipelined:
                 return 1
-            if _is_sequential_schedule(options.pipeline_options.get("pipeline_schedule")):
+            if getattr(options.pipeline_options.get("pipeline_schedule"), "name", None) == "Sequential":
                 return 1
             raise ValueError(
                 "The model which you are attempting to train is pipelined, however "
@@ -121,8 +120,7 @@ class Extension:
         if steps_per_execution % steps:
             raise RuntimeError(
                 f"The {'pipelined ' if self.pipelined else ''}model has been configured to use gradient accumulation "
-                f"for "
-                f"training, however the current `steps_per_execution` value (set to {steps_per_execution}) is not "
+                f"for training, however the current `steps_per_execution` value (set to {steps_per_execution}) is not "
                 f"divisible by `gradient_accumulation_steps_per_replica` ({steps}). You need to adjust either "
                 "`steps_per_execution` or `gradient_accumulation_steps_per_replica` to make sure that "
                 "`steps_per_execution` is divisible by `gradient_accumulation_steps_per_replica`."
@@ -214,9 +212,8 @@ class Extension:
         if handler.steps_per_execution == 1:
             tf.get_logger().info(
                 f"The model `{self.model.name}` has been configured with only 1 steps per execution. Consider "
-                f"increasing "
-                "the value for the `steps_per_execution` argument passed to the `compile()` method to improve "
-                "performance."
+                "increasing the value for the `steps_per_execution` argument passed to the `compile()` method to "
+                "improve performance."
             )
 
     def tell_of_arrays(self, x: Any, y: Any) -> None:
@@ -229,8 +226,7 @@ class Extension:
                     tf.get_logger().warning(
                         f"{name} is of type `np.ndarray`. This will be cast to `tf.Tensor` during every call to: "
                         f"{functions}. If you plan to call any of these functions multiple times in your program, it "
-                        f"is "
-                        "recommended to pre-emptively cast to `tf.Tensor` to avoid the repeated computation."
+                        "is recommended to pre-emptively cast to `tf.Tensor` to avoid the repeated computation."
                     )
 
     def _tell_batch_size(self, handler: IPUDataHandler) -> None:
@@ -247,10 +243,6 @@ class Extension:
             tf.get_logger().info(f"Training is{''.join(parts)}, your effective batch size is {size}.")
 
 
-def _is_sequential_schedule(schedule: Any) -> bool:
-    return getattr(schedule, "name", None) == "Sequential"
-
-
 def extension(model: Any) -> Extension:
     """The extension of ``model``, made on first use.
 
@@ -260,8 +252,7 @@ def extension(model: Any) -> Extension:
     if not on_ipu(model):
         raise RuntimeError(
             f"Model {model.name} was not made inside `IPUStrategy.scope()`, so it has no IPU options. Make the model "
-            f"in "
-            "the scope."
+            "in the scope."
         )
     return vars(model).setdefault(_ATTRIBUTE, Extension(model))
 

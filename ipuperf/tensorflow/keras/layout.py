@@ -154,8 +154,7 @@ def _arguments(inner: Any, node: Any) -> list[Any]:
     if any(not hasattr(tensor, "_keras_history") for tensor in tensors):
         raise ValueError(
             f"Model {inner.name} is called with a value that is no Keras tensor; a model inside a pipelined model "
-            f"takes "
-            "results of layers only. Put the call into one stage with `PipelineStage`."
+            "takes results of layers only. Put the call into one stage with `PipelineStage`."
         )
     return tensors
 

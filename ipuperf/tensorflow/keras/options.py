@@ -5,7 +5,8 @@ Upstream: ``keras: keras/ipu/extensions/extensions_base.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,17 @@ _SET_BY_KERAS = (
     "optimizer_function",
     "reduction_method",
 )
+_SAVED = {
+    "gradient_accumulation_steps_per_replica": "accumulation_steps",
+    "pipelining_gradient_accumulation_steps_per_replica": "pipeline_steps",
+    "pipelining_device_mapping": "device_mapping",
+    "pipelining_accumulate_outfeed": "accumulate_outfeed",
+    "asynchronous_callbacks": "asynchronous",
+    "infeed_kwargs": "infeed",
+    "outfeed_kwargs": "outfeed",
+}
+"""What a saved model calls the options, besides the reduction."""
+_BY_KERAS, _NOT_COMPATIBLE = "automatically set by Keras", "not compatible with Keras"
 _NOT_WITH_KERAS = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
 _NORMALIZE = "experimental_normalize_gradients"
 
@@ -110,44 +122,24 @@ class Options:
 
     def set_infeed(self, options: Mapping[str, Any]) -> None:
         """Arguments of ``set_infeed_queue_options``. ValueError: one that Keras sets itself."""
-        for name in ("dataset", "infeed_spec", "element_spec"):
-            if name in options:
-                raise ValueError(f"Found `{name}` key in `kwargs`. This argument is automatically set by Keras.")
+        _refuse(options, "kwargs", ("dataset", "infeed_spec", "element_spec"), _BY_KERAS)
         self.infeed = dict(options)
 
     def set_outfeed(self, options: Mapping[str, Any]) -> None:
         """Arguments of ``set_outfeed_queue_options``. ValueError: one that Keras cannot use."""
-        for name in ("outfeed_mode", "device_ordinal"):
-            if name in options:
-                raise ValueError(f"Found `{name}` key in `kwargs`. This argument is not compatible with Keras.")
+        _refuse(options, "kwargs", ("outfeed_mode", "device_ordinal"), _NOT_COMPATIBLE)
         self.outfeed = dict(options)
 
     def saved(self) -> dict[str, Any]:
         """What a saved model keeps: plain values (keyword arguments of optimizer and pipeline are not kept)."""
-        return {
-            "gradient_accumulation_steps_per_replica": self.accumulation_steps,
-            "gradient_accumulation_reduction_method": self.reduction.name,
-            "pipelining_gradient_accumulation_steps_per_replica": self.pipeline_steps,
-            "pipelining_device_mapping": self.device_mapping,
-            "pipelining_accumulate_outfeed": self.accumulate_outfeed,
-            "asynchronous_callbacks": self.asynchronous,
-            "infeed_kwargs": self.infeed,
-            "outfeed_kwargs": self.outfeed,
-        }
+        found = {key: getattr(self, name) for key, name in _SAVED.items()}
+        return {**found, "gradient_accumulation_reduction_method": self.reduction.name}
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Options:
         """The options that :meth:`saved` has written."""
-        return cls(
-            accumulation_steps=saved["gradient_accumulation_steps_per_replica"],
-            reduction=Method[saved["gradient_accumulation_reduction_method"]],
-            pipeline_steps=saved["pipelining_gradient_accumulation_steps_per_replica"],
-            device_mapping=saved["pipelining_device_mapping"],
-            accumulate_outfeed=saved["pipelining_accumulate_outfeed"],
-            asynchronous=saved["asynchronous_callbacks"],
-            infeed=dict(saved["infeed_kwargs"]),
-            outfeed=dict(saved["outfeed_kwargs"]),
-        )
+        found = {name: copy(saved[key]) for key, name in _SAVED.items()}
+        return cls(**found, reduction=Method[saved["gradient_accumulation_reduction_method"]])
 
 
 def _check_steps(steps: Any) -> None:
@@ -164,13 +156,15 @@ def _check_pipeline_options(options: Mapping[str, Any]) -> None:
                 f"Found `{name}` key in `pipelining_kwargs`. Set the `{instead}` argument to `set_pipelining_options` "
                 "instead."
             )
-    for name in _SET_BY_KERAS:
-        if name in options:
-            raise ValueError(f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras.")
-    for name in _NOT_WITH_KERAS:
-        if name in options:
-            raise ValueError(f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras.")
+    _refuse(options, "pipelining_kwargs", _SET_BY_KERAS, _BY_KERAS)
+    _refuse(options, "pipelining_kwargs", _NOT_WITH_KERAS, _NOT_COMPATIBLE)
     _check_normalize(options, "set_pipelining_options")
+
+
+def _refuse(options: Mapping[str, Any], where: str, names: Iterable[str], reason: str) -> None:
+    for name in names:
+        if name in options:
+            raise ValueError(f"Found `{name}` key in `{where}`. This argument is {reason}.")
 
 
 def _check_normalize(options: Mapping[str, Any], function: str) -> None:

@@ -189,8 +189,7 @@ def _checked_sequential(model: Any, given: list[Any]) -> list[Any]:
         if assigned is not layer:
             raise ValueError(
                 f"The provided assignment at index {i} `pipeline_stage_assignment` is for layer {assigned.name}, but "
-                f"the "
-                f"layer in the Sequential model at index {i} is {layer.name}."
+                f"the layer in the Sequential model at index {i} is {layer.name}."
             )
     _check_sequence(list(flat(given)))
     return given
@@ -210,10 +209,8 @@ def _check_sequence(assignments: Sequence[Any]) -> None:
         if stage not in (previous, previous + 1):
             raise ValueError(
                 f"Layer {name} has been assigned to pipeline stage {stage}, however the previous layer in the "
-                f"Sequential "
-                f"model was assigned to pipeline stage {previous}. A layer in a Sequential model can only be assigned "
-                f"to "
-                "the same pipeline stage as the previous layer or to the next pipeline stage."
+                f"Sequential model was assigned to pipeline stage {previous}. A layer in a Sequential model can only "
+                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
             )
         previous = stage
 

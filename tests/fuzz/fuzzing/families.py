@@ -9,6 +9,7 @@ FAMILIES = {
     "popxl": "popxl_programs",
     "autodiff": "autodiff_programs",
     "torch": "torch_programs",
+    "statements": "torch_statements",
     "tensorflow": "tensorflow_programs",
 }
 

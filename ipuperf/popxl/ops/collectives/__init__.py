@@ -1,8 +1,6 @@
 """Collectives between replicas (upstream ``popxl.ops.collectives``)."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ...package import offer as _offer
 from .between_ipus import all_reduce
 from .collectives import (

@@ -1,8 +1,6 @@
 """In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``docs/reference/popxl.md`` 7."""
 
 # ruff: noqa: F401  # what is imported is the package's content
-from __future__ import annotations
-
 from ...package import offer as _offer
 from .accumulate import (
     accumulate_,

@@ -15,6 +15,5 @@ def refuse(layer: str, **given: Any) -> None:
         if value:
             raise NotImplementedError(
                 f"IPU custom {layer} layer does not support {name} (it is {value!r}); use tf.keras.layers.{layer}, "
-                f"which "
-                "runs on the IPU too."
+                "which runs on the IPU too."
             )

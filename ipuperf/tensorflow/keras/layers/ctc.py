@@ -11,15 +11,18 @@ import tensorflow as tf
 import tf_keras
 
 from ... import ctc
+from ...configured import Configured
 
 
-class CTCLoss(tf_keras.layers.Layer):
+class CTCLoss(Configured, tf_keras.layers.Layer):
     """The mean loss of a batch, shape ``[1]``.
 
     Args:
         blank_index: the class that is no label.
         from_logits: the data are logits, else logarithms of probabilities.
     """
+
+    arguments = "blank_index from_logits"
 
     def __init__(self, blank_index: int = 0, from_logits: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -30,12 +33,8 @@ class CTCLoss(tf_keras.layers.Layer):
         losses = ctc.loss("ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits)
         return tf.reshape(tf.reduce_mean(losses), [1])
 
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        return {**super().get_config(), "blank_index": self.blank_index, "from_logits": self.from_logits}
 
-
-class CTCInferenceLayer(tf_keras.layers.Layer):
+class CTCInferenceLayer(Configured, tf_keras.layers.Layer):
     """The likeliest labels of sequences: negative logarithms of the paths' probabilities, their lengths
     ``[batch, top_paths]``, and their labels ``[batch, top_paths, time]``.
 
@@ -44,6 +43,8 @@ class CTCInferenceLayer(tf_keras.layers.Layer):
         beam_width: prefixes that are kept from step to step.
         top_paths: how many come back.
     """
+
+    arguments = "blank_index beam_width top_paths from_logits"
 
     def __init__(
         self,
@@ -68,11 +69,6 @@ class CTCInferenceLayer(tf_keras.layers.Layer):
             self.blank_index,
             self.from_logits,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        names = ("blank_index", "beam_width", "top_paths", "from_logits")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 class CTCPredictionsLayer(CTCInferenceLayer):

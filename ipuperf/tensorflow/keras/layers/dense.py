@@ -10,6 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from ...configured import Configured
+
 _DIMENSIONS = {
     "input_columns": "a_columns",
     "input_rows_kernel_columns": "a_rows_b_columns",
@@ -17,7 +19,7 @@ _DIMENSIONS = {
 }
 
 
-class SerialDense(tf_keras.layers.Dense):
+class SerialDense(Configured, tf_keras.layers.Dense):
     """``activation(inputs @ kernel + bias)`` with the product in ``serialization_factor`` parts.
 
     Args:
@@ -30,6 +32,8 @@ class SerialDense(tf_keras.layers.Dense):
     Raises:
         ValueError: a dimension or factor that is not allowed.
     """
+
+    arguments = "serialization_factor serialization_dimension"
 
     def __init__(self, units: int, serialization_factor: int, serialization_dimension: str, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
@@ -56,11 +60,3 @@ class SerialDense(tf_keras.layers.Dense):
         if self.use_bias:
             result = tf.nn.bias_add(result, self.bias)
         return result if self.activation is None else self.activation(result)
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        own = {
-            "serialization_factor": self.serialization_factor,
-            "serialization_dimension": self.serialization_dimension,
-        }
-        return {**super().get_config(), **own}

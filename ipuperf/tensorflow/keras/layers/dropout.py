@@ -10,8 +10,10 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from ...configured import Configured
 
-class Dropout(tf_keras.layers.Layer):
+
+class Dropout(Configured, tf_keras.layers.Layer):
     """Sets elements to 0 with probability ``rate`` in training, and divides the others by ``1 - rate``.
 
     Args:
@@ -20,6 +22,8 @@ class Dropout(tf_keras.layers.Layer):
         seed: two numbers of 32 bits; None: other masks in every step.
         ref: the backward pass uses the mask of the forward pass.
     """
+
+    arguments = "rate noise_shape seed ref"
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, ref: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -38,8 +42,3 @@ class Dropout(tf_keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         """That of the input."""
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        own = {"rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed, "ref": self.ref}
-        return {**super().get_config(), **own}

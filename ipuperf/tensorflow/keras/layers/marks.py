@@ -9,6 +9,8 @@ from typing import Any
 
 import tf_keras
 
+from ...configured import Configured
+
 
 class RecomputationCheckpoint(tf_keras.layers.Layer):
     """Tensors that are kept for the backward pass where a pipeline stage computes the others again."""
@@ -20,12 +22,14 @@ class RecomputationCheckpoint(tf_keras.layers.Layer):
         return pipelining_ops.recomputation_checkpoint(inputs, name=self.name)
 
 
-class AssumeEqualAcrossReplicas(tf_keras.layers.Layer):
+class AssumeEqualAcrossReplicas(Configured, tf_keras.layers.Layer):
     """Values that are the same on all replicas.
 
     Args:
         inplace: whether the tensors are marked without a copy.
     """
+
+    arguments = "inplace"
 
     def __init__(self, inplace: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -36,7 +40,3 @@ class AssumeEqualAcrossReplicas(tf_keras.layers.Layer):
         from ...python.ipu.ops import cross_replica_ops
 
         return cross_replica_ops.assume_equal_across_replicas(inputs, self.inplace)
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        return {**super().get_config(), "inplace": self.inplace}

@@ -11,11 +11,14 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
+from ...configured import Configured
 from ...norms import group_normalised
 from .checks import refuse
 
+_ARGUMENTS = "channels_axis center scale epsilon beta_initializer gamma_initializer"
 
-class GroupNormalization(tf_keras.layers.Layer):
+
+class GroupNormalization(Configured, tf_keras.layers.Layer):
     """Each group of channels of a sample is brought to mean 0 and variance 1, then scaled and shifted by channel.
 
     Args:
@@ -30,6 +33,8 @@ class GroupNormalization(tf_keras.layers.Layer):
     Raises:
         ValueError: an axis that is not allowed, or groups that do not divide the channels.
     """
+
+    arguments = f"{_ARGUMENTS} groups strided_channel_grouping"
 
     def __init__(
         self,
@@ -89,23 +94,11 @@ class GroupNormalization(tf_keras.layers.Layer):
         strided = self.strided_channel_grouping
         return group_normalised(self.name, inputs, gamma, beta, self.groups, axis, self.epsilon, strided)
 
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        own = {
-            "groups": self.groups,
-            "channels_axis": self.channels_axis,
-            "center": self.center,
-            "scale": self.scale,
-            "epsilon": self.epsilon,
-            "beta_initializer": initializers.serialize(self.beta_initializer),
-            "gamma_initializer": initializers.serialize(self.gamma_initializer),
-            "strided_channel_grouping": self.strided_channel_grouping,
-        }
-        return {**super().get_config(), **own}
-
 
 class InstanceNormalization(GroupNormalization):
     """:class:`GroupNormalization` with a group for each channel."""
+
+    arguments = _ARGUMENTS
 
     def __init__(
         self,
@@ -125,11 +118,6 @@ class InstanceNormalization(GroupNormalization):
     def _channels(self, channels: int) -> int:
         self.groups = channels
         return channels
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        config = super().get_config()
-        return {k: v for k, v in config.items() if k not in ("groups", "strided_channel_grouping")}
 
 
 class LayerNormalization(tf_keras.layers.LayerNormalization):

@@ -13,29 +13,20 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
+from ...configured import Configured
 from ...effects import EFFECTS
 from ...recurrences import Step, gru_step, lstm_step, products, run
 
 _ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 _RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
-_REFUSED = (
-    "use_bias",
-    "kernel_regularizer",
-    "recurrent_regularizer",
-    "bias_regularizer",
-    "activity_regularizer",
-    "kernel_constraint",
-    "recurrent_constraint",
-    "bias_constraint",
-    "recurrent_dropout",
-    "implementation",
-    "go_backwards",
-    "unroll",
-)
+_REFUSED = """
+    use_bias kernel_regularizer recurrent_regularizer bias_regularizer activity_regularizer kernel_constraint
+    recurrent_constraint bias_constraint recurrent_dropout implementation go_backwards unroll
+""".split()
 
 
-class _Recurrent(tf_keras.layers.Layer):
+class _Recurrent(Configured, tf_keras.layers.Layer):
     """What both layers have in common.
 
     Args:
@@ -57,6 +48,10 @@ class _Recurrent(tf_keras.layers.Layer):
 
     gates = 0
     states_count = 0
+    arguments = """
+        units activation recurrent_activation kernel_initializer recurrent_initializer bias_initializer dropout
+        dropout_seed return_sequences return_state stateful seed time_major
+    """
 
     def __init__(
         self,
@@ -183,25 +178,6 @@ class _Recurrent(tf_keras.layers.Layer):
         """What makes states of those before."""
         raise NotImplementedError
 
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        own = {
-            "units": self.units,
-            "activation": self.activation.__name__,
-            "recurrent_activation": self.recurrent_activation.__name__,
-            "kernel_initializer": initializers.serialize(self.kernel_initializer),
-            "recurrent_initializer": initializers.serialize(self.recurrent_initializer),
-            "bias_initializer": initializers.serialize(self.bias_initializer),
-            "dropout": self.dropout,
-            "dropout_seed": self.dropout_seed,
-            "return_sequences": self.return_sequences,
-            "return_state": self.return_state,
-            "stateful": self.stateful,
-            "seed": self.seed,
-            "time_major": self.time_major,
-        }
-        return {**super().get_config(), **own}
-
 
 class PopnnLSTM(_Recurrent):
     """Long short-term memory; gates input, forget, cell, output. ``unit_forget_bias``: the forget gate's bias starts
@@ -211,6 +187,7 @@ class PopnnLSTM(_Recurrent):
     """
 
     gates, states_count = 4, 2
+    arguments = f"{_Recurrent.arguments} unit_forget_bias"
 
     def __init__(self, units: int, *args: Any, unit_forget_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(units, *args, **kwargs)
@@ -229,10 +206,6 @@ class PopnnLSTM(_Recurrent):
     def _step(self) -> Step:
         return lstm_step(self.recurrent_kernel, self.activation, self.recurrent_activation)
 
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        return {**super().get_config(), "unit_forget_bias": self.unit_forget_bias}
-
 
 class PopnnGRU(_Recurrent):
     """Gated recurrent unit; gates update, reset, candidate. ``reset_after``: the reset gate is applied after the
@@ -243,6 +216,7 @@ class PopnnGRU(_Recurrent):
     """
 
     gates, states_count = 3, 1
+    arguments = f"{_Recurrent.arguments} reset_after"
 
     def __init__(self, units: int, *args: Any, reset_after: bool = True, **kwargs: Any) -> None:
         super().__init__(units, *args, **kwargs)
@@ -258,10 +232,6 @@ class PopnnGRU(_Recurrent):
     def _step(self) -> Step:
         bias = self.biases[1] if self.reset_after else None
         return gru_step(self.recurrent_kernel, bias, self.activation, self.recurrent_activation, update_first=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Arguments of the layer."""
-        return {**super().get_config(), "reset_after": self.reset_after}
 
 
 LSTM, GRU = PopnnLSTM, PopnnGRU

@@ -3,17 +3,14 @@
 # ruff: noqa: F401  # what is imported is the package's content
 from ipuperf.popart.offering import offered as _offered
 
-from ...config import (
+from ...config import IPUConfig, configure_ipu_system, get_ipu_config, reset_ipu_configuration
+from ...config_options import (
     DeviceConnectionType,
     ExecutionProfileType,
-    IPUConfig,
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
     StochasticRoundingBehaviour,
-    configure_ipu_system,
-    get_ipu_config,
-    reset_ipu_configuration,
 )
 
 __all__ = _offered(__name__)

@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.runtime.replacing import replaced
+
 from ...attributes import SHARD, written
 from ...effects import EFFECTS
 from ...state import state
@@ -22,18 +24,12 @@ def ipu_scope(device: str) -> Iterator[str]:
     Raises:
         ValueError: another device name.
     """
-    kept, chosen = state().device, ordinal_of(device)
-    state().device = chosen
-    try:
-        with (
-            resource_variables(),
-            tf.compat.v1.variable_scope(
-                tf.compat.v1.get_variable_scope(), use_resource=True, auxiliary_name_scope=False
-            ),
-        ):
-            yield device
-    finally:
-        state().device = kept
+    with (
+        replaced(state(), device=ordinal_of(device)),
+        resource_variables(),
+        tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), use_resource=True, auxiliary_name_scope=False),
+    ):
+        yield device
 
 
 def ordinal_of(device: str) -> int:

@@ -11,11 +11,12 @@ from typing import Any
 import tensorflow as tf
 from tf_keras.src.optimizers.legacy import adam
 
+from ....configured import Configured
 from .ipu_optimizer_base import IpuOptimizerBase
 from .moments import moved, prepared, unbiased
 
 
-class AdamIpuOptimizer(adam.Adam, IpuOptimizerBase):
+class AdamIpuOptimizer(Configured, adam.Adam, IpuOptimizerBase):
     """Adam whose moments have types of their own.
 
     Args:
@@ -31,6 +32,8 @@ class AdamIpuOptimizer(adam.Adam, IpuOptimizerBase):
         debiasing: correct the moments for beginning at zero.
         kwargs: of :class:`.IpuOptimizerBase`; updates are computed in ``optimizer_compute_precisions[0]``.
     """
+
+    arguments = "m_dtype v_dtype vhat_dtype debiasing"
 
     def __init__(
         self,
@@ -84,12 +87,3 @@ class AdamIpuOptimizer(adam.Adam, IpuOptimizerBase):
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
         return IpuOptimizerBase._resource_apply_sparse(self, grad, var, indices, apply_state)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return super().get_config() | {
-            "m_dtype": self.m_dtype,
-            "v_dtype": self.v_dtype,
-            "vhat_dtype": self.vhat_dtype,
-            "debiasing": self.debiasing,
-        }

@@ -11,10 +11,11 @@ from typing import Any
 import tensorflow as tf
 from tf_keras.src.optimizers.legacy import gradient_descent
 
+from ....configured import Configured
 from .ipu_optimizer_base import IpuOptimizerBase
 
 
-class SGDIpuOptimizer(gradient_descent.SGD, IpuOptimizerBase):
+class SGDIpuOptimizer(Configured, gradient_descent.SGD, IpuOptimizerBase):
     """Stochastic gradient descent whose momentum has a type of its own.
 
     Args:
@@ -25,6 +26,8 @@ class SGDIpuOptimizer(gradient_descent.SGD, IpuOptimizerBase):
         momentum_accum_dtype: type of the momentum; that of the variable by default.
         kwargs: of :class:`.IpuOptimizerBase`; momentum is computed in ``optimizer_compute_precisions[0]``.
     """
+
+    arguments = "momentum_accum_dtype"
 
     def __init__(
         self,
@@ -66,7 +69,3 @@ class SGDIpuOptimizer(gradient_descent.SGD, IpuOptimizerBase):
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
         return IpuOptimizerBase._resource_apply_sparse(self, grad, var, indices, apply_state)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return super().get_config() | {"momentum_accum_dtype": self.momentum_accum_dtype}

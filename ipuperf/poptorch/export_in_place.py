@@ -1,0 +1,91 @@
+"""Changes in place that autograd does not see: within ``no_grad``, of ``.data`` and of ``detach()``.
+
+PyTorch then changes the numbers alone, and gradients flow to the tensor as before. An export makes a value of each
+change, where a gradient would end; so the tensor gets a value with these numbers and the gradient that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .errors import UnsupportedError
+
+DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+DETACHING = (torch.Tensor.detach, torch.detach, torch.Tensor.detach_, DATA)
+"""What gives a tensor, or makes it one, that no gradient flows through."""
+
+_CHANGING = frozenset(
+    {"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "pow"))}
+)
+
+
+def set_data(x: torch.Tensor, value: torch.Tensor) -> None:
+    """``x.data = value`` where only the numbers of ``x`` change.
+
+    Raises:
+        UnsupportedError: ``value`` has another shape or type.
+    """
+    if (x.shape, x.dtype) != (value.shape, value.dtype):
+        raise UnsupportedError(
+            f"data = ... in forward: {value.dtype} of shape {tuple(value.shape)} given; allowed is what the tensor is, "
+            f"{x.dtype} of shape {tuple(x.shape)}"
+        )
+    x.detach().copy_(value)
+
+
+class UnseenChanges:
+    """The changes that autograd does not see, in the course of one export for training."""
+
+    def __init__(self) -> None:
+        self._sources: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def changed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        """The tensor with a gradient whose numbers ``func(*args, **kwargs)`` changes unseen, if any."""
+        name, x = getattr(func, "__name__", ""), kwargs.get("out", args[0] if args else None)
+        in_place = name in _CHANGING or (name.endswith("_") and not name.endswith("__")) or func == SET_DATA
+        if not isinstance(x, torch.Tensor) or func in DETACHING:
+            return None
+        if not (in_place or kwargs.get("inplace") or "out" in kwargs):
+            return None
+        source = self._source(x)
+        if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):
+            return None
+        whole = _whole(source)
+        return source if whole.numel() == source.numel() else whole  # what is around a view keeps its gradient too
+
+    def note(self, func: Any, x: Any, result: Any) -> None:
+        """Remember whose numbers ``result`` shows, which ``func(x)`` has given."""
+        source = self._source(x) if func in DETACHING and result is not x else None
+        if source is not None:
+            self._sources[id(result)] = (result, source)
+
+    def _source(self, x: torch.Tensor) -> torch.Tensor | None:
+        """``x``, or what it was detached from, if that has a gradient; parameters are the optimiser's."""
+        _, source = self._sources.get(id(_whole(x)), (x, x))
+        whole = _whole(source)
+        return source if whole.requires_grad and not whole.is_leaf else None
+
+
+def with_numbers(x: torch.Tensor, change: Callable[[], Any], gradients: Callable[[bool], Any]) -> Any:
+    """The result of ``change()``, which changes ``x`` unseen.
+
+    Args:
+        gradients: a context in which ops are made that gradients flow through, or not.
+    """
+    with torch.no_grad():
+        with gradients(True):
+            before = x.clone()
+        result = change()
+        with gradients(False):
+            numbers, nothing = x.detach(), before.detach()
+        with gradients(True):
+            x.copy_(numbers + (before - nothing))
+    return result
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    return x if x._base is None else x._base

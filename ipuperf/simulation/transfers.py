@@ -1,0 +1,106 @@
+"""Table ``transfers`` from what was recorded.
+
+A pod sends the same flights thousands of times: what two templates have in common is looked at, and stored, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ipuperf.trace import FoldedTransfers
+
+from .folding import Unfolding
+from .recorder import Recorder, TransferTemplate
+
+_MOST = 2**62
+"""A code of several numbers is below this."""
+
+
+def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
+    """Table ``transfers``: those that are the same but for their times have one template."""
+    moved, templates = recorder.transfers.columns(), recorder.templates
+    sizes = _numbers(map(len, recorder.batches))
+    counts = sizes[moved["batch"]]
+    shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
+    flat = _numbers(number for batch in recorder.batches for number in batch)
+    lengths = np.repeat(moved["dur"], counts)
+    ends, repeat = unfolding.rows(np.repeat(moved["start"], counts) + lengths)
+    kinds: dict[str, int] = {}
+    return FoldedTransfers(
+        {
+            **unfolding.loops(),
+            "start": ends - lengths,
+            "dur": lengths,
+            "repeat": repeat,
+            "template": flat[np.arange(counts.sum()) + np.repeat(shift, counts)],
+            "bytes": _numbers(row.size for row in templates),
+            "op_id": _numbers(row.label.op_id for row in templates),
+            "kind": _numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in templates),
+            **_sends(templates),
+        },
+        {"kinds": tuple(kinds)},
+    )
+
+
+def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
+    """Where the sends of each template are, whose they are and which links they cross. Templates with the same flights
+    and the same owner have the same sends; sends over the same links share their list."""
+    bundles = {id(row.flights): row.flights for row in templates}
+    flights = {id(flight): flight for bundle in bundles.values() for flight in bundle}
+    place = dict(zip(flights, range(len(flights)), strict=True))
+    numbers = {key: _numbers(place[id(flight)] for flight in bundle) for key, bundle in bundles.items()}
+    owners: dict[tuple[int, ...], int] = {}
+    groups: dict[tuple[int, int], int] = {}
+    group = _numbers(
+        groups.setdefault((owners.setdefault(row.owner, len(owners)), id(row.flights)), len(groups))
+        for row in templates
+    )
+    counts = _numbers(len(bundles[bundle]) for _, bundle in groups)
+    flight = np.concatenate([np.empty(0, dtype=np.int64), *(numbers[bundle] for _, bundle in groups)])
+    owner = np.repeat(_numbers(owner for owner, _ in groups), counts)
+    ways: dict[tuple[int, ...], int] = {}
+    way = _numbers(ways.setdefault(own.links, len(ways)) for own in flights.values())[flight]
+    links = _numbers(map(len, ways))
+    return {
+        "first": (np.cumsum(counts) - counts)[group],
+        "sends": counts[group],
+        "rank": _ranks(list(owners), [own.owner for own in flights.values()], owner, flight),
+        "ipu": _numbers(own.ipu for own in flights.values())[flight],
+        "link_first": (np.cumsum(links) - links)[way],
+        "links": links[way],
+        "link_id": _numbers(link for own in ways for link in own),
+    }
+
+
+def _ranks(
+    heads: Sequence[tuple[int, ...]], tails: Sequence[tuple[int, ...]], head: np.ndarray, tail: np.ndarray
+) -> np.ndarray:
+    """Places of the tuples ``heads[head] + tails[tail]`` among all of them in order, from 0 on; equal ones have one.
+    Their numbers are not negative."""
+    begins, ends = _padded(heads), _padded(tails)
+    lengths = _numbers(map(len, heads))[head]
+    code, size = np.zeros(len(head), dtype=np.int64), 1
+    for column in range(begins.shape[1] + ends.shape[1]):
+        behind = np.clip(column - lengths, 0, ends.shape[1] - 1)
+        inside = begins[head, min(column, begins.shape[1] - 1)]
+        value = np.where(column < lengths, inside, ends[tail, behind]) + 1
+        base = int(value.max(initial=0)) + 1
+        if size * base > _MOST:
+            distinct, code = np.unique(code, return_inverse=True)
+            size = len(distinct)
+        code, size = code * base + value, size * base
+    return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int64)
+
+
+def _padded(tuples: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """The tuples as rows; behind each there is at least one -1, which sorts before any number."""
+    rows = np.full((len(tuples), 1 + max(map(len, tuples), default=0)), -1, dtype=np.int64)
+    for row, own in zip(rows, tuples, strict=True):
+        row[: len(own)] = own
+    return rows
+
+
+def _numbers(values: Iterable[int]) -> np.ndarray:
+    return np.fromiter(values, dtype=np.int64)

@@ -42,6 +42,8 @@ class UnseenChanges:
 
     def __init__(self) -> None:
         self._sources: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._open: dict[int, torch.Tensor] = {}
+        self._seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def changed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
         """The tensor with a gradient whose numbers ``func(*args, **kwargs)`` changes unseen, if any."""
@@ -54,38 +56,54 @@ class UnseenChanges:
         source = self._source(x)
         if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):
             return None
-        whole = _whole(source)
+        whole = self._whole(source)
         return source if whole.numel() == source.numel() else whole  # what is around a view keeps its gradient too
 
+    def flows(self, x: torch.Tensor) -> bool:
+        """Whether ``x`` was made where gradients flow."""
+        return id(x) in self._open
+
     def note(self, func: Any, x: Any, result: Any) -> None:
-        """Remember whose numbers ``result`` shows, which ``func(x)`` has given."""
+        """Remember whose numbers ``result`` shows, which ``func(x)`` has given; and of a result that PyTorch itself
+        makes as a view of something, that the export knows the result only."""
+        for tensor in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                base = tensor if tensor._base is None else tensor._base
+                self._seen.setdefault(id(base), (base, tensor))
+                if torch.is_grad_enabled():
+                    self._open[id(tensor)] = tensor
         source = self._source(x) if func in DETACHING and result is not x else None
         if source is not None:
             self._sources[id(result)] = (result, source)
 
     def _source(self, x: torch.Tensor) -> torch.Tensor | None:
         """``x``, or what it was detached from, if that has a gradient; parameters are the optimiser's."""
-        _, source = self._sources.get(id(_whole(x)), (x, x))
-        whole = _whole(source)
+        _, source = self._sources.get(id(self._whole(x)), (x, x))
+        whole = self._whole(source)
         return source if whole.requires_grad and not whole.is_leaf else None
 
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
+        """What ``x`` is a view of, or ``x``."""
+        return x if x._base is None else self._seen.get(id(x._base), (x, x._base))[1]
 
-def with_numbers(x: torch.Tensor, change: Callable[[], Any], gradients: Callable[[bool], Any]) -> Any:
+
+def with_numbers(
+    x: torch.Tensor, given: torch.Tensor | None, change: Callable[[], Any], gradients: Callable[[bool], Any]
+) -> Any:
     """The result of ``change()``, which changes ``x`` unseen.
 
     Args:
+        given: the view of ``x`` that is changed, if it is one with a gradient of its own.
         gradients: a context in which ops are made that gradients flow through, or not.
     """
+    shown = [x] if given is None or given is x else [x, given]
     with torch.no_grad():
         with gradients(True):
-            before = x.clone()
+            before = [tensor.clone() for tensor in shown]
         result = change()
-        with gradients(False):
-            numbers, nothing = x.detach(), before.detach()
-        with gradients(True):
-            x.copy_(numbers + (before - nothing))
+        for tensor, old in zip(shown, before, strict=True):
+            with gradients(False):
+                numbers, nothing = tensor.detach(), old.detach()
+            with gradients(True):
+                tensor.copy_(numbers + (old - nothing))
     return result
-
-
-def _whole(x: torch.Tensor) -> torch.Tensor:
-    return x if x._base is None else x._base

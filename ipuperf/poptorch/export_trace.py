@@ -158,7 +158,8 @@ class _Tagger(TorchFunctionMode):
         given = _traced_where_it_is(func, args, kwargs or {})
         run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
         if changed is not None:
-            return with_numbers(changed, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
+            view = args[0] if args and self.unseen.flows(args[0]) else None
+            return with_numbers(changed, view, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
         result = run()
         if self.training and args:
             self.unseen.note(func, args[0], result)

@@ -110,8 +110,10 @@ class Sgd:
         if self.momentum:
             undamped = n["undamped"] if self.damped else 1.0
             velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], undamped)
-            ahead = velocity * _like(n["momentum"], velocity)
-            direction = _like(direction, velocity) + ahead if self.nesterov else velocity
+            if self.nesterov:
+                direction = _like(direction, velocity) + velocity * _like(n["momentum"], velocity)
+            else:
+                direction = velocity
         _mixed("weight", step.weight, direction, b=n["rate"])
 
 

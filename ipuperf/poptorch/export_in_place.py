@@ -23,6 +23,13 @@ _CHANGING = frozenset(
 )
 
 
+_NO_NUMBERS = frozenset(
+    f"{name}_"
+    for name in ("requires_grad", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims", "as_strided")
+)
+"""What ends in an underscore and changes what a tensor is, not its numbers."""
+
+
 def set_data(x: torch.Tensor, value: torch.Tensor) -> None:
     """``x.data = value`` where only the numbers of ``x`` change.
 
@@ -37,6 +44,29 @@ def set_data(x: torch.Tensor, value: torch.Tensor) -> None:
     x.detach().copy_(value)
 
 
+def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """The tensor that ``func(*args, **kwargs)`` changes in place, if any."""
+    name, x = getattr(func, "__name__", ""), kwargs.get("out", args[0] if args else None)
+    in_place = name in _CHANGING or (name.endswith("_") and not name.endswith("__")) or func == SET_DATA
+    changes = (in_place or kwargs.get("inplace") or "out" in kwargs) and func not in DETACHING
+    if name in _NO_NUMBERS:
+        return None
+    return x if changes and isinstance(x, torch.Tensor) else None
+
+
+def check_written(func: Any, x: torch.Tensor) -> None:
+    """An export adds up what is written into elements that are one.
+
+    Raises:
+        UnsupportedError: ``x``, which ``func`` changes, is expanded (PyTorch refuses that of most functions, too).
+    """
+    if any(stride == 0 and size > 1 for size, stride in zip(x.shape, x.stride(), strict=True)):
+        raise UnsupportedError(
+            f"{getattr(func, '__name__', func)} changes in place a tensor of shape {tuple(x.shape)} several elements "
+            "of which are one (a view by expand); allowed: change what was expanded, or a clone() of the view"
+        )
+
+
 class UnseenChanges:
     """The changes that autograd does not see, in the course of one export for training."""
 
@@ -47,11 +77,8 @@ class UnseenChanges:
 
     def changed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
         """The tensor with a gradient whose numbers ``func(*args, **kwargs)`` changes unseen, if any."""
-        name, x = getattr(func, "__name__", ""), kwargs.get("out", args[0] if args else None)
-        in_place = name in _CHANGING or (name.endswith("_") and not name.endswith("__")) or func == SET_DATA
-        if not isinstance(x, torch.Tensor) or func in DETACHING:
-            return None
-        if not (in_place or kwargs.get("inplace") or "out" in kwargs):
+        x = written(func, args, kwargs)
+        if x is None:
             return None
         source = self._source(x)
         if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):

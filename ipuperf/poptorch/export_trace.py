@@ -42,7 +42,16 @@ from .export_checks import check_exported
 from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
-from .export_in_place import DATA, DETACHING, SET_DATA, UnseenChanges, set_data, with_numbers
+from .export_in_place import (
+    DATA,
+    DETACHING,
+    SET_DATA,
+    UnseenChanges,
+    check_written,
+    set_data,
+    with_numbers,
+    written,
+)
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -152,6 +161,9 @@ class _Tagger(TorchFunctionMode):
         if name in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
+        changes = written(func, args, kwargs or {})
+        if changes is not None:
+            check_written(func, changes)
         changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
         if func in _FOLLOWED:  # the export cannot follow them
             func = _FOLLOWED[func]

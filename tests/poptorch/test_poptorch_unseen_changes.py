@@ -135,3 +135,29 @@ def test_numbers_of_a_buffer_change_and_attributes_leave_nothing_behind() -> Non
     assert [program(torch.ones(2)).tolist() for _ in range(2)] == [[2.0, 2.0], [3.0, 3.0]]
     assert not hasattr(model, "seen")
     assert set(model._buffers) == {"state"}
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.zero_, lambda view: view.fill_(5), lambda view: view.add_(1)])
+def test_a_change_of_an_expanded_view_is_refused(change: Any) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x * 1.0
+            change(y.expand(2, 3))
+            return y + 1
+
+    message = (
+        r"shape \(2, 3\) several elements of which are one \(a view by expand\); allowed: change what was expanded"
+    )
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.inferenceModel(Model())(torch.ones(1, 3))
+
+
+def test_a_row_of_an_expanded_view_is_changed_as_in_pytorch() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x * 1.0
+            y.expand(2, 3)[0].add_(1)
+            return y + 1
+
+    x = torch.tensor([[2.0, 3.0, 4.0]])
+    assert torch.equal(poptorch.inferenceModel(Model())(x), Model()(x))

@@ -45,9 +45,8 @@ def group_norm(
         IrError (``popart_exception``): shapes or dtypes do not fit, or the groups do not divide the channels.
     """
     names = ["group_norm_out", "group_norm_mean", "group_norm_inv_std_dev"]
-    return make_all(_k.GroupNormalization, [t, weight, bias], names, num_groups=num_groups, epsilon=eps, **attributes)[
-        0
-    ]
+    attributes |= {"num_groups": num_groups, "epsilon": eps}
+    return make_all(_k.GroupNormalization, [t, weight, bias], names, **attributes)[0]
 
 
 def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -77,6 +78,14 @@ RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name i
 def name_of(target: Any) -> str:
     """The op's name for messages: ``aten::conv2d``."""
     return target.name().split(".")[0] if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def is_view(target: Any) -> bool:
+    """Whether an op gives another view of its operand, or one of several results."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return bool(target is operator.getitem)
+    aliases = [result.alias_info for result in target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 def handler_of(target: Any) -> Handler | None:

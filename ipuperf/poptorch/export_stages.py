@@ -15,7 +15,7 @@ from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, 
 from ipuperf.ops import Conv, ConvTranspose, Detach, Identity
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
-from .aten import RANDOM, handler_of, name_of
+from .aten import RANDOM, handler_of, is_view, name_of
 from .aten_indexing import GROUPED, scatter_all, scatter_call
 from .aten_lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
 from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
@@ -290,7 +290,7 @@ class StageWriter:
     def _place(self, node: torch.fx.Node, own: Place) -> Place:
         """Where a node goes that is ``own`` by its block: a view of what a later stage has changed in place is made
         anew, and then by that stage."""
-        if not _is_view(node):
+        if not is_view(node.target):
             return own
         return max([own, *(self._places[n] for n in node.all_input_nodes if n in self._places)], key=lambda p: p.stage)
 
@@ -529,14 +529,6 @@ class StageWriter:
         if isinstance(result, (list, tuple)):
             return [flow(item, i) for i, item in enumerate(result)]
         return flow(result, 0)
-
-
-def _is_view(node: torch.fx.Node) -> bool:
-    """Whether a node gives another view of its operand, or one of several results."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return node.target is operator.getitem
-    aliases = [result.alias_info for result in node.target._schema.returns]
-    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

@@ -6,7 +6,7 @@ All replicas hold the same, so the first replica stands for all; ``ipu`` is the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ipuperf.trace import FoldedVariables, Words
+
+from .rows import whole_numbers
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import MemoryReport
@@ -116,8 +118,8 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         if id(variable.bytes) not in known:
             known[id(variable.bytes)] = len(runs)
             runs.append(_runs(variable.bytes))
-    vector = _numbers(known[id(variable.bytes)] for variable in variables)
-    sizes = _numbers(len(run.begin) for run in runs)
+    vector = whole_numbers(known[id(variable.bytes)] for variable in variables)
+    sizes = whole_numbers(len(run.begin) for run in runs)
     counts = sizes[vector] if len(vector) else vector
     firsts = (np.cumsum(sizes) - sizes)[vector] if len(vector) else vector
     lists = {"name": "names", "category": "categories", "dtype": "dtypes", "location": "locations"}
@@ -128,18 +130,18 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
 
     used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
     seen = {intervals: code for intervals, code in classes.items() if code in used}
-    ends = _numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
-    codes_of = np.repeat(_numbers(seen.values()), _numbers(map(len, seen)))
+    ends = whole_numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
+    codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, seen)))
     live = ends[:, 0] < ends[:, 1]
     arrays = {
         "name": words["name"].codes,
-        "op_id": _numbers(v.op_id for v in variables),
+        "op_id": whole_numbers(v.op_id for v in variables),
         "category": words["category"].codes,
         "dtype": words["dtype"].codes,
-        "ipu": _numbers(ipus[v.ipu] for v in variables),
-        "always_live": _numbers(int(v.always_live) for v in variables),
+        "ipu": whole_numbers(ipus[v.ipu] for v in variables),
+        "always_live": whole_numbers(int(v.always_live) for v in variables),
         "location": words["location"].codes,
-        "class_id": _numbers(group),
+        "class_id": whole_numbers(group),
         "first": firsts,
         "runs": counts,
         "tile_from": join("begin"),
@@ -150,10 +152,6 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     return folded, {
         "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
     }  # fmt: skip
-
-
-def _numbers(values: Iterable[int]) -> np.ndarray:
-    return np.fromiter(values, dtype=np.int64)
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:

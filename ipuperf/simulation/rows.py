@@ -161,7 +161,7 @@ class ExecutedRows:
         segments = [self._tree.segments[number] for number in self._used.tolist()]
         rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
-        dur = _numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
+        dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
         first = np.repeat(np.cumsum(counts) - counts, counts)
         before = np.concatenate([[0], np.cumsum(dur)])
         start, loop = before[:-1] - before[first], np.full(len(row), -1)
@@ -204,7 +204,7 @@ class ExecutedRows:
             own_tiles = tiles - compute_tiles if leaf is not None and leaf.lane else compute_tiles
             keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
             parts += [_part_row(leaf, part, own_tiles) for part in segment.parts]
-        key = _numbers(chain.from_iterable(keys))
+        key = whole_numbers(chain.from_iterable(keys))
         local = np.unique(key[key >= 0])
         rows = [_local_row(leaves[number], tiles, compute_tiles) for number in local.tolist()]
         return rows + parts, np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
@@ -235,9 +235,9 @@ class _StretchColumns:
 
     def __init__(self, stretches: Sequence[Stretch], lengths: Sequence[int]) -> None:
         segments = [stretch.segments for stretch in stretches]
-        self.segment = _numbers(chain.from_iterable(segments))
+        self.segment = whole_numbers(chain.from_iterable(segments))
         self.length = np.array(lengths, dtype=np.int64)[self.segment]
-        self._sizes = _numbers(map(len, segments))
+        self._sizes = whole_numbers(map(len, segments))
         begin = np.cumsum(self.length) - self.length
         self.start = begin - np.repeat(begin[np.cumsum(self._sizes) - self._sizes], self._sizes)
 
@@ -273,7 +273,7 @@ def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, .
 def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
     parents, types, names, ops, places = zip(*rows, strict=True) if rows else ((),) * 5
-    parent = _numbers(parents)
+    parent = whole_numbers(parents)
     by_parent = np.argsort(parent, kind="stable")
     order = np.empty_like(by_parent)
     order[by_parent] = np.arange(len(rows)) - np.searchsorted(parent[by_parent], parent[by_parent])
@@ -283,8 +283,8 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
         "order": order,
         "type": Words.of(types),
         "name": Words.of(names),
-        "op_id": _numbers(ops),
-        "ipu": np.array([*ipus, -1])[_numbers(places)],
+        "op_id": whole_numbers(ops),
+        "ipu": np.array([*ipus, -1])[whole_numbers(places)],
     }
 
 
@@ -337,8 +337,8 @@ def host_rows(
     stream. The first slice of a host sync carries what the sync costs. Servers are named when there are several."""
     lines: dict[LineKey, int] = {}
     line = [0, *(1 + lines.setdefault(event.line, len(lines)) for event in events)]
-    lengths = _numbers([run_cycles, *(event.dur for event in events)])
-    ends, repeat = unfolding.rows(_numbers([run_cycles, *(event.start + event.dur for event in events)]))
+    lengths = whole_numbers([run_cycles, *(event.dur for event in events)])
+    ends, repeat = unfolding.rows(whole_numbers([run_cycles, *(event.start + event.dur for event in events)]))
     several = len({key.server for key in lines}) > 1
     labels = [f"{key.work} {streams[key.stream][1]}{f' host {key.server}' if several else ''}" for key in lines]
     ranks = {place: rank for rank, place in enumerate(sorted({key[:2] for key in lines}))}
@@ -348,12 +348,13 @@ def host_rows(
             "start": ends - lengths,
             "dur": lengths,
             "repeat": repeat,
-            "line": _numbers(line),
-            "order": _numbers([-1, *(ranks[key[:2]] for key in lines)]),
+            "line": whole_numbers(line),
+            "order": whole_numbers([-1, *(ranks[key[:2]] for key in lines)]),
         },
         {"labels": ("session.run", *labels)},
     )
 
 
-def _numbers(values: Iterable[int]) -> np.ndarray:
+def whole_numbers(values: Iterable[int]) -> np.ndarray:
+    """A column of them."""
     return np.fromiter(values, dtype=np.int64)

@@ -92,8 +92,7 @@ def simulate(
             (``host.call_overhead``); False: a program of Poplar's.
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
-        host_processes: processes of the host (instances of ``poprun``), each with its share of the replicas; a run
-            begins with the last of them (``host.process_spread``).
+        host_processes: instances of ``poprun``, among which the replicas are shared (``host.process_spread``).
         progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
             begins again where replicas turn out to differ.
 

@@ -5,7 +5,7 @@ A pod sends the same flights thousands of times: what two templates have in comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ipuperf.trace import FoldedTransfers
 
 from .folding import Unfolding
 from .recorder import Recorder, TransferTemplate
+from .rows import whole_numbers
 
 _MOST = 2**62
 """A code of several numbers is below this."""
@@ -21,10 +22,10 @@ _MOST = 2**62
 def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
     """Table ``transfers``: those that are the same but for their times have one template."""
     moved, templates = recorder.transfers.columns(), recorder.templates
-    sizes = _numbers(map(len, recorder.batches))
+    sizes = whole_numbers(map(len, recorder.batches))
     counts = sizes[moved["batch"]]
     shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
-    flat = _numbers(number for batch in recorder.batches for number in batch)
+    flat = whole_numbers(number for batch in recorder.batches for number in batch)
     lengths = np.repeat(moved["dur"], counts)
     ends, repeat = unfolding.rows(np.repeat(moved["start"], counts) + lengths)
     kinds: dict[str, int] = {}
@@ -35,9 +36,9 @@ def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
             "dur": lengths,
             "repeat": repeat,
             "template": flat[np.arange(counts.sum()) + np.repeat(shift, counts)],
-            "bytes": _numbers(row.size for row in templates),
-            "op_id": _numbers(row.label.op_id for row in templates),
-            "kind": _numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in templates),
+            "bytes": whole_numbers(row.size for row in templates),
+            "op_id": whole_numbers(row.label.op_id for row in templates),
+            "kind": whole_numbers(kinds.setdefault(row.label.kind, len(kinds)) for row in templates),
             **_sends(templates),
         },
         {"kinds": tuple(kinds)},
@@ -50,27 +51,27 @@ def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
     bundles = {id(row.flights): row.flights for row in templates}
     flights = {id(flight): flight for bundle in bundles.values() for flight in bundle}
     place = dict(zip(flights, range(len(flights)), strict=True))
-    numbers = {key: _numbers(place[id(flight)] for flight in bundle) for key, bundle in bundles.items()}
+    numbers = {key: whole_numbers(place[id(flight)] for flight in bundle) for key, bundle in bundles.items()}
     owners: dict[tuple[int, ...], int] = {}
     groups: dict[tuple[int, int], int] = {}
-    group = _numbers(
+    group = whole_numbers(
         groups.setdefault((owners.setdefault(row.owner, len(owners)), id(row.flights)), len(groups))
         for row in templates
     )
-    counts = _numbers(len(bundles[bundle]) for _, bundle in groups)
+    counts = whole_numbers(len(bundles[bundle]) for _, bundle in groups)
     flight = np.concatenate([np.empty(0, dtype=np.int64), *(numbers[bundle] for _, bundle in groups)])
-    owner = np.repeat(_numbers(owner for owner, _ in groups), counts)
+    owner = np.repeat(whole_numbers(owner for owner, _ in groups), counts)
     ways: dict[tuple[int, ...], int] = {}
-    way = _numbers(ways.setdefault(own.links, len(ways)) for own in flights.values())[flight]
-    links = _numbers(map(len, ways))
+    way = whole_numbers(ways.setdefault(own.links, len(ways)) for own in flights.values())[flight]
+    links = whole_numbers(map(len, ways))
     return {
         "first": (np.cumsum(counts) - counts)[group],
         "sends": counts[group],
         "rank": _ranks(list(owners), [own.owner for own in flights.values()], owner, flight),
-        "ipu": _numbers(own.ipu for own in flights.values())[flight],
+        "ipu": whole_numbers(own.ipu for own in flights.values())[flight],
         "link_first": (np.cumsum(links) - links)[way],
         "links": links[way],
-        "link_id": _numbers(link for own in ways for link in own),
+        "link_id": whole_numbers(link for own in ways for link in own),
     }
 
 
@@ -80,7 +81,7 @@ def _ranks(
     """Places of the tuples ``heads[head] + tails[tail]`` among all of them in order, from 0 on; equal ones have one.
     Their numbers are not negative."""
     begins, ends = _padded(heads), _padded(tails)
-    lengths = _numbers(map(len, heads))[head]
+    lengths = whole_numbers(map(len, heads))[head]
     code, size = np.zeros(len(head), dtype=np.int64), 1
     for column in range(begins.shape[1] + ends.shape[1]):
         behind = np.clip(column - lengths, 0, ends.shape[1] - 1)
@@ -100,7 +101,3 @@ def _padded(tuples: Sequence[tuple[int, ...]]) -> np.ndarray:
     for row, own in zip(rows, tuples, strict=True):
         row[: len(own)] = own
     return rows
-
-
-def _numbers(values: Iterable[int]) -> np.ndarray:
-    return np.fromiter(values, dtype=np.int64)

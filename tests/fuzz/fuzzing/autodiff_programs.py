@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,14 @@ from ipuperf.popxl.transforms import autodiff
 from .invariants import trace_problems
 from .outcome import Outcome
 from .scope import broadcasts, recent
+from .stored import Stored
 
 Node = list[Any]
 """``[op, [operand, ...], {attributes}]``; operands count the inputs first, then the nodes."""
 
 
 @dataclass
-class Program:
+class Program(Stored):
     """A graph from ``shapes`` to its last tensor. ``around``: how it is reached: directly, by a ``call`` within the
     differentiated graph, by three ``calls`` after each other (a ``repeat`` has no gradient), or in a ``branch`` of a
     conditional."""
@@ -34,15 +34,6 @@ class Program:
     nodes: list[Node]
     around: str
     dtype: str
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Program:
-        """The program that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
 
     def size(self) -> int:
         """Number of nodes."""

@@ -5,10 +5,9 @@ A stage is ``activation((x W + b) s)`` with a 0-d ``s``; the last one gives the 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,14 @@ from ipuperf.tensorflow.state import isolated
 
 from .invariants import trace_problems
 from .outcome import Outcome
+from .stored import Stored
 
 tf = tf2.compat.v1
 CLASSES = 5
 
 
 @dataclass
-class Program:
+class Program(Stored):
     """A pipeline: the width of each stage's input, its activations, and how it is executed."""
 
     seed: int
@@ -44,15 +44,6 @@ class Program:
     recompute: bool
     offload: bool
     sharded_state: bool
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Program:
-        """The program that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
 
     @property
     def rate(self) -> float:

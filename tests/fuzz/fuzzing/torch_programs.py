@@ -10,10 +10,9 @@ rounding).
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ import ipuperf.poptorch as poptorch
 
 from .invariants import trace_problems
 from .outcome import Outcome
+from .stored import Stored
 
 CALLS = 2
 CLASSES = 5
@@ -30,7 +30,7 @@ RATE = 0.02
 
 
 @dataclass
-class Program:
+class Program(Stored):
     """A training: blocks of layers (each ``[name, arguments...]``), loss, optimiser, and how it is executed."""
 
     seed: int
@@ -50,15 +50,6 @@ class Program:
     sharded_state: bool
     recompute: bool
     clip: float | None
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Program:
-        """The program that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
 
     def size(self) -> int:
         """Number of layers."""

@@ -8,10 +8,9 @@ of what the last lines made. Losses, results, weights and buffers are compared a
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ import ipuperf.poptorch as poptorch
 
 from .invariants import trace_problems
 from .outcome import Outcome
+from .stored import Stored
 
 STEPS, RATE = 2, 0.25
 TOLERANCE = 1e-3
@@ -110,21 +110,12 @@ CHANGES = (
 
 
 @dataclass
-class Program:
+class Program(Stored):
     """The lines of ``forward``, the tensors that it returns, and the seed of all numbers."""
 
     seed: int
     lines: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Program:
-        """The program that :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
 
     def size(self) -> int:
         """Number of lines."""

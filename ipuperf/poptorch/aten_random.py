@@ -137,8 +137,9 @@ def bernoulli(low: Lowering, value: Value, p: Value = None, **_: None) -> Tensor
     """1 with probability ``p``, a number (by a dropout of ones) or a tensor (where uniform numbers are below it); by
     default with the probabilities that the operand holds."""
     if isinstance(p, (int, float)):
-        ones = broadcast(low.constant(1, low.dtype), low.shape)
-        return (ones if p in (0, 1) else dropped(low, ones, 1 - p)) * p
+        kind = low.dtype if low.dtype.is_floating_point else FLOAT32
+        ones = broadcast(low.constant(1, kind), low.shape)
+        return low.tensor((ones if p in (0, 1) else dropped(low, ones, 1 - p)) * p, low.dtype)
     chance = low.tensor(value if p is None else p, FLOAT32)
     return low.tensor(f.less(_uniform(low), chance), low.dtype)
 

@@ -33,6 +33,8 @@ def _replaced(view: View) -> Handler:
     def handler(low: Lowering, x: Tensor, src: Value, *args: Any) -> Tensor:
         positions = _positions(low, x)
         places, order = view(low, positions, *args), np.arange(x.spec.elements)
+        if places.unique().numel() < places.numel():
+            raise low.unsupported("several elements of the view are one; change what it is a view of, or a clone()")
         order[places.reshape(-1).numpy()] = x.spec.elements + np.arange(places.numel())
         flat = [reshaped(t, (t.spec.elements,)) for t in (x, low.tensor(src, x.dtype))]
         return reshaped(_elements(low, joined(flat, 0), torch.from_numpy(order)), low.shape)

@@ -1,4 +1,5 @@
-"""What ``forward`` may do with the attributes of a module: change a buffer's numbers, not put another tensor there."""
+"""What ``forward`` may do with the attributes of a module: change a buffer's numbers, not put another tensor there, nor
+give it another shape."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch._subclasses import FakeTensor
 
-from .errors import Error
+from .errors import Error, UnsupportedError
+
+Layout = tuple[torch.Size, tuple[int, ...]]
+"""Shape and strides of a tensor."""
 
 
 def check_buffers(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -> None:
@@ -25,6 +29,35 @@ def check_buffers(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -
                 f"Buffer {name} is reassigned within the model when calling the forward method. This is not supported. "
                 f"Consider using self.{name}.copy_(src) to copy data from a source tensor, where src is the name of "
                 "the source tensor."
+            )
+
+
+def layout(tensor: torch.Tensor) -> Layout:
+    """How a tensor sees its memory; the question is no call of ``forward``'s."""
+    with torch._C.DisableTorchFunction():
+        return tensor.shape, tensor.stride()
+
+
+def layouts(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, Layout]]:
+    """The parameters and buffers of a module by name, each with its layout."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return {name: (tensor, layout(tensor)) for name, tensor in named}
+
+
+def check_layouts(before: Mapping[str, tuple[torch.Tensor, Layout]]) -> None:
+    """Compare parameters and buffers with their layouts ``before`` a call of ``forward``.
+
+    Raises:
+        UnsupportedError: one has another shape now, or other strides.
+    """
+    for name, (tensor, was) in before.items():
+        now = layout(tensor)
+        if now != was:
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            raise UnsupportedError(
+                f"forward changes the layout of {kind} {name!r} in place (t_, transpose_, squeeze_, unsqueeze_ ...), "
+                f"from shape {tuple(was[0])}, strides {was[1]} to {tuple(now[0])}, {now[1]}; a variable of a program "
+                f"keeps its shape: use {name}.t(), .squeeze() ..., whose result is another tensor"
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import transformer
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ipuperf.runtime.replacing import replaced
 
@@ -214,6 +215,31 @@ def front_ends_in_force() -> Iterator[None]:
         for make in _AROUND:
             stack.enter_context(make())
         yield
+
+
+def cumulative_statistics() -> AbstractContextManager[None]:
+    """Batch norms with ``momentum=None`` average over all batches so far; the layer itself would ask for the number of
+    batches as a Python number, to give it to ``batch_norm`` as momentum."""
+    plain = _BatchNorm.forward
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        averaged = self.training and self.track_running_stats and self.momentum is None
+        return _averaging(self, x) if averaged and self.num_batches_tracked is not None else plain(self, x)
+
+    return replaced(_BatchNorm, forward=forward)
+
+
+def _averaging(norm: Any, x: torch.Tensor) -> torch.Tensor:
+    """A batch norm in training, whose running statistics are the means of those of all batches."""
+    norm._check_input_dim(x)
+    norm.num_batches_tracked.add_(1)
+    running = (norm.running_mean, norm.running_var)
+    mean, var = [torch.zeros(r.shape, dtype=r.dtype) for r in running]
+    y = torch.nn.functional.batch_norm(x, mean, var, norm.weight, norm.bias, True, 1.0, norm.eps)
+    with torch.no_grad():
+        for average, now in zip(running, (mean, var), strict=True):
+            average.add_((now - average) / norm.num_batches_tracked.to(average.dtype))
+    return y
 
 
 def unchecked_distributions() -> AbstractContextManager[None]:

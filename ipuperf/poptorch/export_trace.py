@@ -36,7 +36,7 @@ from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
 from .aten_lowering import ExportError
 from .blocks import BlockRecorder, BlockUse, record_blocks
 from .errors import Error, UnsupportedError
-from .export_attributes import Attributes, buffers, check_buffers
+from .export_attributes import Attributes, buffers, check_buffers, check_layouts, layout, layouts
 from .export_bodies import BODY
 from .export_checks import check_exported
 from .export_code import no_code
@@ -56,7 +56,13 @@ from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
 from .export_structure import Signature, Structure, flatten, rebuild
-from .export_substitutes import SUBSTITUTES, front_ends_in_force, masks_as_given, unchecked_distributions
+from .export_substitutes import (
+    SUBSTITUTES,
+    cumulative_statistics,
+    front_ends_in_force,
+    masks_as_given,
+    unchecked_distributions,
+)
 from .multi_conv import MultiConv
 
 BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
@@ -119,15 +125,34 @@ class _Flat(torch.nn.Module):
         self.arguments = arguments
         self.recorder = recorder
         self.results = _Results()
+        self.reshaped: set[int] = set()
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the module; each call records its blocks anew."""
+        """Call the module; each call records its blocks anew. An input whose shape it changes in place stays as it is:
+        the next trace gives the module a view of it."""
         self.recorder.begin()
-        before = buffers(self.module)
-        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: leaves[index]))
+        before, seen = buffers(self.module), layouts(self.module)
+        given = [_alias(leaf) if number in self.reshaped else leaf for number, leaf in enumerate(leaves)]
+        shown = [layout(leaf) for leaf in leaves]
+        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: given[index]))
         check_buffers(self.module, before)
+        check_layouts(seen)
+        changed = {number for number, leaf in enumerate(leaves) if layout(leaf) != shown[number]}
+        if changed:
+            self.reshaped |= changed
+            raise _ReshapedError
         self.results.structure, tensors, _ = flatten(result)
         return tuple(tensors)
+
+
+class _ReshapedError(Exception):
+    """The shape of an input was changed in place."""
+
+
+def _alias(leaf: torch.Tensor) -> torch.Tensor:
+    """A view of an input, outside of all blocks."""
+    with torch._C.DisableTorchFunction():
+        return torch.ops.aten.alias(leaf)
 
 
 class _Tagger(TorchFunctionMode):
@@ -234,13 +259,13 @@ def trace(
                 _kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
+                cumulative_statistics(),
                 front_ends_in_force(),
             )
             for context in (*surroundings, _Tagger(recorder, training)):
                 stack.enter_context(context)
             try:
-                with _without_partial_graph():
-                    program = torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
+                program = _exported(flat, leaves)
             except Error:
                 raise
             except Exception as error:
@@ -250,12 +275,20 @@ def trace(
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
     plain.made_constant(program)
-    with _quiet(), _no_stacks(), no_code():
+    with _quiet(), _no_stacks(), no_code(), _told_at(program.graph):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
         simplified = _without_input(simplified)
     return Traced(simplified, uses, flat.results.structure, multi_convs)
+
+
+def _exported(flat: _Flat, leaves: Sequence[torch.Tensor]) -> Any:
+    try:
+        with _without_partial_graph():
+            return torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
+    except _ReshapedError:
+        return _exported(flat, leaves)
 
 
 def _without_input(program: Simplified) -> Simplified:
@@ -414,9 +447,32 @@ def _explained(error: Exception) -> ExportError:
             f"{at}: {code!r} depends on the value of a tensor; the program of an IPU is static: neither control "
             "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
         )
+    return _not_exported(at, error)
+
+
+def _not_exported(at: str, error: Exception) -> ExportError:
     reason = str(error).strip().splitlines()
     first = reason[0] if reason else ""
     return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {first}")
+
+
+@contextmanager
+def _told_at(graph: torch.fx.Graph) -> Iterator[None]:
+    """What PyTorch says of a node of ``graph`` that it cannot make functional, with the user's line."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception as error:
+        raised_at = re.search(r"While executing %(\w+)", str(error))
+        nodes = [node for node in graph.nodes if raised_at and node.name == raised_at.group(1)]
+        at = location_of_node(nodes[0]) if nodes else ""
+        if "internal overlap" in str(error):
+            raise UnsupportedError(
+                f"{at}: a change in place of a view whose windows overlap (unfold, as_strided) is unsupported: an "
+                "element that stands in several would have several values; change what it is a view of, or a clone()"
+            ) from error
+        raise _not_exported(at, error) from error
 
 
 def location_of_node(node: torch.fx.Node) -> str:

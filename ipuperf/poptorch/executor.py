@@ -69,6 +69,7 @@ class PoplarExecutor(CallData, Times, Files):
             if spec.stream is not None
         }
         synthetic = self._options._Popart.synthetic_data
+        self._warn_of_others()
         if not self._training:
             self._load_trained()
         elif self._optimizer is not None and self._optimizer.device_state.pending:
@@ -82,6 +83,7 @@ class PoplarExecutor(CallData, Times, Files):
         if self._optimizer is not None:
             self._optimizer.device_state.dirty = True
         self._ties.dirty = self._training and not synthetic
+        self._ties.trained += 1
         if not self._ties.tied:
             self.copyWeightsToHostIfNeeded()
         found = [

@@ -44,12 +44,15 @@ class HeldWeights(ExecutorState):
         self._require()
         self._ties.dirty = False
         self._load(list(self._states()))
+        self._ties.note_loaded()
 
     def copyWeightsToHost(self) -> None:
-        """Write parameters and buffers back to the module."""
-        self._require()
+        """Write parameters and buffers back to the module; of those that another training model has, too, the ones that
+        this one trains."""
         self._ties.dirty = False
-        states = list(self._states())
+        rule = self._require().rule
+        trained = set() if rule is None else rule.trained
+        states = [state for state in self._states() if state[2] in trained or not self._ties.others(state[1])]
         self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
@@ -94,6 +97,16 @@ class HeldWeights(ExecutorState):
                 "%s changed on the host and the IPUs hold the old values; copyWeightsToDevice() loads all weights, "
                 "copyNamedBuffersToDevice() the buffers of Options.updatableNamedBuffers",
                 ", ".join(changed),
+            )
+
+    def _warn_of_others(self) -> None:
+        """Before training: say once that another model has trained parameters that both have, as upstream then goes on
+        with those of before."""
+        if self._ties.behind() and not self._warned:
+            self._warned = True
+            logger.warning(
+                "another training model has changed parameters that this one has, too, and the IPUs hold the old "
+                "values; copyWeightsToDevice() loads all weights"
             )
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:

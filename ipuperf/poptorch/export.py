@@ -307,7 +307,7 @@ class _Exporter:
                 flows[node] = self._host_input(position)
                 position += 1
             else:
-                raise UnsupportedError(f"input {node.name!r} of kind {spec.kind.name} is unsupported")
+                raise UnsupportedError(_unordered(node, spec.kind.name))
         return flows
 
     def _state(self, target: str, *, fixed: bool) -> Flow:
@@ -438,6 +438,19 @@ class _Exporter:
             raise Error("The loss does not depend on the model's parameters")
         assert flow.tensor is not None
         return flow.origin.index, flow.origin.result(flow)
+
+
+def _unordered(token: torch.fx.Node, kind: str) -> str:
+    """What to say of an input that no program has: PyTorch's token orders ops with effects, such as those that check
+    the result of a factorisation."""
+    checks = [
+        str(argument)
+        for user in token.users
+        for argument in user.args
+        if isinstance(argument, (str, torch._ops.OpOverload))
+    ]
+    at = next((location_of_node(user) for user in token.users), "")
+    return f"{at}: {' of '.join(checks) or f'input {token.name!r} of kind {kind}'} is unsupported"
 
 
 def _overlap_of(writer: StageWriter, stream: Stream | None) -> OverlapMode:

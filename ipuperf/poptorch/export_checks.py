@@ -18,14 +18,20 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
         line: the ``file:line`` that made a node.
 
     Raises:
-        ExportError: complex numbers; UnsupportedError: what a transform of ``torch.func`` inside a model left.
+        ExportError: complex numbers; UnsupportedError: a shape that depends on data, or what a transform of
+            ``torch.func`` inside a model left.
     """
     for node in program.graph.nodes:
+        if node.op == "call_function" and _is_dynamic(node):
+            raise UnsupportedError(
+                f"{line(node)}: the shape of the result of {_named(node)} depends on data (how many elements a mask "
+                "has, which numbers there are); the program of an IPU is static: keep all elements and choose with "
+                "torch.where(mask, a, b), or compute the positions on the host"
+            )
         if node.op == "call_function" and _is_complex(node):
-            name = str(node.target).rpartition(".")[0].replace(".", "::")
             raise ExportError(
-                f"{line(node)}: the result of {name} is complex, which the IPU does not have; compute with real and "
-                "imaginary parts as two tensors"
+                f"{line(node)}: the result of {_named(node)} is complex, which the IPU does not have; compute with "
+                "real and imaginary parts as two tensors"
             )
     for value in program.constants.values():
         if isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
@@ -33,6 +39,16 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
                 "torch.func.grad and its relatives inside a model are unsupported: the gradients of a program are made "
                 "by poptorch.trainingModel; torch.func.vmap and torch.func.jvp work"
             )
+
+
+def _named(node: torch.fx.Node) -> str:
+    return str(node.target).rpartition(".")[0].replace(".", "::")
+
+
+def _is_dynamic(node: torch.fx.Node) -> bool:
+    values = pytree.tree_leaves(node.meta.get("val"))
+    shapes = [v.shape for v in values if isinstance(v, torch.Tensor)]
+    return any(not isinstance(length, int) for shape in shapes for length in shape)
 
 
 def _is_complex(node: torch.fx.Node) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.modules import transformer
@@ -170,6 +170,14 @@ def _corrcoef(x: torch.Tensor) -> torch.Tensor:
     return (found / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
 
 
+def _packed(*_: Any, **__: Any) -> NoReturn:
+    raise UnsupportedError(
+        "packed sequences (pack_padded_sequence) are unsupported: how many rows there are would depend on the lengths; "
+        "give the layer the padded batch, and choose its results by the lengths: out[torch.arange(n), lengths - 1], or "
+        "torch.where(mask, out, 0)"
+    )
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.bincount: _bincount,
@@ -177,6 +185,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.cov: _cov,
     torch.Tensor.detach_: _detach_,
     torch.Tensor.random_: _random,
+    torch._VF._pack_padded_sequence: _packed,
     torch.as_strided: _as_strided,
     torch.bincount: _bincount,
     torch.corrcoef: _corrcoef,

@@ -182,10 +182,15 @@ class _Tagger(TorchFunctionMode):
         if self.recorder.multi_conv is not None:
             tags[MULTI_CONV] = self.recorder.multi_conv
         tags[LINE] = _calling_line()
-        name = getattr(func, "__name__", "")
-        if name in LOSS_FUNCTIONS:
+        if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
+        with _unsupported_at(tags[LINE]):
+            return self._called(tags, func, args, kwargs)
+
+    def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a call whose nodes get ``tags``."""
+        name = getattr(func, "__name__", "")
         changes = written(func, args, kwargs or {})
         if changes is not None:
             check_written(func, changes)
@@ -201,6 +206,17 @@ class _Tagger(TorchFunctionMode):
         if self.training and args:
             self.unseen.note(func, args[0], result)
         return result
+
+
+@contextmanager
+def _unsupported_at(line: str) -> Iterator[None]:
+    """The errors of what stands for a function say the user's line."""
+    try:
+        yield
+    except UnsupportedError as error:
+        if not line or line in str(error):
+            raise
+        raise UnsupportedError(f"{line}: {error}") from error
 
 
 def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
@@ -431,26 +447,23 @@ def _location_of(frames: Any) -> str:
     return ""
 
 
-def _explained(error: Exception) -> ExportError:
-    """What went wrong, with the user's line."""
-    at, current, chain = "", error, []
+def _explained(error: Exception, at: str = "") -> ExportError:
+    """What went wrong, with the user's line: ``at``, or that of the error."""
+    current, chain, raised_at = error, [], ""
     while current is not None and current not in chain:
         chain.append(current)
-        at = _location_of(traceback.extract_tb(current.__traceback__)) or at
+        raised_at = _location_of(traceback.extract_tb(current.__traceback__)) or raised_at
         current = current.__cause__ or current.__context__  # type: ignore[assignment]
+    at = at or raised_at
     names = {type(e).__name__ for e in chain}
     text = " ".join(str(e) for e in chain)
-    if any("DataDependent" in n for n in names) or "data-dependent" in text:
+    if any("DataDependent" in n or "Unbacked" in n for n in names) or "data-dependent" in text:
         file, _, line = at.rpartition(":")
-        code = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+        code = repr(linecache.getline(file, int(line)).strip()) if line.isdigit() else "something in forward"
         return ExportError(
-            f"{at}: {code!r} depends on the value of a tensor; the program of an IPU is static: neither control "
+            f"{at}: {code} depends on the value of a tensor; the program of an IPU is static: neither control "
             "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
         )
-    return _not_exported(at, error)
-
-
-def _not_exported(at: str, error: Exception) -> ExportError:
     reason = str(error).strip().splitlines()
     first = reason[0] if reason else ""
     return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {first}")
@@ -472,7 +485,7 @@ def _told_at(graph: torch.fx.Graph) -> Iterator[None]:
                 f"{at}: a change in place of a view whose windows overlap (unfold, as_strided) is unsupported: an "
                 "element that stands in several would have several values; change what it is a view of, or a clone()"
             ) from error
-        raise _not_exported(at, error) from error
+        raise _explained(error, at) from error
 
 
 def location_of_node(node: torch.fx.Node) -> str:

@@ -64,6 +64,11 @@ class TorchRule:
         each = enumerate(group_of.items())
         self._ends = {v: f"{group}/{i}" if spec.apart else str(group) for i, (v, group) in each}
 
+    @property
+    def trained(self) -> set[Variable]:
+        """The variables that are updated."""
+        return set(self._group_of)
+
     # -- what the builder asks ---------------------------------------------------------------------------------------
 
     def state(self, variable: Variable) -> Mapping[str, np.ndarray]:

@@ -195,6 +195,27 @@ def test_item_is_refused() -> None:
     assert_refused(lambda x, y: x * y[0].item(), "aten::item is unsupported: the program of an IPU is static")
 
 
+def packed(x: Any, y: Any) -> Any:
+    from torch.nn.utils.rnn import pack_padded_sequence
+
+    return pack_padded_sequence(x.unsqueeze(0), torch.tensor([2]), batch_first=True).data
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, y: x[x > 0], "the shape of the result of aten::index depends on data"),
+        (lambda x, y: torch.where(x > 0)[0], "the shape of the result of aten::where depends on data"),
+        (lambda x, y: torch.unique(x), "the shape of the result of aten::_unique2 depends on data"),
+        (lambda x, y: torch.combinations(x[:, 0]), "depends on the value of a tensor"),
+        (lambda x, y: torch.linalg.inv(x @ x.T), "_linalg_check_errors.default of linalg.inv is unsupported"),
+        (packed, r"packed sequences .* are unsupported.*out\[torch.arange"),
+    ],
+)
+def test_shapes_and_checks_that_depend_on_data_are_refused(function: Any, message: str) -> None:
+    assert_refused(function, message)
+
+
 def test_custom_autograd_functions_are_refused() -> None:
     class Twice(torch.autograd.Function):
         @staticmethod

@@ -100,12 +100,17 @@ def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     if tensor.device.type == "meta":
         return repeated(0, tensor.shape, dtype)
     array = tensor.detach().cpu().numpy()
+    _check_fits(array, what)
+    return np.array(array, dtype=dtype.numpy, order="C")
+
+
+def _check_fits(array: np.ndarray, what: str) -> None:
+    """Raises :class:`ExportError` where a whole number is beyond int32."""
     if array.dtype == np.int64 and array.size:
         low, high = int(array.min()), int(array.max())
         if low < INT32_LIMITS[0] or high > INT32_LIMITS[1]:
             value = low if low < INT32_LIMITS[0] else high
             raise ExportError(f"{what}: {value} does not fit into int32, the IPU's widest integer type")
-    return np.array(array, dtype=dtype.numpy, order="C")
 
 
 @dataclass(frozen=True)
@@ -179,9 +184,15 @@ class Lowering(Builder):
         return super().create_with(op_class, inputs, [self.naming] * len(names), attributes)
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Constant:
-        """A constant of the graph, of ``dtype`` when given; equal ones are made once."""
+        """A constant of the graph, of ``dtype`` when given; equal ones are made once.
+
+        Raises:
+            ExportError: a whole number does not fit into int32.
+        """
         array = np.asarray(value)
         dtype = dtype_of(array) if dtype is None else dtype
+        if dtype is INT32:
+            _check_fits(array, f"{self.location}: {self.target}")
         array = np.ascontiguousarray(array.astype(dtype.numpy)).reshape(array.shape)
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:

@@ -178,8 +178,13 @@ def _packed(*_: Any, **__: Any) -> NoReturn:
     )
 
 
+def _backward(*_: Any, **__: Any) -> NoReturn:
+    raise UnsupportedError("backward() within a model is unsupported: poptorch.trainingModel makes the backward pass")
+
+
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.as_strided: _as_strided,
+    torch.Tensor.backward: _backward,
     torch.Tensor.bincount: _bincount,
     torch.Tensor.corrcoef: _corrcoef,
     torch.Tensor.cov: _cov,

@@ -81,6 +81,12 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
+_UNTRACED = "fake tensor in the exported program constant"
+"""What PyTorch says where a gradient formula has used a parameter itself."""
+_NOT_DIFFERENTIATED = (
+    "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
+    "what stands before it; write their formula with PyTorch's own ops"
+)
 
 
 class Traced:
@@ -156,13 +162,18 @@ def _alias(leaf: torch.Tensor) -> torch.Tensor:
 
 
 class _Tagger(TorchFunctionMode):
-    """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss."""
+    """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss.
+
+    Attributes:
+        differentiated: the line that asked last for gradients within ``forward``.
+    """
 
     def __init__(self, recorder: BlockRecorder, training: bool) -> None:
         super().__init__()
         self.recorder = recorder
         self.training = training
         self.losses = 0
+        self.differentiated = ""
         self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -191,6 +202,8 @@ class _Tagger(TorchFunctionMode):
     def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
         """The result of a call whose nodes get ``tags``."""
         name = getattr(func, "__name__", "")
+        if func is torch.autograd.grad:
+            self.differentiated = tags[LINE]
         changes = written(func, args, kwargs or {})
         if changes is not None:
             check_written(func, changes)
@@ -278,13 +291,16 @@ def trace(
                 cumulative_statistics(),
                 front_ends_in_force(),
             )
-            for context in (*surroundings, _Tagger(recorder, training)):
+            tagger = _Tagger(recorder, training)
+            for context in (*surroundings, tagger):
                 stack.enter_context(context)
             try:
                 program = _exported(flat, leaves)
             except Error:
                 raise
             except Exception as error:
+                if tagger.differentiated and _UNTRACED in str(error):
+                    raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
                 raise _explained(error) from error
             finally:
                 attributes.restore()

@@ -209,11 +209,29 @@ def packed(x: Any, y: Any) -> Any:
         (lambda x, y: torch.unique(x), "the shape of the result of aten::_unique2 depends on data"),
         (lambda x, y: torch.combinations(x[:, 0]), "depends on the value of a tensor"),
         (lambda x, y: torch.linalg.inv(x @ x.T), "_linalg_check_errors.default of linalg.inv is unsupported"),
+        (lambda x, y: x.long().masked_fill(x > 0, 2**40), "aten::masked_fill: 1099511627776 does not fit into int32"),
+        (lambda x, y: x.long().sum() + (2**31), "aten::add: 2147483648 does not fit into int32"),
+        (lambda x, y: (x.sum().backward(), x)[1], r"backward\(\) within a model is unsupported"),
         (packed, r"packed sequences .* are unsupported.*out\[torch.arange"),
     ],
 )
 def test_shapes_and_checks_that_depend_on_data_are_refused(function: Any, message: str) -> None:
     assert_refused(function, message)
+
+
+def test_gradients_within_a_model() -> None:
+    class Penalty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = x.detach().requires_grad_(True)
+            (found,) = torch.autograd.grad(self.layer(x).square().sum(), x, create_graph=True)
+            return found
+
+    with pytest.raises(poptorch.Error, match=f"{__file__}:.*torch.autograd.grad within a model is unsupported for"):
+        export_model(Penalty(), (noise(5, 4),))
 
 
 def test_custom_autograd_functions_are_refused() -> None:

@@ -2,8 +2,9 @@
 
 Code is followed by names from the methods of the module's classes: functions, classes and global values that they
 name, and what those name, wherever they are the user's own. Code of installed packages counts by its package's version
-and the time its file was changed; what changes their behaviour besides (a flag in such a module) is not looked at. The
-numbers of parameters and buffers play no part, those of other tensors do.
+and the time its file was changed, and by what a program has put into its classes and modules; what changes their
+behaviour besides (a flag in such a module) is not looked at. Code that asks for the environment counts by the variables
+that it names. The numbers of parameters and buffers play no part, those of other tensors do.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDe
 #: The flag of classes that a program has made (``Py_TPFLAGS_HEAPTYPE``): code without a ``__name__`` makes some that
 #: call themselves built in.
 _MADE_BY_CODE = 1 << 9
+_ENVIRONMENT = frozenset({"environ", "getenv"})
 #: Attributes that no export sees: caches and hooks of PyTorch's own, gradients.
 _UNSEEN = frozenset({"_is_full_backward_hook", "_non_persistent_buffers_set", "grad", "_compiled_call_impl"})
 
@@ -175,13 +177,23 @@ class _Digest:
             self._met[id(kind)] = len(self._met)
             self._kept.append(kind)
             self.say("class", kind.__module__, kind.__qualname__)
-            if not self._installed(kind.__module__):
+            if self._installed(kind.__module__):
+                self._replaced_in(kind)
+            else:
                 for base in kind.__bases__:
                     self._class(base)
                 for name, item in sorted(vars(kind).items()):
                     if name not in ("__dict__", "__weakref__", "__doc__") and not name.startswith(("_abc_", "__abc")):
                         self.say(name)
                         self.add(item)
+
+    def _replaced_in(self, kind: type) -> None:
+        """The methods of an installed class, or of its bases, that a program has replaced."""
+        for base in kind.__mro__:
+            for name, item in vars(base).items():
+                if _is_the_users(item):
+                    self.say("replaced", name)
+                    self.add(item)
 
     def _function(self, value: types.FunctionType) -> None:
         self.say(value.__module__, value.__qualname__)
@@ -204,18 +216,28 @@ class _Digest:
                 self._code(constant, scope)
             else:
                 self.add(constant)
+        if not _ENVIRONMENT.isdisjoint(code.co_names):
+            names = [constant for constant in code.co_consts if isinstance(constant, str)]
+            self.say([(name, os.environ.get(name)) for name in names])
         for chain in _chains(code):
             self._named(chain, scope)
 
     def _named(self, chain: tuple[str, ...], scope: Mapping[str, Any]) -> None:
-        """What a name such as ``layers.scaled`` means; a module is not looked into further than it is named."""
+        """What a name such as ``layers.scaled`` means; a module is not looked into further than it is named, an
+        installed one only for what a program has put there."""
         if chain[0] not in scope:
             return
         found = scope[chain[0]]
         for name in chain[1:]:
-            if not isinstance(found, types.ModuleType) or self._installed(found.__name__):
+            if not isinstance(found, types.ModuleType):
                 break
-            found = getattr(found, name, None)
+            if not self._installed(found.__name__):
+                found = getattr(found, name, None)
+                continue
+            inner = vars(found).get(name)
+            if not (isinstance(inner, types.ModuleType) or _is_the_users(inner)):
+                break
+            found = inner
         self.say(chain)
         self.add(found)
 
@@ -267,6 +289,11 @@ class _Digest:
         ((types.ModuleType, logging.Logger, torch._ops.OpOverload, torch._ops.OpOverloadPacket), _by_name),
         (_BUILT_IN, _built_in),
     )
+
+
+def _is_the_users(value: Any) -> bool:
+    """Whether a function or class is of a module that is not installed."""
+    return isinstance(value, (types.FunctionType, type)) and _installed(value.__module__ or "") is None
 
 
 def _hides(kind: type) -> bool:

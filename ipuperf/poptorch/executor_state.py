@@ -13,6 +13,7 @@ from . import optim
 from .calls import ExecutableInputs
 from .compilation import CompiledModel
 from .errors import Error, UnsupportedError, require
+from .export_checks import check_not_compiled
 from .optim import OptimiserSpec, optimiser_description
 from .options import Options
 from .wrapping import Ties
@@ -35,6 +36,7 @@ class ExecutorState:
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise Error(f"model is a {type(model).__name__}, expected torch.nn.Module")
+        check_not_compiled(model)
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         self._model, self._mode = model, model.training

@@ -21,6 +21,7 @@ from .blocks import BlockUse
 from .enums import OverlapMode
 from .errors import Error, UnsupportedError
 from .export_cache import cached
+from .export_checks import check_hooks
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
 from .export_trace import Traced, location_of_node, trace
@@ -190,6 +191,8 @@ def export_model(
         PartitionError: an op outside of all blocks, a parameter on two IPUs, data that flows to an earlier stage.
         Error: no loss, or several.
     """
+    if training:
+        check_hooks(module)
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)

@@ -9,16 +9,19 @@ file of another version or a damaged one is written anew. Several processes may 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from . import archive
 from .codec import NotStorable
 from .content import UnknownContent, digest_of
+from .export_checks import hooks_of_all_modules
 from .export_reuse import Newest
 from .export_store import lasting, restored, stored
 from .export_trace import Traced
@@ -46,7 +49,7 @@ def cached(
     """
     try:
         kinds = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
-        digest = digest_of(module, arguments, kinds, training)
+        digest = digest_of(module, arguments, kinds, training, hooks_of_all_modules())
     except UnknownContent as error:
         if folder is not None:
             name = type(module).__name__
@@ -54,20 +57,28 @@ def cached(
         return trace()
     key, path = digest.encode(), None if folder is None else Path(folder, f"{digest}.poptorch")
     found = _KEPT.get(key)
+    if found is not None:
+        if path is not None and not path.exists():
+            _write(path, found)
+        return found
+    found = None if path is None else _read(path)
     if found is None:
-        found = (None if path is None else _read(path)) or _written(path, trace())
-        with suppress(NotStorable):  # what no file could hold is not kept either
-            _KEPT.put(key, lasting(found))
-    elif path is not None and not path.exists():
-        _write(path, found)
+        before = _drawn()
+        found = trace()
+        if _drawn() != before:
+            logger.debug("The export is not kept: forward drew random numbers of Python or NumPy")
+            return found
+        if path is not None:
+            _write(path, found)
+    with suppress(NotStorable):  # what no file could hold is not kept either
+        _KEPT.put(key, lasting(found))
     return found
 
 
-def _written(path: Path | None, traced: Traced) -> Traced:
-    """A new export; it is kept on disk too, where that is asked for."""
-    if path is not None:
-        _write(path, traced)
-    return traced
+def _drawn() -> tuple[Any, ...]:
+    """The state of the random numbers that would be constants of an export."""
+    kind, numbers, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), kind, np.asarray(numbers).tobytes(), rest
 
 
 def forget() -> None:

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.nn.modules.module as module_hooks
 import torch.utils._pytree as pytree
 
 from .aten_lowering import ExportError
 from .errors import UnsupportedError
+
+
+def check_not_compiled(module: torch.nn.Module) -> None:
+    """Raise :class:`UnsupportedError` where a part of a module has no Python code: TorchScript's."""
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedError(
+                f"module {name or type(module).__name__!r} is one of torch.jit.script or torch.jit.trace, which cannot "
+                "be exported; give the module that it was made from (functions of torch.jit.script work)"
+            )
+
+
+def check_hooks(module: torch.nn.Module) -> None:
+    """Raise :class:`UnsupportedError` where a parameter of a module that is trained has a hook of its gradient."""
+    hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    for name, parameter in module.named_parameters():
+        if any(getattr(parameter, kind, None) for kind in hooks):
+            raise UnsupportedError(
+                f"a hook of a parameter's gradient ({name}) is unsupported: it would not be called on the IPU"
+            )
+
+
+def hooks_of_all_modules() -> list[Any]:
+    """The hooks that PyTorch calls for every module."""
+    names = [name for name in vars(module_hooks) if name.startswith("_global_") and name.endswith("_hooks")]
+    return [list(vars(module_hooks)[name].values()) for name in sorted(names)]
 
 
 def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.fx.Node], str]) -> None:

@@ -273,8 +273,6 @@ def trace(
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
-    if training and any(parameter._backward_hooks for parameter in module.parameters()):
-        raise UnsupportedError("a hook of a parameter's gradient is unsupported: it would not be called on the IPU")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         attributes = Attributes(module)

@@ -18,7 +18,7 @@ import torch
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 
-from .errors import Error, require
+from .errors import Error, UnsupportedError, require
 from .log import logger
 from .native_step import StepByParameter
 from .optimizer_state import DeviceState, states_of
@@ -478,6 +478,11 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
         described: OptimiserSpec = optimizer.ipu_description()
         return described
     kind = _with_decay(_kind_of(optimizer), optimizer)
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise UnsupportedError(
+            f"a hook of the step of {type(optimizer).__name__} is unsupported: it would not be called, as the weights "
+            "are updated on the IPU; do what it does after the call of the model"
+        )
     names = _KINDS[kind][1]
     if getattr(optimizer, "use_combined_accum", False) and any(g.get("nesterov") for g in optimizer.param_groups):
         raise ValueError("nesterov=True is not supported with use_combined_accum=True.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -125,6 +127,70 @@ def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], mo
     changed.table = torch.ones(3)
     run(tmp_path, changed, training=False)
     assert len(traces) == 8
+
+
+class Surrounded(torch.nn.Module):
+    """What ``forward`` does depends on what stands around the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Softsign()
+
+    def forward(self, x: Any) -> Any:
+        factor = float(os.environ.get("IPUPERF_TEST_FACTOR", "1"))
+        return torch.nn.functional.softplus(self.layer(x)) * factor
+
+
+def test_what_stands_around_a_module_makes_another_export(traces: list[int], monkeypatch: Any) -> None:
+    def check() -> None:
+        x, model = torch.randn(2, 3), Surrounded()
+        torch.testing.assert_close(poptorch.inferenceModel(model)(x), model(x))
+
+    check()
+    monkeypatch.setenv("IPUPERF_TEST_FACTOR", "3")
+    check()
+    monkeypatch.setattr(torch.nn.Softsign, "forward", lambda self, x: x * 4)
+    check()
+    monkeypatch.setattr(torch.nn.functional, "softplus", lambda x: x - 1)
+    check()
+    with torch.nn.modules.module.register_module_forward_hook(lambda module, args, result: result * 2):
+        check()
+    assert len(traces) == 5
+    check()
+    assert len(traces) == 5
+
+
+def test_what_drew_random_numbers_of_the_host_is_not_kept(tmp_path: Path, traces: list[int]) -> None:
+    class Drawn(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * random.random() + np.random.rand()  # noqa: NPY002
+
+    options = poptorch.Options().enableExecutableCaching(str(tmp_path))
+    first, second = (poptorch.inferenceModel(Drawn(), options)(torch.ones(3)) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_is_kept_hides_no_hook(traces: list[int]) -> None:
+    """Hooks that would not be called are refused, whatever was exported before."""
+    run(None, Model())
+    for register in ("register_hook", "register_post_accumulate_grad_hook"):
+        module = Model()
+        getattr(module.linear.weight, register)(lambda gradient: None)
+        with pytest.raises(poptorch.Error, match=r"hook of a parameter's gradient \(linear.weight\) is unsupported"):
+            run(None, module)
+    module = Model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.raises(poptorch.Error, match="hook of the step of SGD is unsupported"):
+        poptorch.trainingModel(module, optimizer=optimizer)
+
+
+def test_modules_without_python_code_are_refused() -> None:
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    for module in (torch.jit.script(plain), torch.nn.Sequential(torch.jit.trace(plain, torch.ones(1, 3)))):
+        with pytest.raises(poptorch.Error, match=r"is one of torch.jit.script or torch.jit.trace, which cannot be"):
+            poptorch.inferenceModel(module)
 
 
 class Pipelined(torch.nn.Module):

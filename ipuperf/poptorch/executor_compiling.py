@@ -135,9 +135,13 @@ class Compiling(HeldWeights):
         write_report(self._require().executable.trace, folder / ("training" if self._training else "inference"))
 
     def _check_batch(self, tensors: Sequence[torch.Tensor], paths: Sequence[str]) -> None:
-        """Axis 0 of every input has to divide into micro-batches."""
+        """Axis 0 of every input has to divide into micro-batches, and an input is dense."""
         options, factor = self._options, self._options.samples_factor
         for tensor, path in zip(tensors, paths, strict=True):
+            require(
+                tensor.layout is torch.strided,
+                f"the input {path!r} is a tensor of layout {tensor.layout}; the IPU has dense tensors only: to_dense()",
+            )
             size = tensor.shape[0] if tensor.dim() else 1
             require(
                 size > 0,

@@ -33,6 +33,7 @@ class Op:
         own_phase: what an op of the class is for wherever nobody says otherwise; ``io`` is I/O everywhere. None:
             anything.
         waited_for: the host, other replicas or memory outside wait for its ops.
+        replaced: operands, by number, that one result alone depends on, which is their new value (running statistics).
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -53,6 +54,7 @@ class Op:
     settles: ClassVar[bool] = False
     own_phase: ClassVar[Phase | None] = None
     waited_for: ClassVar[bool] = False
+    replaced: ClassVar[Mapping[int, int]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -36,6 +36,7 @@ class BatchNormalization(norms.Normalisation):
     """
 
     type = "BatchNormalization"
+    replaced = {3: 1, 4: 2}  # noqa: RUF012  # as declared
 
     momentum = Attribute(NUMBER, 0.1)
     group = Attribute(optional(instance(ReplicaGrouping)), None)

@@ -30,6 +30,7 @@ from .model import LOSS_SCALE, Activation, Data, HostInput, PipelineError, Seed,
 from .remote import remote_load
 from .routine import Routine
 from .stashes import Stashes, TensorStash
+from .states import changed_by, depended_on, read_states
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
@@ -114,14 +115,26 @@ class PipelineStageWriter:
         self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
+        self.states = self._read_states()
         self.stashes = Stashes(builder, stage.name, self.ipu, slots, stage.stashes)
         self.seed: Variable | None = None
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
+    def _read_states(self) -> set[Tensor]:
+        """Graph inputs that are variables the forward changes, whose earlier values the backward reads."""
+        derivative = self.stage.derivative
+        if derivative is None:
+            return set()
+        used = depended_on(derivative.graph.outputs, schedule(derivative.graph))
+        pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
+        needed = {c.tensor for c, image in pairs if not c.is_gradient and image in used}
+        again = self.recomputes or self.interleaved
+        return read_states(self.stage.description, needed, changed_by(self.builder.parts), again=again)
+
     def fixed(self, tensor: Tensor) -> bool:
-        """Whether a graph input is the same in all micro-batches of a weight update."""
-        return isinstance(self.source.get(tensor), Data)
+        """Whether a graph input is the same in all micro-batches of a weight update, as far as the backward sees."""
+        return isinstance(self.source.get(tensor), Data) and tensor not in self.states
 
     def operand(self, routine: Routine, tensor: Tensor) -> Tensor:
         """A graph input as the forward sees it."""
@@ -134,6 +147,12 @@ class PipelineStageWriter:
             return routine.get(self.builder.transport.received(self.stage.part, tensor))
         self.seed = self.seed or self.builder.seed_variable(self.stage)
         return routine.get(self.seed)
+
+    def _data_of(self, tensor: Tensor) -> Variable | Constant:
+        """The variable or constant that a graph input is."""
+        source = self.source[tensor]
+        assert isinstance(source, Data)
+        return source.tensor
 
     def data(self, routine: Routine, tensor: Variable | Constant) -> Tensor:
         """A variable or constant here; one in Streaming Memory is loaded."""
@@ -211,10 +230,10 @@ class PipelineStageWriter:
         for tensor in self.stage.stashes:
             self.stashes.put(routine, tensor, values[tensor])
         self.stashes.advance(routine, "write")
-        for index, variable in self.stage.description.updates.items():
-            make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.direct:
             self.give_directly(routine, values)
+        for index, variable in self.stage.description.updates.items():
+            make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.seed is not None:
             add_(self.seed, routine.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch"))
         for index in self.builder.leaving(self.stage.part):
@@ -224,7 +243,7 @@ class PipelineStageWriter:
         """Hand on what waits as results. What lies in a buffer that will change before it is read is copied."""
         for tensor in self.waiting():
             source = self.source.get(tensor)
-            if isinstance(source, Seed) or (isinstance(source, Activation) and not self.immediate):
+            if isinstance(source, Seed | Data) or (isinstance(source, Activation) and not self.immediate):
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
             elif source is None:
@@ -253,10 +272,7 @@ class PipelineStageWriter:
         with routine.on():
             values = {t: self.waited(routine, t) for t in self.waiting()}
             self.stashes.advance(routine, "read")
-            operands = [
-                self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
-                for t in self.graph.inputs
-            ]
+            operands = [values[t] if t in values else self.data(routine, self._data_of(t)) for t in self.graph.inputs]
             values = {**self.run_graph(routine, operands), **values}
         for tensor in self.needed():
             routine.give(("saved", tensor), values[tensor])
@@ -298,7 +314,7 @@ class PipelineStageWriter:
             images = {t: routine.argument(("saved", t), t.spec, t.name) for t in self.needed()}
         else:
             images = {t: self.waited(routine, t) for t in self.waiting()}
-        data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data)}
+        data = {t: self._data_of(t) for t in self.source if self.fixed(t)}
         missing = [t for t in self.needed() if t not in images and t not in data]
         again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
         read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}

@@ -1,0 +1,87 @@
+"""Buffers that ``forward`` changes and reads: gradients are those of the numbers it had; PyTorch as the oracle."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import ipuperf.poptorch as poptorch  # noqa: E402
+
+
+def changed_after(state: Any, x: Any) -> Any:
+    factor = state.clone()
+    state.mul_(0.5).add_(x.mean(0))
+    return factor
+
+
+def changed_before(state: Any, x: Any) -> Any:
+    return state.mul_(0.5).add_(x.mean(0))
+
+
+def replaced(state: Any, x: Any) -> Any:
+    factor = 2 * state
+    state.copy_(x.amax(0))
+    return factor
+
+
+class Model(nn.Module):
+    """A state that is a factor and an offset, in the first of two stages; a norm whose statistics wait for nothing."""
+
+    def __init__(self, change: Any, ipus: int, marked: bool) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("state", torch.ones(4))
+        self.change, self.ipus, self.marked = change, ipus, marked
+
+    def forward(self, x: Any, y: Any) -> Any:
+        with poptorch.Block("a", ipu_id=0):
+            h = self.norm(self.first(x))
+            h = poptorch.recomputationCheckpoint(h) if self.marked else h
+            with torch.no_grad():
+                factor = self.change(self.state, x)
+            h = torch.tanh(self.middle(torch.tanh(h * factor - factor)))
+            h = poptorch.recomputationCheckpoint(h) if self.marked else h
+        with poptorch.Block("b", ipu_id=self.ipus - 1):
+            return nn.functional.cross_entropy(self.last(h), y)
+
+
+@pytest.mark.parametrize("change", [changed_after, changed_before, replaced])
+@pytest.mark.parametrize(
+    ("ipus", "accumulation", "recomputation"),
+    [(1, 1, 0), (1, 3, 4), (1, 3, 1), (2, 4, 0), (2, 4, 3)],
+)
+def test_gradients_are_those_of_the_forward(change: Any, ipus: int, accumulation: int, recomputation: int) -> None:
+    torch.manual_seed(3)
+    ours = Model(change, ipus, recomputation in (1, 4))
+    theirs = copy.deepcopy(ours)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    options.Training.gradientAccumulation(accumulation)
+    options._Popart.set("autoRecomputation", recomputation)
+    model = poptorch.trainingModel(ours, options, optimizer=torch.optim.SGD(ours.parameters(), lr=0.5))
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    for _ in range(2):
+        x, y = torch.randn(5 * accumulation, 4), torch.randint(0, 3, (5 * accumulation,))
+        model(x, y)
+        optimizer.zero_grad()
+        for a, b in zip(x.split(5), y.split(5), strict=True):
+            (theirs(a, b) / accumulation).backward()
+        optimizer.step()
+    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
+        torch.testing.assert_close(a.float(), b.float(), rtol=1e-4, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_statistics_of_norms_take_no_stash() -> None:
+    """Running statistics change in each forward, but no gradient needs them."""
+    options = poptorch.Options().showCompilationProgressBar(False)
+    options.Training.gradientAccumulation(4)
+    model = poptorch.trainingModel(Model(lambda state, x: 2.0, 2, False), options)
+    model(torch.randn(20, 4), torch.randint(0, 3, (20,)))
+    (first, _) = model.compiled_model.pipeline.stages
+    names = {tensor.name for tensor in first.stashes}
+    assert names == {"x"}

@@ -52,6 +52,7 @@ from .routine import Routine
 from .scope import Scope, place
 from .stages import PipelineStage, PipelineStageWriter
 from .stashes import TensorStash
+from .states import changed_by
 from .transport import Transport
 from .weights import Weights
 from .windows import WindowedProgram, program_of, slots_of
@@ -386,7 +387,7 @@ class PipelineWriter:
                     "that use a variable have to be on one IPU: put them there, or give each its own variable"
                 )
             variable.ipu = part.ipu
-            size, state = variable.spec.elements, variable in part.updates.values()
+            size, state = variable.spec.elements, variable in changed_by(self.parts)
             away = self.offload.weights and not state and size >= max(1, self.offload.min_elements)
             if away and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)

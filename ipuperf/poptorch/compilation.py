@@ -44,11 +44,12 @@ from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, OutputSpec, export_model
+from .export_checks import tell_of_late_changes
 from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
 from .options.popart import RECOMPUTATION_TYPES
-from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
+from .options.strategies import ParallelPhasedExecution, PhasedExecution, PipelinedExecution, ShardedExecution
 from .update_rules import TorchRule
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ def compile_model(
         grouped=grouped,
     )
     _check_overlap(exported, options, training)
+    if type(options.execution_strategy) is PipelinedExecution:
+        tell_of_late_changes(exported.parts)
     parts = _renumbered(exported.parts)
     _apply_precision(parts, options)
     for scope, convolutions in exported.multi_convs:

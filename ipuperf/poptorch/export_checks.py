@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.modules.module as module_hooks
 import torch.utils._pytree as pytree
 
+from ipuperf.pipelines import Data, StageGraph
+
 from .aten_lowering import ExportError
 from .errors import UnsupportedError
+from .log import logger
 
 
 def check_not_compiled(module: torch.nn.Module) -> None:
@@ -67,6 +70,21 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
                 "torch.func.grad and its relatives inside a model are unsupported: the gradients of a program are made "
                 "by poptorch.trainingModel; torch.func.vmap and torch.func.jvp work"
             )
+
+
+def tell_of_late_changes(parts: Sequence[StageGraph]) -> None:
+    """Warn of what a pipeline does to a buffer that a stage reads and a later one changes."""
+    for part in parts:
+        for variable in part.updates.values():
+            readers = [p.stage for p in parts if any(isinstance(s, Data) and s.tensor is variable for s in p.sources)]
+            if min(readers, default=part.stage) < part.stage:
+                logger.warning(
+                    "%s is read in stage %d and changed in stage %d: in a pipeline the first is some micro-batches "
+                    "ahead of the second and reads older values than PyTorch does",
+                    variable.name,
+                    min(readers),
+                    part.stage,
+                )
 
 
 def _named(node: torch.fx.Node) -> str:

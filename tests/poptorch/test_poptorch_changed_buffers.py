@@ -76,6 +76,47 @@ def test_gradients_are_those_of_the_forward(change: Any, ipus: int, accumulation
         torch.testing.assert_close(a.float(), b.float(), rtol=1e-4, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
 
 
+@pytest.mark.parametrize("strategy", ["ShardedExecution", "SerialPhasedExecution", "PipelinedExecution"])
+def test_a_buffer_that_a_later_stage_changes(strategy: str, caplog: Any) -> None:
+    """Without a pipeline the numbers are PyTorch's; a pipeline cannot have them, and says so."""
+    phased = strategy == "SerialPhasedExecution"
+
+    class Later(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+            self.register_buffer("state", torch.ones(4))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            with poptorch.Block("a", ipu_id=0):
+                h = torch.tanh(self.first(x)) * self.state.clone()
+            with poptorch.Block("b", ipu_id=0 if phased else 1):
+                h = torch.tanh(h + 1)
+            with poptorch.Block("c", ipu_id=0):
+                self.state.mul_(0.5).add_(h.detach().mean(0))
+                return nn.functional.cross_entropy(self.second(h), y)
+
+    torch.manual_seed(3)
+    ours = Later()
+    theirs = copy.deepcopy(ours)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    options.Training.gradientAccumulation(6)
+    kind, stages = getattr(poptorch, strategy), [poptorch.Stage(name) for name in "abc"]
+    options.setExecutionStrategy(kind(*(poptorch.Phase(s) if phased else s for s in stages)))
+    model = poptorch.trainingModel(ours, options, optimizer=torch.optim.SGD(ours.parameters(), lr=0.5))
+    x, y = torch.randn(12, 4), torch.randint(0, 3, (12,))
+    with caplog.at_level("WARNING", logger="poptorch"):
+        model(x, y)
+    late = "state is read in stage 0 and changed in stage 2" in caplog.text
+    assert late == (strategy == "PipelinedExecution")
+    for a, b in zip(x.split(2), y.split(2), strict=True):
+        (theirs(a, b) / 6).backward()
+    torch.optim.SGD(theirs.parameters(), lr=0.5).step()
+    if not late:
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(a.detach(), b.detach())
+
+
 def test_statistics_of_norms_take_no_stash() -> None:
     """Running statistics change in each forward, but no gradient needs them."""
     options = poptorch.Options().showCompilationProgressBar(False)

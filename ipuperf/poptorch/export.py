@@ -22,6 +22,7 @@ from .enums import OverlapMode
 from .errors import Error, UnsupportedError
 from .export_cache import cached
 from .export_checks import check_hooks
+from .export_memory import check_memory, view_of
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
 from .export_trace import Traced, location_of_node, trace
@@ -248,6 +249,7 @@ class _Exporter:
             **dict(module.named_buffers(remove_duplicate=False)),
         }
         self.trainable = {n for n, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+        self._trained_places = {_place_of(self.states[name]) for name in self.trainable}
         self.variables: dict[str, Variable] = {}
         self.streams: list[Stream | None] = []
         self._by_storage: dict[Any, Variable] = {}
@@ -267,6 +269,7 @@ class _Exporter:
         phase_of = {place.stage: place.phase for place in places.used}
         stages = [part.description(numbers[part.place.stage]) for part in parts]
         self._drop_unused(stages)
+        self._check_memory(stages)
         return ExportedModel(
             ir=self.ir,
             parts=stages,
@@ -317,15 +320,18 @@ class _Exporter:
         """A parameter or buffer; parameters with one storage are one variable."""
         name = target.removeprefix(_PREFIX)
         variable = self._variable_of(name)
-        trained = self.training and name in self.trainable and variable.dtype.is_floating_point
-        return Flow(variable, needs_grad=trained, name=name, constant_if_shared=fixed and not self._is_parameter(name))
+        differentiable = self.training and variable.dtype.is_floating_point
+        trained = differentiable and _place_of(self.states[name]) in self._trained_places
+        blocked = trained and name not in self.trainable  # another name of a trained parameter, which has no gradient
+        constant = fixed and not trained and not self._is_parameter(name)
+        return Flow(variable, needs_grad=trained, blocked=blocked, name=name, constant_if_shared=constant)
 
     def _is_parameter(self, name: str) -> bool:
         return isinstance(self.states[name], torch.nn.Parameter)
 
     def _variable_of(self, name: str) -> Variable:
         tensor = self.states[name]
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        key = _place_of(tensor)
         if key not in self._by_storage:
             graph = self.ir.main_graph
             values, grouping = self._wholes.get(tensor) or Whole(tensor, self.ir.grouping())  # type: ignore[call-overload]
@@ -423,6 +429,13 @@ class _Exporter:
             index = part.result(value)
             part.updates[part.copied(value) if index in part.updates else index] = self._variable_of(name)
 
+    def _check_memory(self, stages: Sequence[StageGraph]) -> None:
+        """What is trained or changed shares memory with no other parameter or buffer that is used."""
+        updated = {variable for part in stages for variable in part.updates.values()}
+        trained = self.trainable if self.training else set()
+        changed = {name for name, variable in self.variables.items() if variable in updated or name in trained}
+        check_memory({name: self.states[name] for name in self.variables}, changed)
+
     def _loss(self, writer: StageWriter) -> tuple[int, int]:
         """The one loss that no other loss uses (PopTorch RemoveSurplusIdentityLosses)."""
         losses = dict.fromkeys(writer.losses.values())
@@ -441,6 +454,11 @@ class _Exporter:
             raise Error("The loss does not depend on the model's parameters")
         assert flow.tensor is not None
         return flow.origin.index, flow.origin.result(flow)
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The memory that a tensor sees, and how."""
+    return tensor.untyped_storage()._cdata, *view_of(tensor)
 
 
 def _unordered(token: torch.fx.Node, kind: str) -> str:

@@ -52,6 +52,7 @@ from .export_in_place import (
     with_numbers,
     written,
 )
+from .export_memory import overlap_of
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -305,7 +306,7 @@ def trace(
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
     plain.made_constant(program)
-    with _quiet(), _no_stacks(), no_code(), _told_at(program.graph):
+    with _quiet(), _no_stacks(), no_code(), _told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -484,7 +485,7 @@ def _explained(error: Exception, at: str = "") -> ExportError:
 
 
 @contextmanager
-def _told_at(graph: torch.fx.Graph) -> Iterator[None]:
+def _told_at(graph: torch.fx.Graph, module: torch.nn.Module) -> Iterator[None]:
     """What PyTorch says of a node of ``graph`` that it cannot make functional, with the user's line."""
     try:
         yield
@@ -499,7 +500,8 @@ def _told_at(graph: torch.fx.Graph) -> Iterator[None]:
                 f"{at}: a change in place of a view whose windows overlap (unfold, as_strided) is unsupported: an "
                 "element that stands in several would have several values; change what it is a view of, or a clone()"
             ) from error
-        raise _explained(error, at) from error
+        shared = overlap_of(module)
+        raise (UnsupportedError(shared) if shared else _explained(error, at)) from error
 
 
 def location_of_node(node: torch.fx.Node) -> str:

@@ -19,7 +19,7 @@ from ipuperf.numerics import FloatingPointException
 
 from . import executable_file
 from .anchors import names_of
-from .blocks import module_repr
+from .blocks import module_repr, recorder
 from .errors import Error
 from .executable_file import StoredModule, optimiser_of
 from .executor_data import CallData
@@ -53,8 +53,14 @@ class PoplarExecutor(CallData, Times, Files):
 
         Raises:
             AssertionError: a batch that does not divide into micro-batches.
-            Error: arguments unlike those the model was compiled with, or what :meth:`compile` raises.
+            Error: arguments unlike those the model was compiled with, or what :meth:`compile` raises; the call is in
+                the forward of a model that is being compiled.
         """
+        if recorder() is not None:
+            raise Error(
+                f"a PopTorch model of {self._ties.name} is called in the forward of another one: call the module itself "
+                "there (the model's attribute `model`)"
+            )
         arguments = self._arguments(args, kwargs)
         if self._compiled is None:
             self._compile(arguments)

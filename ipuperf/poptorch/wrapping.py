@@ -53,6 +53,11 @@ class Ties:
         self.trained = 0
 
     @property
+    def name(self) -> str:
+        """The module's class."""
+        return getattr(type(self._module), "_plain", type(self._module)).__name__
+
+    @property
     def tied(self) -> bool:
         """Whether the module fetches its weights by itself."""
         return _TIES.get(self._module) is self

@@ -219,6 +219,13 @@ def test_shapes_and_checks_that_depend_on_data_are_refused(function: Any, messag
     assert_refused(function, message)
 
 
+def test_a_wrapped_model_within_a_model() -> None:
+    inner = poptorch.inferenceModel(nn.Linear(4, 4))
+    message = "a PopTorch model of Linear is called in the forward of another one"
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.inferenceModel(Loss(lambda x, y: inner(x)))(*loss_arguments())
+
+
 def test_gradients_within_a_model() -> None:
     class Penalty(nn.Module):
         def __init__(self) -> None:

@@ -58,8 +58,8 @@ class PoplarExecutor(CallData, Times, Files):
         """
         if recorder() is not None:
             raise Error(
-                f"a PopTorch model of {self._ties.name} is called in the forward of another one: call the module itself "
-                "there (the model's attribute `model`)"
+                f"a PopTorch model of {self._ties.name} is called in the forward of another one: call the module "
+                "itself there (the model's attribute `model`)"
             )
         arguments = self._arguments(args, kwargs)
         if self._compiled is None:

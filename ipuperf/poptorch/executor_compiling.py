@@ -83,7 +83,8 @@ class Compiling(HeldWeights):
         self._compiled, self._attached, self._ran = compiled, True, False
         compiled.executable.evaluator.load_variables()  # optimiser state, scalars, seeds
         self.copyWeightsToDevice()
-        self._adopt_optimizer()
+        self._adopt_optimizer(numbers=not self._renumbered)
+        self._renumbered = False
         if self._options.profiling_dir is not None:
             self._write_report(Path(self._options.profiling_dir))
 

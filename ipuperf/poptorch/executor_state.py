@@ -68,6 +68,7 @@ class ExecutorState:
         self._ran = False
         self._seen: dict[str, int] = {}
         self._warned = False
+        self._renumbered = False
         self._anchored: dict[str, np.ndarray] = {}
         self._executable_inputs: ExecutableInputs | None = None
         self.per_replica_params: dict[str, Any] = {}

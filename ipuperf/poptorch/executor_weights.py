@@ -123,6 +123,8 @@ class HeldWeights(ExecutorState):
                 variable.data[...] = values[name]
                 changed.append(variable)
             self._compiled.executable.evaluator.load_variables(changed)
+        elif self._optimiser is not None and spec.numbers() != self._optimiser.numbers():
+            self._renumbered = True  # they count, not those of a state that the optimiser was given before
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
         if self._optimizer is not None:

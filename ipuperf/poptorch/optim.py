@@ -446,6 +446,10 @@ class OptimiserSpec:
     variable: frozenset[str] = frozenset()
     apart: bool = False
 
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers of all groups, and the loss scaling."""
+        return (self.loss_scaling, *(dict(group.values) for group in self.groups))
+
 
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     "sgd": (torch.optim.SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling")),

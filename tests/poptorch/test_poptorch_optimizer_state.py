@@ -284,3 +284,31 @@ def test_a_loaded_loss_scaling_that_may_change() -> None:
     optimizer.load_state_dict(state)
     model(X)
     assert optimizer.state_dict()["ipu_param"]["lossScaling_FLOAT"] == 8.0
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_numbers_set_before_the_first_call_count_more_than_those_of_a_checkpoint(told: bool) -> None:
+    """As upstream, whose ``execute`` brings what ``setOptimizer`` was told after the state was written."""
+
+    def adam(parameters: Any) -> Any:
+        return poptorch.optim.AdamW(parameters, lr=0.01, eps=1e-4, weight_decay=0.0)
+
+    module = Model()
+    first = adam(module.parameters())
+    trained(module, first)(X)
+    kept = copy.deepcopy(first.state_dict())
+    weights = {name: value.clone() for name, value in module.state_dict().items()}
+    found = []
+    for rate in (0.01, 0.5):
+        again = Model()
+        again.load_state_dict(weights)
+        optimizer = adam(again.parameters())
+        optimizer.load_state_dict(kept)
+        model = trained(again, optimizer)
+        optimizer.param_groups[0]["lr"] = rate
+        if told:
+            model.setOptimizer(optimizer)
+        model(X)
+        found.append((again.lin.weight - weights["lin.weight"]).detach())
+    expected = found[0] * (50 if told else 1)
+    torch.testing.assert_close(found[1], expected, rtol=1e-3, atol=1e-5)

@@ -6,9 +6,9 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
+from ipuperf.tensorflow.python.ipu import config, ipu_strategy  # noqa: E402
 from ipuperf.tensorflow.python.ipu.ops import pipelining_ops  # noqa: E402
 
 L = keras.layers
@@ -62,7 +62,11 @@ def test_gradients_in_pipelines(behind, schedule, recomputation):
     cpu = build(behind)
     weights = cpu.get_weights()
     expected = on_cpu(cpu)
-    with ipus(2):
+    settings = config.IPUConfig()
+    settings.auto_select_ipus = 2
+    settings.allow_recompute = True
+    settings.configure_ipu_system()
+    with ipu_strategy.IPUStrategy().scope():
         model = build(behind)
         model.set_weights(weights)
         model.set_pipeline_stage_assignment([0, 0, 1, 1])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .export import ExportedModel
     from .update_rules import TorchRule
 
-RUN_NAME = "OptimizerFromHost"
+OPTIMISER_RUN = "OptimizerFromHost"
 """PopART's name of the control program."""
 
 _Scalars = Mapping[str, tuple[str, ...]]
@@ -88,7 +88,7 @@ def new_values_of(exported: ExportedModel, pipeline: Pipeline, rule: TorchRule) 
             scalars[pipeline.updated_on[variable]] += len(list(_variable(rule.spec, rule.options(variable))))
     for scalar, ipu in pipeline.scalars:
         scalars[ipu] += scalar == LOSS_SCALE
-    return NewValues(RUN_NAME, tuple(scalars))
+    return NewValues(OPTIMISER_RUN, tuple(scalars))
 
 
 def _variable(spec: OptimiserSpec, values: Mapping[str, Any]) -> Iterator[str]:

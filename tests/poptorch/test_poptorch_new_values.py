@@ -143,9 +143,10 @@ def test_the_trace_of_a_call_begins_with_it() -> None:
     events = trace.table("host_events")
     assert events["label"].tolist()[:2] == ["OptimizerFromHost", "session.run"]
     assert (events["start"].tolist()[:2], events["dur"].tolist()[0]) == ([0, cycles], cycles)
-    assert events["start"].tolist()[2:] == [start + cycles for start in plain.table("host_events")["start"].tolist()[1:]]
+    later = (plain.table("host_events")["start"] + cycles).tolist()[1:]
+    assert events["start"].tolist()[2:] == later
     rows = trace.expand().query("start == 0")
-    assert set(rows["kind"]) == {"host_run"} and set(rows["dur"]) == {cycles}
+    assert (set(rows["kind"]), set(rows["dur"])) == ({"host_run"}, {cycles})
     names = trace.table("programs").set_index("program_id")["name"]
     assert {names[number] for number in rows["program_id"]} == {"OptimizerFromHost"}
     assert check(trace) == []
@@ -159,4 +160,5 @@ def test_a_report_is_of_a_call_as_most_were() -> None:
         executable = trained.compiled_model.executable
         if call == 2:
             trained.setOptimizer(changed(optimizer))
-    assert executable is not None and executable.as_called() is executable
+    assert executable is not None
+    assert executable.as_called() is executable

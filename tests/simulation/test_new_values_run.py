@@ -17,7 +17,7 @@ CYCLES = 1_325
 
 
 def program(replicas: int = 1):
-    return s.program(s.seq(s.compute(10)), s.seq(s.compute(10)), replicas=replicas)
+    return s.program(s.seq(s.phase(10)), s.seq(s.phase(10)), replicas=replicas)
 
 
 def duration(values, machine, replicas=1, threads=None):

@@ -17,6 +17,7 @@ import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.lowering import NewValues  # noqa: E402
 from ipuperf.machine import load_machine  # noqa: E402
 from ipuperf.poptorch import optim  # noqa: E402
+from ipuperf.report.critical_path import critical_path, path_cycles  # noqa: E402
 from ipuperf.runtime.clock import SimulatedClock, activate  # noqa: E402
 from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402
 from ipuperf.trace import check  # noqa: E402
@@ -150,6 +151,8 @@ def test_the_trace_of_a_call_begins_with_it() -> None:
     names = trace.table("programs").set_index("program_id")["name"]
     assert {names[number] for number in rows["program_id"]} == {"OptimizerFromHost"}
     assert check(trace) == []
+    path = path_cycles(trace, critical_path(trace))
+    assert path[path["op"] == "OptimizerFromHost"]["cycles"].tolist() == [cycles]
 
 
 def test_a_report_is_of_a_call_as_most_were() -> None:

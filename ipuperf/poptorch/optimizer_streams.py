@@ -4,8 +4,8 @@ PopTorch gives PopART the values of each parameter group for every tensor of the
 poptorch: popart_compiler/source/CompilerImpl.cpp, ``updateGroups``). PopART then has tensors of their own for each
 parameter, one for each scalar that its update reads and that is not constant; a scalar is constant if all numbers that
 it is made of are (popart: willow/src/compoundscalarhelper.cpp, willow/src/sgd.cpp, ``getOptimizerInputs``, adam.cpp,
-adaptive.cpp). A loss scaling that may change has one more, at the loss. Assumed: the numbers that Nesterov's two factors
-are made of, and that LARS, which PopART has not, has a scalar for each of its numbers.
+adaptive.cpp). A loss scaling that may change has one more, at the loss. Assumed: what Nesterov's two
+factors are made of, and that LARS, which PopART has not, has a scalar for each of its numbers.
 
 Which numbers are constant: those that the constructor of a PopTorch optimiser was not given, or that are marked so; of
 an optimiser of PyTorch's those with certain values (poptorch: python/_optimizer_attributes.py).

@@ -5,7 +5,7 @@ poptorch: popart_compiler/source/CompilerImpl.cpp, ``updateGroups``). PopART the
 parameter, one for each scalar that its update reads and that is not constant; a scalar is constant if all numbers that
 it is made of are (popart: willow/src/compoundscalarhelper.cpp, willow/src/sgd.cpp, ``getOptimizerInputs``, adam.cpp,
 adaptive.cpp). A loss scaling that may change has one more, at the loss. Assumed: what Nesterov's two
-factors are made of, and that LARS, which PopART has not, has a scalar for each of its numbers.
+factors are made of, and that an optimiser which PopART has not (LARS) has a scalar for each number.
 
 Which numbers are constant: those that the constructor of a PopTorch optimiser was not given, or that are marked so; of
 an optimiser of PyTorch's those with certain values (poptorch: python/_optimizer_attributes.py).
@@ -70,7 +70,6 @@ _SCALARS: Mapping[str, _Scalars] = MappingProxyType(
             "eps": ("eps",),
             "lossScaling": ("loss_scaling",),
         },
-        "lars": {name: (name,) for name in ("lr", "momentum", "weight_decay", "trust_coefficient", "eps")},
     }
 )
 _CONSTANT_AT: Mapping[str, float] = MappingProxyType(
@@ -94,14 +93,17 @@ def new_values_of(exported: ExportedModel, pipeline: Pipeline, rule: TorchRule) 
 
 def _variable(spec: OptimiserSpec, values: Mapping[str, Any]) -> Iterator[str]:
     """The scalars of a parameter of a group with these values that can change."""
-    known = _SGD_MOMENTUM if spec.kind == "sgd" else _SCALARS[spec.kind]
-    if spec.kind == "sgd" and values["nesterov"]:
-        known = _SGD_NESTEROV
-    elif spec.kind == "sgd" and not values["momentum"] and "momentum" not in spec.variable:
-        known = _SGD0
-    for scalar, numbers in known.items():
+    for scalar, numbers in _scalars(spec, values).items():
         if not all(_is_constant(spec, values, name) for name in numbers):
             yield scalar
+
+
+def _scalars(spec: OptimiserSpec, values: Mapping[str, Any]) -> _Scalars:
+    if spec.kind != "sgd":
+        return _SCALARS.get(spec.kind) or {name: (name,) for name in values}
+    if values["nesterov"]:
+        return _SGD_NESTEROV
+    return _SGD_MOMENTUM if values["momentum"] or "momentum" in spec.variable else _SGD0
 
 
 def _is_constant(spec: OptimiserSpec, values: Mapping[str, Any], name: str) -> bool:

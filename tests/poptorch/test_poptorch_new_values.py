@@ -17,6 +17,7 @@ import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.lowering import NewValues  # noqa: E402
 from ipuperf.machine import load_machine  # noqa: E402
 from ipuperf.poptorch import optim  # noqa: E402
+from ipuperf.poptorch.lars import LARS  # noqa: E402
 from ipuperf.report.critical_path import critical_path, path_cycles  # noqa: E402
 from ipuperf.runtime.clock import SimulatedClock, activate  # noqa: E402
 from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402
@@ -99,6 +100,8 @@ COUNTS = [
     (lambda p: optim.AdamW(p, lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1, loss_scaling=2.0), 6, 1),
     (lambda p: optim.LAMB(p, lr=0.1, loss_scaling=2.0, max_weight_norm=1.0), 3, 1),
     (lambda p: optim.RMSprop(p, lr=0.1, alpha=0.9, momentum=0.9), 3, 0),
+    (lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), 3, 0),  # rate, momentum in both scalars of it
+    (lambda p: LARS(p, lr=0.1, weight_decay=0.1), 5, 0),
 ]  # fmt: skip
 
 

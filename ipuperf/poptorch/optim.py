@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -406,7 +406,7 @@ class OptimiserGroup:
     """
 
     values: Mapping[str, Any]
-    parameters: tuple[torch.Tensor, ...]
+    parameters: tuple[torch.Tensor, ...] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -446,9 +446,9 @@ class OptimiserSpec:
     variable: frozenset[str] = frozenset()
     apart: bool = False
 
-    def numbers(self) -> tuple[Any, ...]:
-        """The numbers of all groups, and the loss scaling."""
-        return (self.loss_scaling, *(dict(group.values) for group in self.groups))
+    def differs(self, other: OptimiserSpec | None) -> bool:
+        """Whether another description has other numbers, or lets others change."""
+        return other is None or replace(self, apart=False) != replace(other, apart=False)
 
 
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {

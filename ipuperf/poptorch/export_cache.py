@@ -65,8 +65,8 @@ def cached(
     if found is None:
         before = _drawn()
         found = trace()
-        if _drawn() != before:
-            logger.debug("The export is not kept: forward drew random numbers of Python or NumPy")
+        if _drawn() != before and not _repeated(found, trace):
+            logger.debug("The export is not kept: it depends on random numbers of Python or NumPy")
             return found
         if path is not None:
             _write(path, found)
@@ -79,6 +79,25 @@ def _drawn() -> tuple[Any, ...]:
     """The state of the random numbers that would be constants of an export."""
     kind, numbers, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
     return random.getstate(), kind, np.asarray(numbers).tobytes(), rest
+
+
+def _repeated(found: Traced, trace: Callable[[], Traced]) -> bool:
+    """Whether another export, with other random numbers, is the same: layers that may be dropped draw one also where
+    none is. The program's own random numbers go on as if there had been one export."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        (one, numbers), (other, others) = (_content(traced) for traced in (found, trace()))
+    except NotStorable:
+        return False
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+    return one == other and all(torch.equal(a, b) for a, b in zip(numbers, others, strict=True))
+
+
+def _content(traced: Traced) -> tuple[str, list[torch.Tensor]]:
+    tensors: list[torch.Tensor] = []
+    return repr(stored(traced, tensors)), tensors
 
 
 def forget() -> None:

@@ -165,10 +165,18 @@ def test_what_drew_random_numbers_of_the_host_is_not_kept(tmp_path: Path, traces
         def forward(self, x: Any) -> Any:
             return x * random.random() + np.random.rand()  # noqa: NPY002
 
+    class Dropped(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x if random.random() < 0.0 else x * 2
+
     options = poptorch.Options().enableExecutableCaching(str(tmp_path))
     first, second = (poptorch.inferenceModel(Drawn(), options)(torch.ones(3)) for _ in range(2))
     assert not torch.equal(first, second)
     assert not list(tmp_path.iterdir())
+    for _ in range(2):
+        poptorch.inferenceModel(Dropped(), options)(torch.ones(3))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert len(traces) == 6
 
 
 def test_an_export_that_is_kept_hides_no_hook(traces: list[int]) -> None:

@@ -161,11 +161,16 @@ class Importer:
         given = graph.inputs[index]
         return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
 
-    def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
-        """Import the body of a function where its call stands; the values that it returns."""
+    def call(self, graph: FuncGraph, arguments: Sequence[Value], results: int | None = None) -> list[Value]:
+        """Import the body of a function where its call stands; the values that it returns.
+
+        Args:
+            results: how many values the call has, the first of the function's (default: all). TensorFlow appends what a
+                backward pass reads to the outputs of a graph, also where a call made without a tape shares the graph.
+        """
         inner = Importer(graph, self.place, called=True)
         inner._constants, inner.equal, inner.live = self._constants, self.equal, self.live
-        return inner.run(graph.inputs, arguments, graph.outputs, graph.control_outputs)
+        return inner.run(graph.inputs, arguments, graph.outputs[:results], graph.control_outputs)
 
 
 def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:

@@ -6,7 +6,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus, same  # noqa: E402
+from kerasruns import beside, ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.functions import _HOSTS  # noqa: E402
@@ -55,12 +55,8 @@ def test_grouped_convolutions_predict_after_training():
     def build():
         return keras.Sequential([keras.layers.Conv2D(6, 4, groups=3, input_shape=(4, 4, 3)), keras.layers.Flatten()])
 
-    cpu = build()
-    with ipus(1):
-        model = build()
-        model.set_weights(cpu.get_weights())
-        for each in (cpu, model):
-            each.compile("sgd", "mse")
-            each.fit(x, y, batch_size=2, shuffle=False, verbose=0)
-        same(model.get_weights(), cpu.get_weights())
-        same(model.predict(x, batch_size=2, verbose=0), cpu.predict(x, batch_size=2, verbose=0))
+    model, cpu = beside(build, lambda m: m.compile("sgd", "mse"))
+    for each in (cpu, model):
+        each.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+    same(model.get_weights(), cpu.get_weights())
+    same(model.predict(x, batch_size=2, verbose=0), cpu.predict(x, batch_size=2, verbose=0))

@@ -166,7 +166,7 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
         )
     for one in (*wrappers(output.opt), innermost(output.opt)):
         if own := _own_gradients(one):
-            name = one.get_name() if isinstance(one, Optimizer) else getattr(one, "name", type(one).__name__)
+            name = one.get_name() if isinstance(one, Optimizer) else type(getattr(one, "inner_optimizer", one)).__name__
             raise NotImplementedError(
                 f"optimizer {name!r} has a {own} of its own, which pipelines cannot call: stages are differentiated "
                 "one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"

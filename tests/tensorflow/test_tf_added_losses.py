@@ -57,17 +57,19 @@ def sequential(pipelined, factor):
 def test_additions_belong_to_the_stage_of_their_operands(build):
     cpu = build(False, PARTS)
     cpu.compile("sgd", lambda y, p: PARTS * tf.reduce_mean((y - p) ** 2, -1))
+    first = cpu.get_weights()
+    expected = cpu.fit(X, Y, batch_size=8, verbose=0).history
+    predictions = cpu.predict(X, verbose=0)
     with ipus(2):
         model = build(True, 1)
-        model.set_weights(cpu.get_weights())
+        model.set_weights(first)
         model.compile("sgd", "mse", steps_per_execution=PARTS)
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=PARTS)
         history = model.fit(X, Y, batch_size=2, shuffle=False, verbose=0).history
-        expected = cpu.fit(X, Y, batch_size=8, verbose=0).history
         same(model.get_weights(), cpu.get_weights())
         same(np.multiply(history.pop("loss"), PARTS), expected.pop("loss"))
         same(history, expected)
-        same(model.predict(X, batch_size=2, verbose=0), cpu.predict(X, verbose=0))
+        same(model.predict(X, batch_size=2, verbose=0), predictions)
 
 
 def test_a_function_of_weights_belongs_to_no_stage():

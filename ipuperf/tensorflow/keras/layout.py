@@ -180,8 +180,8 @@ def _by_node(nodes: Sequence[Any], assignments: Sequence[Any]) -> dict[int, Any]
 
 
 def _place_additions(layout: StagedModel) -> None:
-    """What ``add_loss`` and ``add_metric`` of a model have added since it was divided: each call stands where the last of
-    its operands is made, a metric at the end, where metrics are read."""
+    """What ``add_loss`` and ``add_metric`` of a model have added since it was divided: each call stands where the last
+    of its operands is made, a metric at the end, where metrics are read."""
     made = {key: call.stage for call in layout.calls for key in call.writes()}
     last = layout.stages - 1
     for node, path in layout.later:

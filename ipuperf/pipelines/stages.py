@@ -116,12 +116,14 @@ class PipelineStageWriter:
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.stashes = Stashes(builder, stage.name, self.ipu, slots, stage.stashes)
         self.seed: Variable | None = None
+        self.changed = {variable for part in builder.parts for variable in part.updates.values()}
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
     def fixed(self, tensor: Tensor) -> bool:
-        """Whether a graph input is the same in all micro-batches of a weight update."""
-        return isinstance(self.source.get(tensor), Data)
+        """Whether a graph input is the same in all micro-batches of a weight update: no state that forwards change."""
+        source = self.source.get(tensor)
+        return isinstance(source, Data) and source.tensor not in self.changed
 
     def operand(self, routine: Routine, tensor: Tensor) -> Tensor:
         """A graph input as the forward sees it."""
@@ -165,10 +167,21 @@ class PipelineStageWriter:
             return []
         if not (self.recomputes or self.interleaved):
             return [t for t in self.needed() if self.direct or not self.of_parameters(t)]
-        used = [t for t in self.graph.inputs if not self.fixed(t)]
+        states = self.states()
+        used = [t for t in self.graph.inputs if t in states or not isinstance(self.source[t], Data)]
         marked = [t for t in self.stage.description.checkpoints if t not in used and t.consumers]
         found = used + [t for t in marked if t in self.graph.outputs]
         return found + [t for t in self.needed() if t not in found and self.remains(t)]
+
+    def states(self) -> set[Tensor]:
+        """Graph inputs that forwards change and that the backward depends on."""
+        reached, found = list(self.needed()), set()
+        while reached:
+            tensor = reached.pop()
+            if tensor not in found:
+                found.add(tensor)
+                reached += tensor.producer.inputs if tensor.producer is not None else []
+        return {t for t in self.graph.inputs if t in found and isinstance(self.source[t], Data) and not self.fixed(t)}
 
     def of_parameters(self, tensor: Tensor) -> bool:
         """Whether a value is a parameter in another form (a transposed weight): it is made again, not stashed."""
@@ -211,6 +224,8 @@ class PipelineStageWriter:
         for tensor in self.stage.stashes:
             self.stashes.put(routine, tensor, values[tensor])
         self.stashes.advance(routine, "write")
+        if self.direct:
+            values.update({t: self.copied(values[t]) for t in self.waiting() if isinstance(self.source.get(t), Data)})
         for index, variable in self.stage.description.updates.items():
             make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.direct:
@@ -225,10 +240,13 @@ class PipelineStageWriter:
         for tensor in self.waiting():
             source = self.source.get(tensor)
             if isinstance(source, Seed) or (isinstance(source, Activation) and not self.immediate):
-                empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
-                routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
-            elif source is None:
+                routine.give(("saved", tensor), self.copied(values[tensor]))
+            elif source is None or isinstance(source, Data):
                 routine.give(("saved", tensor), values[tensor])
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """The present value in memory of its own."""
+        return make(CopyVarUpdate, undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name), tensor)
 
     def run_graph(self, routine: Routine, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
         """Call the forward graph."""
@@ -253,10 +271,7 @@ class PipelineStageWriter:
         with routine.on():
             values = {t: self.waited(routine, t) for t in self.waiting()}
             self.stashes.advance(routine, "read")
-            operands = [
-                self.data(routine, source.tensor) if isinstance(source := self.source[t], Data) else values[t]
-                for t in self.graph.inputs
-            ]
+            operands = [values[t] if t in values else self.operand(routine, t) for t in self.graph.inputs]
             values = {**self.run_graph(routine, operands), **values}
         for tensor in self.needed():
             routine.give(("saved", tensor), values[tensor])
@@ -298,7 +313,7 @@ class PipelineStageWriter:
             images = {t: routine.argument(("saved", t), t.spec, t.name) for t in self.needed()}
         else:
             images = {t: self.waited(routine, t) for t in self.waiting()}
-        data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data)}
+        data = {t: source.tensor for t, source in self.source.items() if isinstance(source, Data) and t not in images}
         missing = [t for t in self.needed() if t not in images and t not in data]
         again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
         read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}

@@ -31,8 +31,8 @@ class BatchNormalization(norms.Normalisation):
     ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
     statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself), ``stable`` (the
     variance is that of centred values, which costs a pass more). Outputs ``y``, the new running mean and variance
-    (the caller stores them; the variance is unbiased, that of one value 0) and, for the gradient, the batch mean and the inverse
-    standard deviation (of the biased variance).
+    (the caller stores them; the variance is unbiased, that of one value 0) and, for the gradient, the batch mean and
+    the inverse standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"

@@ -17,7 +17,9 @@ from ipuperf.ir import UINT32, Constant, Tensor, TensorSpec, Variable
 from ipuperf.ops import DetachInplace
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
+from .custom_gradients import with_custom_gradient
 from .graph import GraphError, Resource, Value, tensor_of
+from .graph.node import Node
 from .infeed import IPUInfeedQueue
 from .pipeline_model import StageOptions
 from .program import Infeed
@@ -99,6 +101,10 @@ class StageFrame(Frame):
     def in_place(self, resource: Resource) -> Tensor | None:
         """Nothing changes in place."""
         return None
+
+    def custom_gradient(self, node: Node, values: Sequence[Value]) -> Sequence[Value]:
+        """The values of a ``tf.custom_gradient``, with its gradient."""
+        return with_custom_gradient(self, node, values)
 
     def seed(self) -> Tensor:
         """The stage's random seed."""

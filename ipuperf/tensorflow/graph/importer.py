@@ -100,6 +100,19 @@ class Importer:
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 
+    def value(self, tensor: tf.Tensor) -> Value:
+        """The value of a tensor of this graph, imported now if nothing else has needed it so far.
+
+        Raises:
+            LookupError: the tensor belongs to another graph.
+        """
+        if id(tensor) not in self.values:
+            if tensor.graph is not self.graph:
+                raise LookupError(f"{tensor.name} is a tensor of another graph")
+            for op in needed_operations(self.graph, [tensor], [], _EFFECTS, alone=True, known=self.values):
+                self._import(op)
+        return self.values[id(tensor)]
+
     def _import(self, op: tf.Operation) -> None:
         operands = [self.values.arranged(id(t)) for t in op.inputs]
         node = Node(self, op)

@@ -15,7 +15,7 @@ import tensorflow as tf
 def sequence_slice(
     dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool
 ) -> tf.Tensor:
-    """``dst`` with ``num_elems[i]`` rows of ``src``, from row ``src_offsets[i]`` on, written from row ``dst_offsets[i]``
+    """``dst`` with ``num_elems[i]`` rows of ``src``, from row ``src_offsets[i]`` on, written from ``dst_offsets[i]``
     on, for each ``i``.
 
     Args:

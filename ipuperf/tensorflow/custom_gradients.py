@@ -1,7 +1,8 @@
-"""Gradients that a program defines itself (``tf.custom_gradient``) in stages that ipuperf differentiates.
+"""Gradients that a program defines itself (``tf.custom_gradient``, ``gradient_override_map``) in stages that ipuperf
+differentiates.
 
-TensorFlow puts an ``IdentityN`` behind such a function's results, arguments and variables, and registers the gradient
-for that op. It is traced where the op is imported; what it reads of the forward are operands.
+TensorFlow puts an ``IdentityN`` behind the results, arguments and variables of a ``tf.custom_gradient``, and registers
+the gradient for that op. It is traced where the op is imported; what it reads of the forward are operands.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ipuperf.ops import Op
 
 from .graph import Resource, Value, resource_of, tensor_of
 from .graph.node import Node
-from .tracer import trace
+from .tracer import TracedFunction, trace
 from .tracing import Frame, use_frame
 
 
@@ -78,32 +79,24 @@ class CustomGradient(Op):
         return grads
 
 
-def with_custom_gradient(frame: Frame, node: Node, values: Sequence[Value]) -> list[Value]:
-    """The values of an ``IdentityN`` with a gradient of its own.
+def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+    """The results of an op with a gradient of its own.
 
     Raises:
-        GraphError: the function has several results, or its gradient reads a variable that the program does not use.
+        GraphError: there are several results, or the gradient reads a variable that the program does not use.
     """
-    op, result = node.op, values[0]
+    op, result = node.op, results[0]
     if not isinstance(result, Tensor):
-        return list(values)
-    function = tf_ops.get_gradient_function(op)
-    with op.graph.as_default():
-
-        def gradients(grad: tf.Tensor) -> list[Any]:
-            return list(function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:])))
-
-        traced = trace("custom_gradient", gradients, [op.outputs[0]], automatic=False)
-    if len(traced.structure) < 2 or (traced.structure[1] is None and any(t is not None for t in traced.structure)):
-        raise node.error("in a pipeline stage a function with a custom gradient has one result, and its first argument "
-                         "a gradient")  # fmt: skip
+        return list(results)
+    traced = _traced(node)
     inputs = [result]
 
     def place(tensor: Tensor) -> int:
         inputs.append(tensor)
         return len(inputs) - 1
 
-    operands = {i: place(v) for i, v in enumerate(values) if i and isinstance(v, Tensor)}
+    own = int(op.type == "IdentityN")  # whose first operand is the result
+    placed = {i: place(v) for i, v in enumerate(operands) if i >= own and isinstance(v, Tensor)}
     taken = [_taken(node, t) for t in traced.captured]
     read = {v: place(_read(frame, node, v)) for v in taken if isinstance(v, Resource)}
     captured = [place(v) if isinstance(v, Tensor) else v for v in taken]
@@ -113,11 +106,32 @@ def with_custom_gradient(frame: Frame, node: Node, values: Sequence[Value]) -> l
         [result.name],
         program=frame.program,
         traced=traced,
-        operands=operands,
+        operands=placed,
         captured=captured,
         read=read,
     )
-    return [made.outputs[0], *values[1:]]
+    return [made.outputs[0], *results[1:]]
+
+
+def _traced(node: Node) -> TracedFunction:
+    """The op's gradient, a function of that of its first result."""
+    op = node.op
+    function = tf_ops.get_gradient_function(op)
+
+    def gradients(grad: tf.Tensor) -> list[Any]:
+        found = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
+        return list(found) if isinstance(found, (list, tuple)) else [found]
+
+    with op.graph.as_default():
+        traced = trace("custom_gradient", gradients, [op.outputs[0]], automatic=False)
+    if op.type == "IdentityN":
+        single = len(traced.structure) > 1 and traced.structure[0] is None and traced.structure[1] is not None
+    else:
+        single = len(op.outputs) == 1
+    if not single and any(t is not None for t in traced.structure):
+        raise node.error("in a pipeline stage what has a custom gradient has one result, and its first argument a "
+                         "gradient")  # fmt: skip
+    return traced
 
 
 def _taken(node: Node, tensor: tf.Tensor) -> Value:

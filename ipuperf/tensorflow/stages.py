@@ -102,9 +102,9 @@ class StageFrame(Frame):
         """Nothing changes in place."""
         return None
 
-    def custom_gradient(self, node: Node, values: Sequence[Value]) -> Sequence[Value]:
-        """The values of a ``tf.custom_gradient``, with its gradient."""
-        return with_custom_gradient(self, node, values)
+    def custom_gradient(self, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+        """The results of an op with a gradient of the program's own, which they have."""
+        return with_custom_gradient(self, node, operands, results)
 
     def seed(self) -> Tensor:
         """The stage's random seed."""

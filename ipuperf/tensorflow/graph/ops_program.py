@@ -47,16 +47,8 @@ def identity(_node: Node, value: Value) -> Value:
     return value
 
 
-@op("IdentityN", folds=False, arranged=True)
-def identities(node: Node, *values: Value) -> list[Value]:
-    """The values themselves; of a ``tf.custom_gradient`` with its gradient."""
-    if node.place.differentiated and "_gradient_op_type" in node.op.node_def.attr:
-        return list(node.place.custom_gradient(node, [plain(value) for value in values]))
-    return list(values)
-
-
-@op("OptionalFromValue", "OptionalGetValue", folds=False, arranged=True)
-def optional_values(_node: Node, *values: Value) -> list[Value]:
+@op("IdentityN", "OptionalFromValue", "OptionalGetValue", folds=False, arranged=True)
+def identities(_node: Node, *values: Value) -> list[Value]:
     """The values themselves."""
     return list(values)
 

@@ -64,9 +64,9 @@ class Place(Builder):
         """A number that tells random ops of the program apart."""
         raise NotImplementedError
 
-    def custom_gradient(self, node: Node, values: Sequence[Value]) -> Sequence[Value]:
-        """The values of an op that has a gradient of the program's own, which the place's differentiation heeds."""
-        raise NotImplementedError("a tf.custom_gradient stands in a pipeline stage itself, in no branch of a tf.cond")
+    def custom_gradient(self, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+        """The results of an op that has a gradient of the program's own, which the place's differentiation heeds."""
+        raise node.error("a custom gradient has to stand in a pipeline stage itself, in no branch of a tf.cond")
 
     def inner(self, stem: str, executions: int) -> Place:
         """The place of a new graph that this one executes, ``executions`` times in a run."""

@@ -18,6 +18,7 @@ from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Op
 
 from .graph import Resource, Value, resource_of, tensor_of
+from .graph.markers import is_marker
 from .graph.node import Node
 from .tracer import TracedFunction, trace
 from .tracing import Frame, use_frame
@@ -80,13 +81,13 @@ class CustomGradient(Op):
 
 
 def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
-    """The results of an op with a gradient of its own.
+    """The results of an op with a gradient of its own; those of markers have the gradients of the ops that they become.
 
     Raises:
         GraphError: there are several results, or the gradient reads a variable that the program does not use.
     """
     op, result = node.op, results[0]
-    if not isinstance(result, Tensor):
+    if not isinstance(result, Tensor) or is_marker(op.inputs[0].op):
         return list(results)
     traced = _traced(node)
     inputs = [result]

@@ -12,6 +12,8 @@ from kerasruns import ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.graph import GraphError  # noqa: E402
+from ipuperf.tensorflow.keras import layers as ipu_layers  # noqa: E402
+from ipuperf.tensorflow.python import ipu  # noqa: E402
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(8, 4)).astype("float32"), RNG.normal(size=(8, 2)).astype("float32")
@@ -137,3 +139,35 @@ def test_gradients_that_are_refused(function, message):
         pipelined(model)
         with pytest.raises(GraphError, match=message):
             model.fit(X, Y, batch_size=2, verbose=0)
+
+
+def test_layers_of_the_ipu_have_the_gradients_of_their_ops():
+    """TensorFlow has gradients of its own for these layers, by the same means."""
+    shape = keras.layers.Reshape((2, 2), input_shape=(4,))
+    cpu = keras.Sequential([shape, keras.layers.LSTM(3), keras.layers.Dense(2)])
+    cpu.compile(keras.optimizers.SGD(0.1), lambda y, p: PARTS * tf.reduce_mean((y - p) ** 2, -1))
+    first = cpu.get_weights()
+    cpu.fit(X, Y, batch_size=8, verbose=0)
+    with ipus(2):
+        layers = [keras.layers.Reshape((2, 2), input_shape=(4,)), ipu_layers.LSTM(3), keras.layers.Dense(2)]
+        model = keras.Sequential(layers)
+        model.set_pipeline_stage_assignment([0, 0, 1])
+        model.set_weights(first)
+        pipelined(model)
+        model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+        same(model.get_weights(), cpu.get_weights())
+
+
+def test_loops_of_the_ipu_have_none():
+    """An error, not a gradient that is missing."""
+    with ipus(1):
+        w = tf.Variable(np.eye(4, dtype=np.float32))
+
+        @tf.function(jit_compile=True)
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(ipu.loops.repeat(2, lambda x: tf.tanh(x @ w), [x]))
+            return tape.gradient(loss, w)
+
+        with pytest.raises(NotImplementedError, match=r"loops\.repeat has no gradient: .* use tf\.while_loop"):
+            tf.distribute.get_strategy().run(step, args=[X])

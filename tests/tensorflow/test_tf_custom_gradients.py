@@ -85,7 +85,6 @@ class Overridden(keras.layers.Layer):
 CASES = {
     "straight through": called(quantised),
     "not linear": called(limited),
-    "pass through": called(tf.grad_pass_through(tf.sign)),
     "two arguments": called(lambda x: product(x, tf.tanh(x))),
     "variables": Layer,
     "in a function": InFunction,

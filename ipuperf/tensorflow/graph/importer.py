@@ -44,8 +44,8 @@ from .sharing import EqualOps, storage_of
 from .values import Resource, Value, resource_of
 
 _EFFECTS = SideEffects(OPERATIONS)
-_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
-"""Ops whose gradients TensorFlow registers for each call: those of what they call."""
+_NEVER_CUSTOM = {"Const", "PartitionedCall", "StatefulPartitionedCall"}
+"""Ops without gradients of the program's own; TensorFlow registers those of calls for each call."""
 
 
 class Importer:
@@ -131,7 +131,7 @@ class Importer:
                 operands = [plain(v) for v in operands]
             with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):
                 results = self._equal_or_made(node, handler, operands)
-                if self.place.differentiated and kind not in _CALLS and "_gradient_op_type" in op.node_def.attr:
+                if self.place.differentiated and kind not in _NEVER_CUSTOM and "_gradient_op_type" in op.node_def.attr:
                     results = self.place.custom_gradient(node, [plain(v) for v in operands], results)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")

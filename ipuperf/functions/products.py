@@ -413,7 +413,9 @@ def _check_eight(what: str, *tensors: Tensor) -> None:
 
 
 def _check_scale(what: str, log2_scale: Tensor) -> None:
-    """ValueError unless it is a scalar, TypeError unless it is int32."""
+    """ValueError unless it is a scalar, TypeError unless it is a tensor of int32."""
+    if not isinstance(log2_scale, Tensor):
+        raise TypeError(f"{what}: log2_scale is {log2_scale!r}; a tensor is needed (popxl.constant)")
     if log2_scale.shape != ():
         raise ValueError(f"{what}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; a scalar is needed")
     if log2_scale.dtype != INT32:

@@ -138,8 +138,9 @@ class AccumulatorScale(UpdateOp):
     factor = Attribute(optional(NUMBER), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The spec of ``t``; raises for integers and without a factor of one element."""
-        self.floating(self.inputs[0])
+        """The spec of ``t``; raises for integers (but for the factor 0) and without a factor of one element."""
+        if not self.clears:
+            self.floating(self.inputs[0])
         self.check_factor("factor")
         if self.factor_index("factor") is None and self.factor is None:
             raise IrError(f"{self.where()}: a factor is needed (a float or a second input)")

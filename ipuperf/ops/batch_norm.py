@@ -31,8 +31,8 @@ class BatchNormalization(norms.Normalisation):
     ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
     statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself), ``stable`` (the
     variance is that of centred values, which costs a pass more). Outputs ``y``, the new running mean and variance
-    (the caller stores them; the variance is unbiased) and, for the gradient, the batch mean and the inverse
-    standard deviation (of the biased variance).
+    (the caller stores them; the variance is unbiased, that of one value 0) and, for the gradient, the batch mean and
+    the inverse standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"
@@ -59,9 +59,6 @@ class BatchNormalization(norms.Normalisation):
             check_group(self, self.group)
         if not 0 <= self.momentum <= 1:
             raise IrError(f"{self.where()}: momentum={self.momentum}; a number from 0 to 1 is needed")
-        self.require(
-            self.count > 1, f"training needs more than 1 value per channel; x has shape {self.inputs[0].shape}"
-        )
         x, _, _, mean, variance = self.inputs
         saved = TensorSpec((self.channels,), norms.statistics_dtype(x.dtype))
         return [TensorSpec(x.shape, x.dtype), mean.spec, variance.spec, saved, saved]
@@ -75,7 +72,7 @@ class BatchNormalization(norms.Normalisation):
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
-        unbiased = self.momentum * self.count / (self.count - 1)
+        unbiased = self.momentum * self.count / max(self.count - 1, 1)
         return arrays.kernel(
             *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
             *norms.inverse_deviation(variance, self.epsilon, inverse),

@@ -59,7 +59,8 @@ def _host(concrete: Any, arguments: int) -> ProgramHost:
     graph = concrete.graph
     if graph not in _HOSTS:
         graph._add_control_dependencies = True
-        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs))
+        results = len(concrete.function_type.flat_outputs)  # what TensorFlow appends for a backward pass is no result
+        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs[:results]))
         _HOSTS[graph] = ProgramHost(TracedProgram(traced, graph.name))
     return _HOSTS[graph]
 

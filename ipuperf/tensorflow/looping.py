@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 
 from ipuperf.ir import Tensor
@@ -23,10 +24,18 @@ def repeated(traced: TracedFunction, n: int, carried: Sequence[tf.Tensor], infee
     where there are none."""
     loop = _Repeat(traced, n, len(carried), infeed)
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in carried]
-    found = marker("repeat", loop, [*carried, *traced.captured], specs)
+    inputs = [*carried, *traced.captured]
+    found = marker("repeat", loop, inputs, specs)
+    record.record_operation("repeat", found, inputs, _no_gradient)
     if not found:
         return ops.get_default_graph().get_operations()[-1]
     return found[0] if len(found) == 1 else found
+
+
+def _no_gradient(*_: Any) -> NoReturn:
+    raise NotImplementedError(
+        "loops.repeat has no gradient: take gradients inside of its body, or use tf.while_loop, which has one"
+    )
 
 
 class _Repeat:

@@ -114,6 +114,7 @@ class _Writer:
         if traced.training is not None:
             self._check_numbers(traced.training)
             self.trainable = [program.variable(resource_of(v.handle)) for v in traced.training.variables]
+            self._check_read_back()
             self._map_gradients(traced.training)
         self.sources = self.importer.connect()
         self.place = len(program.ir.main_graph.ops)
@@ -140,7 +141,8 @@ class _Writer:
         assert found is not None
         part, value = found
         frame = self.importer.parts[part].frame
-        if isinstance(value, Constant) or value in frame.graph.inputs or value in frame.assigned.values():
+        held = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
+        if isinstance(value, Constant) or value in held:
             with use_frame(frame):
                 value = arithmetic.identity(value)
         return part, self.importer.output(StageLink(part, value)).output
@@ -180,6 +182,17 @@ class _Writer:
             f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from "
             "the infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
         )
+
+    def _check_read_back(self) -> None:
+        """NotImplementedError: a stage reads a trained variable after it has assigned to it."""
+        for part in self.importer.parts:
+            for resource in part.frame.read_back:
+                if self.program.variable(resource) in self.trainable:
+                    raise NotImplementedError(
+                        f"pipeline: a stage assigns to variable {self.program.name_of(resource)!r}, which is trained, "
+                        "and reads it afterwards, where its gradient would be another one; change it in the "
+                        "optimizer's update (a constraint), or make it a variable that is not trained"
+                    )
 
     def _map_gradients(self, training: TracedTraining) -> None:
         """Let gradients go through the functions of MapGradientOptimizer, innermost first, in each micro-batch."""

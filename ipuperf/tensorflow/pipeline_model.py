@@ -165,10 +165,11 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
             f"optimizer_function returned {output!r}; an instance of pipelining_ops.OptimizerFunctionOutput is needed"
         )
     for one in (*wrappers(output.opt), innermost(output.opt)):
-        if isinstance(one, Optimizer) and type(one).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS:
+        if own := _own_gradients(one):
+            name = one.get_name() if isinstance(one, Optimizer) else type(getattr(one, "inner_optimizer", one)).__name__
             raise NotImplementedError(
-                f"optimizer {one.get_name()!r} has a compute_gradients of its own, which pipelines cannot call: stages "
-                "are differentiated one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
+                f"optimizer {name!r} has a {own} of its own, which pipelines cannot call: stages are differentiated "
+                "one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
             )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):
@@ -177,3 +178,12 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
                 f"should be used in combination with pipelining; {wrapper.get_name()} wraps the optimizer here"
             )
     return output
+
+
+def _own_gradients(optimizer: Any) -> str | None:
+    """The method by which an optimiser computes gradients in a way of the program's own."""
+    if isinstance(optimizer, Optimizer):
+        return "compute_gradients" if type(optimizer).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS else None
+    from .keras.optimizers.wrapping import GRADIENTS, overridden
+
+    return overridden(optimizer, *GRADIENTS)

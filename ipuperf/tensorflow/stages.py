@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from ipuperf.ir import UINT32, Constant, Tensor, TensorSpec, Variable
+from ipuperf.ops import DetachInplace
 from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
 
+from .custom_gradients import with_custom_gradient
 from .graph import GraphError, Resource, Value, tensor_of
+from .graph.node import Node
 from .infeed import IPUInfeedQueue
 from .pipeline_model import StageOptions
 from .program import Infeed
@@ -42,6 +45,7 @@ class StageFrame(Frame):
         sources: where each graph input comes from.
         checkpoints: tensors given to ``recomputation_checkpoint``.
         assigned: the values that the stage gives to variables.
+        read_back: the same where the stage reads the variables again: no gradient flows through an assignment.
     """
 
     differentiated = True
@@ -51,6 +55,7 @@ class StageFrame(Frame):
         self.sources: dict[Tensor, Source | StageLink] = {}
         self.checkpoints: list[Tensor] = []
         self.assigned: dict[Resource, Tensor] = {}
+        self.read_back: dict[Resource, Tensor] = {}
 
     def add_argument(self, spec: TensorSpec, name: str, source: Source | StageLink) -> Tensor:
         """A new graph input."""
@@ -76,17 +81,30 @@ class StageFrame(Frame):
 
     def read(self, resource: Resource) -> Tensor:
         """The variable, or the value that the stage has given to it."""
-        return self.assigned[resource] if resource in self.assigned else super().read(resource)
+        if resource not in self.assigned:
+            return super().read(resource)
+        if resource not in self.read_back:
+            value = self.assigned[resource]
+            differs = value.dtype.is_floating_point
+            self.read_back[resource] = (
+                self.create(DetachInplace, [value], [value.name]).outputs[0] if differs else value
+            )
+        return self.read_back[resource]
 
     def assign(self, resource: Resource, value: Tensor) -> None:
         """The variable's value after the stage."""
         self.program.variable(resource)
         self.program.changes(resource)
         self.assigned[resource] = value
+        self.read_back.pop(resource, None)
 
     def in_place(self, resource: Resource) -> Tensor | None:
         """Nothing changes in place."""
         return None
+
+    def custom_gradient(self, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+        """The results of an op with a gradient of the program's own, which they have."""
+        return with_custom_gradient(self, node, operands, results)
 
     def seed(self) -> Tensor:
         """The stage's random seed."""

@@ -59,6 +59,7 @@ def test_updates_with_a_factor(fn: Any, expected: Any, tensor_factor: bool, shap
 def test_updates_without_a_factor() -> None:
     np.testing.assert_array_equal(changed(update.accumulate_, T, X)[0], T + X)
     np.testing.assert_array_equal(changed(update.accumulator_zero_, np.full(3, np.nan, np.float32))[0], 0)
+    np.testing.assert_array_equal(changed(update.accumulator_zero_, np.arange(3, dtype=np.int32))[0], 0)
     np.testing.assert_array_equal(changed(update.copy_var_update_, T, X)[0], X)
 
 

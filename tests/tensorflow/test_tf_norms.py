@@ -9,6 +9,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 from graphcases import Program
+from kerasruns import beside, same
 
 from ipuperf.tensorflow.functions import program_of
 from ipuperf.tensorflow.norms import group_normalised
@@ -101,3 +102,18 @@ def test_no_transposes_between_convolutions_and_norms() -> None:
         [op.type for op in Program(f, (x, kernel)).ir.main_graph.ops].count("Transpose") for f in (function, without)
     ]
     assert transposes[0] == transposes[1]
+
+
+def test_one_value_for_each_channel() -> None:
+    """As behind a global pooling of a batch of one: the variance is 0, there and in the moving statistics."""
+    pytest.importorskip("tf_keras")
+    layers = tf.keras.layers
+    x, y = np.random.default_rng(0).normal(size=(2, 1, 4)).astype(np.float32)
+
+    def build() -> tf.keras.Model:
+        return tf.keras.Sequential([layers.Dense(4, input_shape=(4,)), layers.BatchNormalization(momentum=0.5)])
+
+    model, cpu = beside(build, lambda m: m.compile("sgd", "mse"))
+    for _ in range(2):
+        same(model.train_on_batch(x, y), cpu.train_on_batch(x, y))
+    same(model.get_weights(), cpu.get_weights())

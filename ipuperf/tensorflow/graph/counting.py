@@ -63,7 +63,7 @@ class _Evaluation:
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             called = function_of(op, "f")
             inner = _Evaluation({id(t): v for t, v in zip(called.inputs, operands, strict=True)})
-            return [inner.value(t) for t in called.outputs]
+            return [inner.value(t) for t in called.outputs[: len(op.outputs)]]
         if not OPERATIONS.folds(op.type):
             raise UnknownValue(op.name)
         return operands if op.type == "Identity" else fold(op, operands)

@@ -44,6 +44,8 @@ from .sharing import EqualOps, storage_of
 from .values import Resource, Value, resource_of
 
 _EFFECTS = SideEffects(OPERATIONS)
+_NEVER_CUSTOM = {"Const", "PartitionedCall", "StatefulPartitionedCall"}
+"""Ops without gradients of the program's own; TensorFlow registers those of calls for each call."""
 
 
 class Importer:
@@ -100,6 +102,19 @@ class Importer:
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 
+    def value(self, tensor: tf.Tensor) -> Value:
+        """The value of a tensor of this graph, imported now if nothing else has needed it so far.
+
+        Raises:
+            LookupError: the tensor belongs to another graph.
+        """
+        if id(tensor) not in self.values:
+            if tensor.graph is not self.graph:
+                raise LookupError(f"{tensor.name} is a tensor of another graph")
+            for op in needed_operations(self.graph, [tensor], [], _EFFECTS, alone=True, known=self.values):
+                self._import(op)
+        return self.values[id(tensor)]
+
     def _import(self, op: tf.Operation) -> None:
         operands = [self.values.arranged(id(t)) for t in op.inputs]
         node = Node(self, op)
@@ -116,6 +131,8 @@ class Importer:
                 operands = [plain(v) for v in operands]
             with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):
                 results = self._equal_or_made(node, handler, operands)
+                if self.place.differentiated and kind not in _NEVER_CUSTOM and "_gradient_op_type" in op.node_def.attr:
+                    results = self.place.custom_gradient(node, [plain(v) for v in operands], results)
         if len(results) != len(op.outputs):
             raise node.error(f"its import gave {len(results)} values for {len(op.outputs)} outputs")
         self.values.update((id(t), value) for t, value in zip(op.outputs, results))
@@ -161,11 +178,16 @@ class Importer:
         given = graph.inputs[index]
         return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
 
-    def call(self, graph: FuncGraph, arguments: Sequence[Value]) -> list[Value]:
-        """Import the body of a function where its call stands; the values that it returns."""
+    def call(self, graph: FuncGraph, arguments: Sequence[Value], results: int | None = None) -> list[Value]:
+        """Import the body of a function where its call stands; the values that it returns.
+
+        Args:
+            results: how many values the call has, the first of the function's (default: all). TensorFlow appends what a
+                backward pass reads to the outputs of a graph, also where a call made without a tape shares the graph.
+        """
         inner = Importer(graph, self.place, called=True)
         inner._constants, inner.equal, inner.live = self._constants, self.equal, self.live
-        return inner.run(graph.inputs, arguments, graph.outputs, graph.control_outputs)
+        return inner.run(graph.inputs, arguments, graph.outputs[:results], graph.control_outputs)
 
 
 def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:

@@ -146,7 +146,7 @@ def iterator_get_next(node: Node, handle: Value) -> Sequence[Value]:
 @op("PartitionedCall", "StatefulPartitionedCall", folds=False, arranged=True)
 def call(node: Node, *operands: Value) -> Sequence[Value]:
     """The function's ops where its call stands."""
-    return node.importer.call(function_of(node.op, "f"), operands)
+    return node.importer.call(function_of(node.op, "f"), operands, len(node.op.outputs))
 
 
 @op("PyFuncStateless", folds=False, arranged=True)

@@ -173,11 +173,14 @@ def scattered_nd(data: Tensor, positions: Tensor, new: Tensor, how: str) -> Tens
 
 
 @op("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd")
-def unsorted_segment(node: Node, data: Tensor, numbers: Tensor, count: Value) -> Tensor:
-    """Rows combined by the numbers of their segments."""
+def unsorted_segment(node: Node, data: Tensor, numbers: Value, count: Value) -> Tensor:
+    """Rows combined by the numbers of their segments; those of negative ones, which have to be known, are left out."""
     rows = node.integer(count, "the number of segments")
-    rest = data.shape[len(numbers.shape) :]
-    flat, places = reshaped(data, (numbers.spec.elements, *rest)), reshaped(numbers, (-1,))
+    flat = reshaped(data, (math.prod(numbers.shape), *data.shape[len(numbers.shape) :]))
+    if isinstance(numbers, np.ndarray) and (numbers < 0).any():
+        (kept,) = np.nonzero(numbers.reshape(-1) >= 0)
+        flat, numbers = selection.gather(flat, constant(kept, INT32), 0), numbers.reshape(-1)[kept]
+    places = reshaped(node.tensor(numbers), (-1,))
     return _segments(node.op.type.removeprefix("UnsortedSegment"), flat, places, rows)
 
 

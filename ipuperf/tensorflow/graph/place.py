@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from ipuperf.ir import Builder, Tensor
 
 from .values import Resource, Value
+
+if TYPE_CHECKING:
+    from .node import Node
 
 
 class Place(Builder):
@@ -59,6 +63,10 @@ class Place(Builder):
     def random_key(self) -> int:
         """A number that tells random ops of the program apart."""
         raise NotImplementedError
+
+    def custom_gradient(self, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+        """The results of an op that has a gradient of the program's own, which the place's differentiation heeds."""
+        raise node.error("a custom gradient has to stand in a pipeline stage itself, in no branch of a tf.cond")
 
     def inner(self, stem: str, executions: int) -> Place:
         """The place of a new graph that this one executes, ``executions`` times in a run."""

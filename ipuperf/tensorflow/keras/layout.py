@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tf_keras
+from tf_keras.src.engine import base_layer
 
 from .graphs import graph_of
 
@@ -65,11 +66,13 @@ class StagedModel:
         graph: the functional model.
         calls: in the order of stages, and within a stage in an order in which they can run.
         aliases: names of tensors at the borders of inner models.
+        later: nodes without an assignment, and the models around them.
     """
 
     graph: Any
     calls: list[Call] = field(default_factory=list)
     aliases: dict[Key, Alias] = field(default_factory=dict)
+    later: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
 
     @property
     def stages(self) -> int:
@@ -100,7 +103,12 @@ class StagedModel:
 
 
 def graph_nodes(graph: Any) -> list[Any]:
-    """The calls (Keras nodes) of a functional model without its inputs, each after those that it reads."""
+    """The calls (Keras nodes) of a functional model without its inputs and what only adds a loss or metric, each after
+    those that it reads."""
+    return [node for node in _all_nodes(graph) if not isinstance(node.layer, ADDITIONS)]
+
+
+def _all_nodes(graph: Any) -> list[Any]:
     there = {str(id(tensor)) for tensor in graph.inputs}
     found = []
     for depth in sorted(graph._nodes_by_depth, reverse=True):
@@ -110,6 +118,10 @@ def graph_nodes(graph: Any) -> list[Any]:
             found.append(node)
             there.update(node.flat_output_ids)
     return found
+
+
+ADDITIONS = (base_layer.AddLoss, base_layer.AddMetric)
+"""Layers that Keras makes of a model's ``add_loss`` and ``add_metric``."""
 
 
 def is_model(layer: Any) -> bool:
@@ -127,13 +139,19 @@ def lay_out(graph: Any, assignments: Sequence[Any]) -> StagedModel:
     layout = StagedModel(graph)
     _add(layout, graph, assignments, ())
     _check_numbers(layout)
+    _place_additions(layout)
     layout.calls.sort(key=lambda call: call.stage)  # stable: the order within a stage is kept
     _check_order(layout)
     return layout
 
 
 def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tuple[int, ...]) -> None:
-    for node, assignment in zip(graph_nodes(graph), assignments):
+    nodes = _all_nodes(graph)
+    assigned = _by_node(nodes, assignments)
+    for node in nodes:
+        if id(node) not in assigned:
+            continue
+        assignment = assigned[id(node)]
         if assignment.is_nested_model:
             inner = graph_of(assignment.nested_model)
             inside = (*path, id(node))
@@ -145,6 +163,33 @@ def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tupl
                 layout.aliases[path, outer] = Alias((inside, str(id(result))))
         else:
             layout.calls.append(Call(node, path, assignment.pipeline_stage))
+    layout.later += [(node, path) for node in nodes if id(node) not in assigned]
+
+
+def _by_node(nodes: Sequence[Any], assignments: Sequence[Any]) -> dict[int, Any]:
+    """The assignment of each node that has one."""
+    found: dict[int, Any] = {}
+    for one in assignments:
+        layer = one.nested_model if one.is_nested_model else one.layer
+        if hasattr(one, "node_index"):
+            node = layer._inbound_nodes[one.node_index]
+        else:
+            node = next(node for node in nodes if node.layer is layer and id(node) not in found)
+        found[id(node)] = one
+    return found
+
+
+def _place_additions(layout: StagedModel) -> None:
+    """What ``add_loss`` and ``add_metric`` of a model have added since it was divided: each call stands where the last
+    of its operands is made, a metric at the end, where metrics are read."""
+    made = {key: call.stage for call in layout.calls for key in call.writes()}
+    last = layout.stages - 1
+    for node, path in layout.later:
+        stages = [made.get(layout.origin((path, name)), 0) for name in node.flat_input_ids]
+        stage = last if isinstance(node.layer, base_layer.AddMetric) else max(stages, default=0)
+        call = Call(node, path, stage)
+        layout.calls.append(call)
+        made.update(dict.fromkeys(call.writes(), stage))
 
 
 def _arguments(inner: Any, node: Any) -> list[Any]:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from .data import Element
 from .graphs import assert_compatible, within_call
-from .layout import Call, Key, StagedModel
+from .layout import ADDITIONS, Call, Key, StagedModel
 
 
 @dataclass
@@ -70,7 +70,7 @@ class KerasStages:
         with within_call(self._model, list(arguments), self._training):
             state = self._first(arguments) if stage == 0 else self._packing[stage - 1](arguments)
             for call in self._layout.calls:
-                if call.stage == stage:
+                if call.stage == stage and not (self._finish is None and isinstance(call.layer, ADDITIONS)):
                     self._call(call, state)
             if stage == self._layout.stages - 1:
                 return self._last(state)

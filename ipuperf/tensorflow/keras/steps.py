@@ -72,7 +72,7 @@ def _metrics(model: Any, y: Any, predictions: Any, weights: Any, share: float) -
 
 
 def check_losses(model: Any) -> None:
-    """A pipelined model computes its loss as Keras does. RuntimeError: it has a way of its own."""
+    """A pipelined model computes its loss as Keras does, of what stages have. RuntimeError: it has a way of its own."""
     from tf_keras import Model
 
     for name in ("compute_loss", "compute_metrics"):
@@ -80,4 +80,10 @@ def check_losses(model: Any) -> None:
             raise RuntimeError(
                 f"The function `{name}` for the model {model.name} has been overridden. This is not supported for "
                 "pipelined Keras models."
+            )
+    for one in [model, *model._flatten_layers(include_self=False)]:
+        if isinstance(one, Model) and one._callable_losses:
+            raise RuntimeError(
+                f"The model {one.name} has a loss that is a function (`add_loss(lambda: ...)`), which belongs to no "
+                "pipeline stage: add it to the layer whose weights it reads, or add a tensor."
             )

@@ -22,10 +22,11 @@ from .enums import OverlapMode
 from .errors import Error, UnsupportedError
 from .export_cache import cached
 from .export_checks import check_hooks
+from .export_lines import location_of_node
 from .export_memory import check_memory, view_of
 from .export_stages import Flow, Part, StageWriter
 from .export_structure import Signature, Structure, differences, flatten, rebuild
-from .export_trace import Traced, location_of_node, trace
+from .export_trace import Traced, trace
 from .log import logger
 from .multi_conv import MultiConv
 from .options.strategies import ExecutionStrategy, PipelinedExecution

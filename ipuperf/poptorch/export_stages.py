@@ -22,7 +22,8 @@ from .blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from .enums import OverlapMode
 from .errors import Error, PartitionError, UnsupportedError
 from .export_bodies import BODY, Body, conditional, refuse
-from .export_trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced, location_of_node, tags_of
+from .export_lines import location_of_node, tags_of
+from .export_trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
 from .partition import Partition
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"

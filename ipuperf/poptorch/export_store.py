@@ -20,8 +20,9 @@ from torch.export.graph_signature import (
 )
 
 from .codec import NotStorable, decode, encode
+from .export_lines import tags_of
 from .export_reuse import Simplified
-from .export_trace import Traced, tags_of
+from .export_trace import Traced
 
 
 def stored(traced: Traced, tensors: list[torch.Tensor]) -> dict[str, Any]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import builtins
 import io
 import keyword
-import linecache
 import logging
-import os
 import re
 import sys
 import traceback
@@ -21,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +27,6 @@ import torch.utils.checkpoint
 from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
 from torch.overrides import TorchFunctionMode
 
-import ipuperf
 from ipuperf.runtime.replacing import replaced
 
 from .aten import LOSS_FUNCTIONS, decomposition_of, handler_of
@@ -52,7 +49,7 @@ from .export_in_place import (
     with_numbers,
     written,
 )
-from .export_memory import overlap_of
+from .export_lines import LINE, calling_line, explained, location_of, location_of_node, tags_of, told_at, unsupported_at
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -66,19 +63,15 @@ from .export_substitutes import (
 )
 from .multi_conv import MultiConv
 
-BLOCK, GRAD, LOSS, LINE = "ipuperf_block", "ipuperf_grad", "ipuperf_loss", "ipuperf_line"
+BLOCK, GRAD, LOSS = "ipuperf_block", "ipuperf_grad", "ipuperf_loss"
 MULTI_CONV = "ipuperf_multi_conv"
 
-_HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
-#: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
-_STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
 _FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
                        "is_floating_point", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse", "layout",
                        "ndim", "numel", "requires_grad", "shape", "size", "stride"})  # fmt: skip
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
@@ -182,7 +175,7 @@ class _Tagger(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if (kwargs or {}).get("generator") is not None:
             raise UnsupportedError(
-                f"{_calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
+                f"{calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
                 "that of poptorch.Options().randomSeed"
             )
         if self.training and getattr(func, "__name__", "") in _HOOKS:
@@ -193,11 +186,11 @@ class _Tagger(TorchFunctionMode):
             tags[BODY] = "/".join(self.recorder.bodies)
         if self.recorder.multi_conv is not None:
             tags[MULTI_CONV] = self.recorder.multi_conv
-        tags[LINE] = _calling_line()
+        tags[LINE] = calling_line()
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
-        with _unsupported_at(tags[LINE]):
+        with unsupported_at(tags[LINE]):
             return self._called(tags, func, args, kwargs)
 
     def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
@@ -220,17 +213,6 @@ class _Tagger(TorchFunctionMode):
         if self.training and args:
             self.unseen.note(func, args[0], result)
         return result
-
-
-@contextmanager
-def _unsupported_at(line: str) -> Iterator[None]:
-    """The errors of what stands for a function say the user's line."""
-    try:
-        yield
-    except UnsupportedError as error:
-        if not line or line in str(error):
-            raise
-        raise UnsupportedError(f"{line}: {error}") from error
 
 
 def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
@@ -300,13 +282,13 @@ def trace(
             except Exception as error:
                 if tagger.differentiated and _UNTRACED in str(error):
                     raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
-                raise _explained(error) from error
+                raise explained(error) from error
             finally:
                 attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
     plain.made_constant(program)
-    with _quiet(), _no_stacks(), no_code(), _told_at(program.graph, module):
+    with _quiet(), _no_stacks(), no_code(), told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -408,7 +390,7 @@ def _no_custom_functions(training: bool) -> Iterator[None]:
         if cls.__module__.partition(".")[0] == "torch" and not (training and cls is CrossMapLRN2d):
             return before.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedError(
-            f"{_location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
+            f"{location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
             "(its backward would be ignored); write it with PyTorch's own ops"
         )
 
@@ -419,7 +401,7 @@ def _no_custom_functions(training: bool) -> Iterator[None]:
 def _ignored(what: str) -> UnsupportedError:
     """The error of a hook, which Python would have to run in the middle of a program."""
     return UnsupportedError(
-        f"{_location_of(traceback.extract_stack())}: {what} is unsupported: it would not be called on the IPU; write "
+        f"{location_of(traceback.extract_stack())}: {what} is unsupported: it would not be called on the IPU; write "
         "what it does with PyTorch's own ops"
     )
 
@@ -433,86 +415,6 @@ def _no_stacks() -> AbstractContextManager[None]:
 
 def _kept_annotations() -> Any:
     return torch.fx.traceback.preserve_node_meta()
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def is_user_file(name: str) -> bool:
-    """Whether a file is neither PyTorch's nor ipuperf's own, nor one whose functions stand in for PyTorch's."""
-    return not (name.startswith((*_HIDDEN, "<")) or name.endswith(_STAND_INS))
-
-
-def _calling_line() -> str:
-    """``file:line`` of the innermost caller in the user's files."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if is_user_file(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
-
-
-def _location_of(frames: Any) -> str:
-    """``file:line`` of the innermost frame in the user's files, "" when there is none."""
-    for frame in reversed(list(frames)):
-        if is_user_file(frame.filename):
-            return f"{frame.filename}:{frame.lineno}"
-    return ""
-
-
-def _explained(error: Exception, at: str = "") -> ExportError:
-    """What went wrong, with the user's line: ``at``, or that of the error."""
-    current, chain, raised_at = error, [], ""
-    while current is not None and current not in chain:
-        chain.append(current)
-        raised_at = _location_of(traceback.extract_tb(current.__traceback__)) or raised_at
-        current = current.__cause__ or current.__context__  # type: ignore[assignment]
-    at = at or raised_at
-    names = {type(e).__name__ for e in chain}
-    text = " ".join(str(e) for e in chain)
-    if any("DataDependent" in n or "Unbacked" in n for n in names) or "data-dependent" in text:
-        file, _, line = at.rpartition(":")
-        code = repr(linecache.getline(file, int(line)).strip()) if line.isdigit() else "something in forward"
-        return ExportError(
-            f"{at}: {code} depends on the value of a tensor; the program of an IPU is static: neither control "
-            "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
-        )
-    reason = str(error).strip().splitlines()
-    first = reason[0] if reason else ""
-    return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {first}")
-
-
-@contextmanager
-def _told_at(graph: torch.fx.Graph, module: torch.nn.Module) -> Iterator[None]:
-    """What PyTorch says of a node of ``graph`` that it cannot make functional, with the user's line."""
-    try:
-        yield
-    except Error:
-        raise
-    except Exception as error:
-        raised_at = re.search(r"While executing %(\w+)", str(error))
-        nodes = [node for node in graph.nodes if raised_at and node.name == raised_at.group(1)]
-        at = location_of_node(nodes[0]) if nodes else ""
-        if "internal overlap" in str(error):
-            raise UnsupportedError(
-                f"{at}: a change in place of a view whose windows overlap (unfold, as_strided) is unsupported: an "
-                "element that stands in several would have several values; change what it is a view of, or a clone()"
-            ) from error
-        shared = overlap_of(module)
-        raise (UnsupportedError(shared) if shared else _explained(error, at)) from error
-
-
-def location_of_node(node: torch.fx.Node) -> str:
-    """``file:line`` of the user's code that made a node."""
-    if tags_of(node).get(LINE):
-        return tags_of(node)[LINE]
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    for name, line in reversed(frames):
-        if is_user_file(name):
-            return f"{name}:{line}"
-    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
 
 
 # -- simplification ----------------------------------------------------------------------------------------------------
@@ -609,11 +511,6 @@ def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:
     """The graph of a region (``no_grad``, ``autocast``) run node by node, which keeps annotations; its code does
     not."""
     return torch.fx.Interpreter(module).run(*args)
-
-
-def tags_of(node: torch.fx.Node) -> Mapping[str, Any]:
-    """The annotations of a node."""
-    return node.meta.get("custom") or {}
 
 
 def _annotation(node: torch.fx.Node) -> Any:

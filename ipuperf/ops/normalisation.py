@@ -76,6 +76,13 @@ def channel_sums(names: Sequence[str], dtype: DType, count: int, channels: int) 
     return joint_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
 
+def image_sums(name: str, spec: TensorSpec) -> Reduction:
+    """Reduction of the spatial axes of ``(N, C, *spatial)``, whose elements lie as in :func:`channel_sums`."""
+    outputs = math.prod(spec.shape[:2])
+    together = math.gcd(32 // spec.dtype.size, spec.shape[1])
+    return joint_reduction([name], spec.dtype, spec.elements, outputs, spec.elements // max(1, outputs), together)
+
+
 def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: Sequence[DType]) -> list[Work]:
     """The all-reduce of sums of ``dtypes`` for each of ``statistics`` over the replicas that share them; none for one
     replica.

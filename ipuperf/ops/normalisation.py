@@ -128,6 +128,14 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
     return Vertices(vertex, elements, cycles, operations * elements, low_confidence=True)
 
 
+def row_piece(shape: Sequence[int], statistics: int) -> int:
+    """Neighbours with the same statistics among elements ``(N, C, ...)`` that lie in groupings of 16 channels, as
+    products and convolutions leave them; 0 where they are whole rows (images whose groups have whole groupings)."""
+    width = shape[0] * shape[1] // max(1, statistics)
+    fragment = min(width, vertices.INNER_FRAGMENT)
+    return fragment if len(shape) == 2 or fragment < vertices.INNER_FRAGMENT else 0
+
+
 def gradient_work(
     dtype: DType,
     count: int,
@@ -136,11 +144,12 @@ def gradient_work(
     grouped: bool,
     group: ReplicaGrouping | None = None,
     strided: int = 0,
+    piece: int = 0,
 ) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
     ``group``: replicas that share the statistics; their two sums are all-reduced, those of the parameters are not.
-    ``strided``: number of the strided groups of a group norm, 0 for others.
+    ``strided``: number of the strided groups of a group norm, 0 for others. ``piece``: see :func:`row_piece`.
 
     ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
     mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
@@ -153,7 +162,7 @@ def gradient_work(
         if strided:
             return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place, reduced=reduced)
         if grouped:
-            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced)
+            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced, piece=piece)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place, reduced=reduced)
 
     def sums(outputs: int, run: int) -> Reduction:

@@ -69,8 +69,9 @@ class Rearrangement(Op):
         return [] if self.shared or self.circumstances() else copy_work(self.outputs[0])
 
     def circumstances(self) -> bool:
-        """Whether the result can be a view: the sharing cannot be seen."""
-        return shares_unseen(self)
+        """Whether the result can be a view: the sharing cannot be seen. What is expanded is not taken apart further."""
+        maker = self.inputs[0].producer
+        return (maker is None or maker.type != "Expand") and shares_unseen(self)
 
     def views(self) -> dict[int, int]:
         """The operand."""
@@ -147,7 +148,7 @@ class Transpose(Rearrangement):
 
     def circumstances(self) -> bool:
         """Whether it is a matrix, and the sharing cannot be seen."""
-        return len(self.permutation) <= 2 and shares_unseen(self)
+        return len(self.permutation) <= 2 and super().circumstances()
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""

@@ -81,7 +81,7 @@ class DistributedLayerNorm(norms.Normalisation):
         dtype, count, rows = x.dtype, x.elements, x.shape[0]
         if not count:
             return []
-        row, piece = x.shape[1], norms.row_piece(x.shape, rows)
+        row, piece = x.shape[1], norms.row_piece(x, rows)
         return [
             norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
@@ -144,7 +144,7 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        rows, piece = x.shape[0], norms.row_piece(x.shape, x.shape[0])
+        rows, piece = x.shape[0], norms.row_piece(x, x.shape[0])
         works = norms.gradient_work(x.dtype, x.elements, x.shape[1], rows, grouped=True, piece=piece)
         last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

@@ -128,12 +128,11 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
     return Vertices(vertex, elements, cycles, operations * elements, low_confidence=True)
 
 
-def row_piece(shape: Sequence[int], statistics: int) -> int:
-    """Neighbours with the same statistics among elements ``(N, C, ...)`` that lie in groupings of 16 channels, as
-    products and convolutions leave them; 0 where they are whole rows (images whose groups have whole groupings)."""
-    width = shape[0] * shape[1] // max(1, statistics)
-    fragment = min(width, vertices.INNER_FRAGMENT)
-    return fragment if len(shape) == 2 or fragment < vertices.INNER_FRAGMENT else 0
+def row_piece(spec: TensorSpec, statistics: int) -> int:
+    """Neighbours with the same statistics among elements ``(N, C, ...)`` that lie in groupings of channels as in
+    :func:`channel_sums`; 0 where they are whole rows (images whose groups have whole groupings)."""
+    width, grouping = spec.shape[0] * spec.shape[1] // max(1, statistics), 32 // spec.dtype.size
+    return min(width, grouping) if len(spec.shape) == 2 or width < grouping else 0
 
 
 def gradient_work(

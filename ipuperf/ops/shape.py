@@ -1,9 +1,10 @@
 """Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
-Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that
-only a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell
-(``binding.shares_safely``).
-The ``Inplace`` variants are views on the device too and ask for no work.
+Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``), and so it is on the device, as
+PopART's in-placing turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``,
+concat.cpp to transpose.cpp). Elsewhere they are copies. What reads a view together with tensors that lie
+otherwise brings its elements over the exchange. Transpositions of more than two axes are copies everywhere: they stand
+for what products rearrange of operands that are taken apart into heads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, o
 from . import vertices
 from .axes import axis_of, wrapped
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import changers, sequence, shares_safely, storage_of
+from .binding import changers, sequence, shares_safely, shares_unseen, storage_of
 from .work import Copy, Work
 
 
@@ -64,8 +65,17 @@ class Rearrangement(Op):
         return partial(np.copyto, out.reshape(source.shape), source)
 
     def work(self) -> list[Work]:
-        """A copy of the result; nothing for the in-place variants."""
-        return [] if self.shared else copy_work(self.outputs[0])
+        """A copy of the result; nothing for a view."""
+        return [] if self.shared or self.circumstances() else copy_work(self.outputs[0])
+
+    def circumstances(self) -> bool:
+        """Whether the result can be a view: the sharing cannot be seen. What is expanded is not taken apart further."""
+        maker = self.inputs[0].producer
+        return (maker is None or maker.type != "Expand") and shares_unseen(self)
+
+    def views(self) -> dict[int, int]:
+        """The operand."""
+        return {0: 0}
 
 
 def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
@@ -96,14 +106,6 @@ class Reshape(Rearrangement):
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The reshaped array."""
         return array.reshape(array.shape[0], *self.shape)
-
-    def work(self) -> list[Work]:
-        """Nothing where the sharing cannot be seen: PopART's in-placing then turns the op into its in-place variant."""
-        return [] if self.circumstances() else super().work()
-
-    def circumstances(self) -> bool:
-        """Whether the sharing cannot be seen."""
-        return shares_safely(self)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient in the operand's shape."""
@@ -143,6 +145,10 @@ class Transpose(Rearrangement):
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The transposed view."""
         return array.transpose(0, *(p + 1 for p in self.permutation))
+
+    def circumstances(self) -> bool:
+        """Whether it is a matrix, and the sharing cannot be seen."""
+        return len(self.permutation) <= 2 and super().circumstances()
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
@@ -338,8 +344,16 @@ class Split(Op):
         return [builder.op(Concat, parts, axis=self.axis)]
 
     def work(self) -> list[Work]:
-        """A copy of the operand."""
-        return copy_work(self.inputs[0])
+        """A copy of the operand; nothing for views."""
+        return [] if self.circumstances() else copy_work(self.inputs[0])
+
+    def circumstances(self) -> bool:
+        """Whether the results can be views: the sharing cannot be seen."""
+        return shares_unseen(self)
+
+    def views(self) -> dict[int, int]:
+        """Of the operand, all."""
+        return dict.fromkeys(range(len(self.outputs)), 0)
 
 
 def _joined_axis(op: Op, axis: int) -> int:
@@ -389,8 +403,12 @@ class Concat(Op):
         return result
 
     def work(self) -> list[Work]:
-        """A copy of the result."""
-        return copy_work(self.outputs[0])
+        """A copy of the result; nothing for a view."""
+        return [] if self.circumstances() else copy_work(self.outputs[0])
+
+    def circumstances(self) -> bool:
+        """Whether the result can be a view: the sharing cannot be seen."""
+        return all(shares_unseen(self, index) for index in range(len(self.inputs)))
 
 
 class ConcatInplace(Concat):

@@ -53,6 +53,7 @@ __all__ = [
     "validation_program",
 ]
 
+MASK_MADE = ("ipu", "first", "layers")
 _MASKED_OUT = -1000.0
 _NO_LABEL = 0
 
@@ -69,6 +70,10 @@ class BertOptions(RunOptions):
         split_qkv: three products instead of one for queries, keys and values.
         joined_qkv: one product with parameters for each of the three, joined for it.
         attention_bias: the products of the attention have biases.
+        mask_made: where what is added to the scores is made: ``ipu``, once on each IPU that has attention; ``first``,
+            before the embeddings, from where it goes on from IPU to IPU (as transformers' BERT); ``layers``, by each
+            layer (as PopART's programs with packed rows, whose custom op AttentionMask takes differences of the numbers
+            in the mask through tanh).
         next_sentence: pre-training tells next sentences from others, besides masked tokens.
         heads_on_ipu: pre-training heads; else the model gives the last hidden states (inference of an encoder).
         wide: GELU and norms of the layers and the embeddings in float32, with casts around them (PopRT's converter with
@@ -94,6 +99,7 @@ class BertOptions(RunOptions):
     split_qkv: bool = False
     joined_qkv: bool = False
     attention_bias: bool = True
+    mask_made: str = "ipu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
     epsilon: float = 1e-3
@@ -104,6 +110,13 @@ class BertOptions(RunOptions):
     halves: tuple[tuple[int, int], ...] = ()
     layers_per_ipu: tuple[int, ...] = (0, 4, 4, 4)
     optimiser: str = "lamb"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mask_made not in MASK_MADE:
+            raise ValueError(f"mask_made {self.mask_made!r}; allowed: {', '.join(MASK_MADE)}")
+        if self.mask_made == "layers" and not self.packed:
+            raise ValueError("mask_made 'layers' is for packed rows")
 
     @property
     def padded_vocabulary(self) -> int:
@@ -250,17 +263,23 @@ class Bert(nn.Module):
         self, tokens: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor | None
     ) -> torch.Tensor:
         """The last hidden states."""
+        made, added = self.options.mask_made, None
         with poptorch.Block("Embeddings", ipu_id=0):
             if positions is None:
                 positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
+            if made == "first":
+                added = self.added_mask(mask, self.embeddings.words.weight.dtype)
             x = self.embeddings(tokens, segments, positions)
-        added: dict[int, torch.Tensor] = {}
+        last = -1
         for number, ((attention, forward), layer) in enumerate(zip(self.places, self.layers, strict=True)):
             assert isinstance(layer, PostNormLayer)
             with poptorch.Block(f"Layer{number}", ipu_id=attention):
-                if attention not in added:
-                    added[attention] = self.added_mask(mask, x.dtype)
-                x = layer.attended(x, added[attention])
+                if made == "layers":
+                    added = self.masked_out(mask, x.dtype)
+                elif made == "ipu" and attention != last:
+                    added = self.added_mask(mask, x.dtype)
+                last = attention
+                x = layer.attended(x, added)
                 if attention == forward:
                     x = self.layer_end(layer, x)
             if attention != forward:
@@ -278,6 +297,11 @@ class Bert(nn.Module):
         """What is added to the attention scores: 0, or a number that the softmax turns into 0."""
         allowed = mask[:, :, None] == mask[:, None, :] if self.options.packed else (mask != 0)[:, None, :]
         return (allowed[:, None].to(dtype) - 1) * -_MASKED_OUT
+
+    def masked_out(self, mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The same for packed rows, as PopART's AttentionMask makes it: differences are 0 or go to 1 by tanh."""
+        numbers = mask.to(dtype)
+        return (torch.tanh((numbers[:, :, None] - numbers[:, None, :]).abs()) * (10 * _MASKED_OUT))[:, None]
 
     def forward(
         self,

@@ -7,6 +7,7 @@ PopTorch). The models import ``poptorch`` under its upstream name: call ``ipuper
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
@@ -17,7 +18,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ipuperf.lowering import NewValues
 from ipuperf.poptorch.lars import LARS
+from ipuperf.poptorch.optimizer_streams import OPTIMISER_RUN
 from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
 from ipuperf.validation.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program
@@ -32,11 +35,12 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("32.32", "16.32", "16.16")
 OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
+NEW_VALUES = ("none", "set_optimizer", "rates and betas")
 #: Fields of :class:`RunOptions` that no model's own code sees.
 _OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum",
            "half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding",
            "sharded_from", "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
-           "host_processes", "norm_replicas", "stable_norms")  # fmt: skip
+           "host_processes", "norm_replicas", "stable_norms", "new_values")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,10 @@ class RunOptions:
             ``use_stable_statistics``).
         strided_groups: groups of group norms are of every so-many-th channel, which is faster (TensorFlow's default,
             ``strided_channel_grouping``; PopART's ``groupNormStridedChannelGrouping``).
+        new_values: what the host brings for the optimiser before each call, in a run of its own: ``none``;
+            ``set_optimizer``, what PopTorch does when the program calls ``setOptimizer`` with another learning rate;
+            or ``rates and betas``, what MLPerf's BERT for PopART brings by ``updateOptimizerFromHost``: a rate, both
+            betas and a decay for each parameter that decays, and one rate and betas for all others.
         return_all: results of every micro-batch go to the host, not only the last (inference always returns all).
     """
 
@@ -108,12 +116,17 @@ class RunOptions:
     norm_replicas: int = 1
     stable_norms: bool = False
     strided_groups: bool = False
+    new_values: str = "none"
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r}; allowed: {', '.join(PRECISIONS)}")
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"optimiser {self.optimiser!r}; allowed: {', '.join(OPTIMISERS)}")
+        if self.new_values not in NEW_VALUES:
+            raise ValueError(f"new_values {self.new_values!r}; allowed: {', '.join(NEW_VALUES)}")
+        if self.new_values != "none" and not self.training:
+            raise ValueError(f"new_values {self.new_values!r} in inference: allowed in training")
         if not self.layers_per_ipu or min(self.layers_per_ipu) < 0:
             raise ValueError(f"layers_per_ipu {self.layers_per_ipu}: counts from 0, at least one IPU")
         if self.io_tiles not in (0, *range(32, 193, 2)):
@@ -240,6 +253,7 @@ def optimiser_of(model: nn.Module, options: RunOptions) -> torch.optim.Optimizer
     found = kinds[options.optimiser](
         groups,
         lr=1e-4,
+        eps=1e-6,
         loss_scaling=1.0,
         accum_type=accumulator,
         first_order_momentum_accum_type=moment,
@@ -315,7 +329,7 @@ def compiled_of(
         overlap_io(model)
     model.train(options.training)
     optimizer = optimiser_of(model, options) if options.training else None
-    return poptorch.compile_offline(
+    compiled = poptorch.compile_offline(
         model,
         poptorch_options(options),
         *batch,
@@ -323,6 +337,21 @@ def compiled_of(
         optimizer=optimizer,
         machine=machine,
     )
+    if options.new_values == "rates and betas":
+        compiled.executable.new_values = _rates_and_betas(compiled)
+    compiled.executable.values_each_run = options.new_values != "none"
+    return compiled
+
+
+def _rates_and_betas(compiled: CompiledModel) -> NewValues:
+    """Four numbers of each parameter that decays; the others share three.
+
+    Source: mlcommons/training_results_v2.0: Graphcore/benchmarks/bert/implementations/popart/bert_optimizer.py
+    (``create``, ``_non_const_options``).
+    """
+    decaying = Counter(ipu for variable, ipu in compiled.pipeline.updated_on.items() if len(variable.shape) > 1)
+    scalars = tuple(4 * decaying[ipu] for ipu in range(compiled.exported.num_ipus))
+    return NewValues(OPTIMISER_RUN, scalars, shared=3)
 
 
 def trace_of(

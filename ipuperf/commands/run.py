@@ -114,6 +114,7 @@ def _figures(executable: Executable) -> list[str]:
     from ipuperf.report import duration, step_time
     from ipuperf.trace import TraceError
 
+    executable = executable.as_called()
     trace, seconds = executable.trace, executable.simulated_run_seconds
     meta, samples = trace.meta, executable.samples_per_run
     where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"

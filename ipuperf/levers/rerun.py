@@ -46,8 +46,8 @@ class Rerun:
         changed = origin.changed()
         if changed:
             raise RerunError(f"{changed}; run it again with `ipuperf run --report`")
-        self.executable = self.fresh()
         self.trace = trace
+        self.executable = self.fresh()
         self._check(int(trace.columns("runs")["dur"][-1]))
 
     def _check(self, before: int) -> None:
@@ -75,9 +75,16 @@ class Rerun:
         origin, settings = self.origin, RunSettings(self.origin.machine)
         with _surroundings(origin), revising(revise):
             try:
-                return executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
+                made = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
             except NotReachedError as error:
                 raise RerunError(str(error)) from None
+        made.values_each_run = self._brings_values(made)
+        return made
+
+    def _brings_values(self, executable: Executable) -> bool:
+        """Whether the trace is of a run that comes after one that brings new values."""
+        values = executable.new_values
+        return values is not None and values.name in set(self.trace.table("host_events")["label"])
 
 
 def rerun_of(folder: Path, trace: Trace) -> Rerun:

@@ -5,6 +5,7 @@ from .collective_merging import NO_MERGING, CollectiveMerging
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
 from .lower import lower
+from .new_values import NewValues, new_values_program
 from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
 from .planner.arguments import chip_named, plan_convolution, plan_matmul
@@ -47,6 +48,7 @@ __all__ = [
     "IpuTransfer",
     "Layout",
     "MemoryReport",
+    "NewValues",
     "OpInfo",
     "Phase",
     "ProgramWarning",
@@ -62,6 +64,7 @@ __all__ = [
     "ipus_per_replica",
     "linear",
     "lower",
+    "new_values_program",
     "plan_convolution",
     "plan_matmul",
 ]

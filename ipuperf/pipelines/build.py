@@ -76,6 +76,7 @@ class Pipeline:
         scalars: variables of numbers by (name, IPU): hyper-parameters and those of :meth:`scaled`; the host may rewrite
             their data.
         seeds: variables that hold the stages' seeds.
+        updated_on: the IPU on which each variable is updated.
         gradient_scale: what accumulated gradients are scaled with where the loss is not; None if the loss scale is
             compiled in.
     """
@@ -89,6 +90,7 @@ class Pipeline:
     state: Mapping[tuple[Variable, str], Variable]
     scalars: Mapping[tuple[str, int], Variable]
     seeds: tuple[Variable, ...]
+    updated_on: Mapping[Variable, int]
     gradient_scale: float | None = None
 
     def scaled(self, loss_scale: float) -> dict[str, float]:
@@ -299,6 +301,7 @@ class PipelineWriter:
             weights.state if weights else {},
             weights.scalars if weights else {},
             tuple(self._seeds),
+            weights.updated_on if weights else {},
             weights.gradient_scale if weights else None,
         )
 

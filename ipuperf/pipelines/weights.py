@@ -77,7 +77,7 @@ class Weights:
         self._builder = builder
         self._training = training
         self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
-        self._ipus: dict[Variable, int] = {}
+        self.updated_on: dict[Variable, int] = {}
         self._counts: dict[int, Tensor] = {}
         self.state: dict[tuple[Variable, str], Variable] = {}
         self.scalars: dict[tuple[str, int], Variable] = {}
@@ -102,7 +102,7 @@ class Weights:
         if self._scaling is not None:
             self._scaling.count(routine, grads, ipu)
         for variable, grad in grads:
-            self._ipus[variable] = ipu
+            self.updated_on[variable] = ipu
             if not self.accumulates:
                 routine.give(("weight gradient", variable), grad)
                 continue
@@ -168,7 +168,7 @@ class Weights:
         """One routine per IPU that updates all its parameters; none where all gradients meet in between."""
         if self.together:
             return
-        for variable, ipu in self._ipus.items():
+        for variable, ipu in self.updated_on.items():
             if ipu not in self._updates:
                 self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu, "update")
             routine = self._updates[ipu]
@@ -193,13 +193,13 @@ class Weights:
 
     def _meet_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
         """Reduce all gradients, limit their norm or compute what depends on several of them, update."""
-        apart = [variable.name for variable in self._ipus if variable.grouping.num_groups > 1]
+        apart = [variable.name for variable in self.updated_on if variable.grouping.num_groups > 1]
         if apart:
             raise PipelineError(
                 f"max_grad_norm: {', '.join(apart)} differ between groups of replicas, and so would the norm of all "
                 "gradients; allowed are parameters that are equal on all replicas"
             )
-        found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self._ipus.items()]
+        found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self.updated_on.items()]
         reduced = {g.variable: Reduced(g.reduced, g.ipu, self._shards(g.variable)) for g in found}
         if math.isfinite(self._training.max_grad_norm):
             clip(scope, list(reduced.values()), self._training.max_grad_norm)

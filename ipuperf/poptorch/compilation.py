@@ -47,6 +47,7 @@ from .export import ExportedModel, OutputSpec, export_model
 from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
+from .optimizer_streams import new_values_of
 from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
 from .update_rules import TorchRule
@@ -163,6 +164,8 @@ def compile_model(
     except PipelineError as error:
         raise Error(str(error)) from error
     executable = _executable(exported, options, name, training)
+    if rule is not None:
+        executable.new_values = new_values_of(exported, pipeline, rule)
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
     period //= every

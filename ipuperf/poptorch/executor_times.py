@@ -32,7 +32,8 @@ class Times(ExecutorState):
 
     @property
     def simulated_trace(self) -> Trace:
-        """The trace of one call. ``Error`` before the compilation."""
+        """The trace of one call, without a run that brings new values (:meth:`setOptimizer`). ``Error`` before the
+        compilation."""
         return self._require().executable.trace
 
     def cycleCount(self) -> int:

@@ -97,7 +97,11 @@ class HeldWeights(ExecutorState):
             )
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take over the numbers (learning rate ...) of ``optimizer``; its kind has to stay."""
+        """Take over the numbers (learning rate ...) of ``optimizer``; its kind has to stay.
+
+        If the model is on the IPUs and any number differs from those it has, the host runs the program that brings
+        them, which takes simulated time (poptorch: python/_poplar_executor.py, ``setOptimizer``).
+        """
         if not self._training:
             raise Error("setOptimizer: an inference model has no optimiser")
         spec = optimiser_description(optimizer)
@@ -110,6 +114,8 @@ class HeldWeights(ExecutorState):
                 variable.data[...] = values[name]
                 changed.append(variable)
             self._compiled.executable.evaluator.load_variables(changed)
+            if self._attached and not self._options._Popart.synthetic_data and spec.differs(self._optimiser):
+                self._compiled.executable.bring_values()
         self._optimiser = spec
         self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
         if self._optimizer is not None:

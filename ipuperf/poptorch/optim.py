@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -445,6 +445,10 @@ class OptimiserSpec:
     constant: frozenset[str] = frozenset()
     variable: frozenset[str] = frozenset()
     apart: bool = False
+
+    def differs(self, other: OptimiserSpec | None) -> bool:
+        """Whether another description has other numbers, or lets others change."""
+        return other is None or replace(self, apart=False) != replace(other, apart=False)
 
 
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {

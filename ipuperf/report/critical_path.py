@@ -130,7 +130,8 @@ def path_stretches(trace: Trace, path: CriticalPath) -> pd.DataFrame:
 
 
 def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
-    """Cycles of the path by what is done: columns ipu, kind, op, cycles, the largest first. They sum to the path."""
+    """Cycles of the path by what is done: columns ipu, kind, op (of the host's own run: which, "" for the call's),
+    cycles, the largest first. They sum to the path."""
     import pandas as pd
 
     steps, instances = trace.columns("steps"), trace.columns("instances")
@@ -139,7 +140,8 @@ def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
         key: np.flatnonzero((instances["replica"] == key[0]) & (instances["ipu"] == key[1]))
         for key in set(zip(path.replica.tolist(), path.ipu.tolist(), strict=True))
     }
-    names, kinds = trace.step_ops, steps["kind"]
+    kinds = steps["kind"]
+    names = np.where(kinds == "host_run", trace.step_programs, trace.step_ops)
     for replica, ipu in sorted(rows_of):
         pieces = np.flatnonzero((path.replica == replica) & (path.ipu == ipu))
         synced = int((path.end - path.start)[pieces[path.sync[pieces]]].sum())

@@ -25,10 +25,11 @@ from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 
 if TYPE_CHECKING:
-    from ipuperf.lowering import CollectiveMerging, DeviceProgram
+    from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
     from ipuperf.report import View
+    from ipuperf.simulation import RunBefore
     from ipuperf.trace import Trace
 
     from .origin import Origin
@@ -82,6 +83,10 @@ class Executable:
             (:class:`~ipuperf.numerics.FloatingPointException`).
         report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
 
+    ``new_values`` is what the host can change between two runs, by a run of the engine of its own
+    (:meth:`bring_values`); a front end that has such a run sets it. ``values_each_run`` says that each run comes after
+    one of these, which the trace and the times of a run then hold.
+
     ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
 
     Raises:
@@ -127,6 +132,10 @@ class Executable:
         self.runs = 0
         self._line = RunLine(name)
         self.samples_per_run: int | None = None
+        self.new_values: NewValues | None = None
+        self.values_each_run = False
+        self._has_new_values = False
+        self._value_runs = 0
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
@@ -149,7 +158,7 @@ class Executable:
         for name, kept in vars(Executable).items():
             if isinstance(kept, cached_property):
                 other.__dict__.pop(name, None)
-        other.machine, other.runs, other._line = machine, 0, RunLine(self.name)
+        other.machine, other.runs, other._value_runs, other._line = machine, 0, 0, RunLine(self.name)
         if lowered_alike:
             other.device_program = self.device_program
         return other
@@ -205,9 +214,43 @@ class Executable:
         """Seconds that one run takes."""
         return self.trace.seconds(self.simulated_run_cycles)
 
+    @cached_property
+    def value_run_cycles(self) -> int:
+        """Cycles of the tile clock that a run takes which brings :attr:`new_values`, host included.
+
+        Nothing is prefetched, and one callback serves all replicas of a host server (the streams are broadcast). The
+        front end has its overhead once, with the run that follows, which is also the one that waits for the last of
+        several processes.
+        """
+        from ipuperf.lowering import new_values_program
+        from ipuperf.simulation import simulate
+
+        assert self.new_values is not None
+        program = new_values_program(self.new_values, self.device_program)
+        options = {**self._host_options, "prefetch_depth": 0, "front_end": False, "callback_threads": None}
+        host = replace(self.machine.host, process_spread_seconds=0.0)
+        return int(simulate(program, replace(self.machine, host=host), **options).columns("runs")["dur"][0])
+
+    @property
+    def value_run_seconds(self) -> float:
+        """Seconds of :attr:`value_run_cycles`."""
+        return self.machine.chip.seconds(self.value_run_cycles)
+
+    @property
+    def _before(self) -> RunBefore | None:
+        from ipuperf.simulation import RunBefore
+
+        if not self.values_each_run or self.new_values is None:
+            return None
+        return RunBefore(self.new_values.name, self.value_run_cycles)
+
     @property
     def host_options(self) -> dict[str, Any]:
         """How the program makes use of the host: arguments of :func:`ipuperf.simulation.simulate`."""
+        return {**self._host_options, "before": self._before}
+
+    @property
+    def _host_options(self) -> dict[str, Any]:
         return {
             "prefetch_depth": self.prefetch_depth,
             "front_end": self.front_end,
@@ -218,7 +261,9 @@ class Executable:
     @property
     def host_start_cycles(self) -> int:
         """Cycles of the tile clock at the begin of a run in which only the host works."""
-        return self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
+        before = self._before
+        own = self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
+        return own + (before.cycles if before else 0)
 
     @property
     def first_run_seconds(self) -> float:
@@ -251,15 +296,38 @@ class Executable:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
         self.runs += 1
+        self._value_runs += self._has_new_values
+        self._has_new_values = False
         if self.runs == 1:
             write_auto_report(self)
         clock = active_clock()
         if clock is not None:
             seconds = self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds)
+            if self.values_each_run and self.new_values is not None:
+                seconds -= self.value_run_seconds  # has its own word: bring_values
             clock.advance(seconds)
             self._line.ran(seconds, self.samples_per_run, outputs)
         self._loaded = True
         return outputs
+
+    def bring_values(self) -> None:
+        """The host has new values and runs the program that brings them: the active clock advances. Before the first
+        run after the program was loaded this is part of loading."""
+        if not self._loaded or self.new_values is None:
+            return
+        self._has_new_values = True
+        clock = active_clock()
+        if clock is not None:
+            clock.advance(self.value_run_seconds)
+
+    def as_called(self) -> Executable:
+        """This program as most of its runs but the first were: if they came after a run that brings new values, the
+        trace holds one."""
+        if self.values_each_run or 2 * self._value_runs <= self.runs - 1:
+            return self
+        other = self.on(self.machine, lowered_alike=True)
+        other.values_each_run = True
+        return other
 
     def unload(self) -> None:
         """The device is given up, so the next run is a first one again."""
@@ -298,7 +366,7 @@ def write_reports(
         if executable.is_compiled or not compiled:
             origin = settings.origin
             also = [] if origin is None else [_started(replace(origin, session=number))]
-            write_report(executable.trace, folder, also)
+            write_report(executable.as_called().trace, folder, also)
             folders.append(folder)
             written(folder)
     return folders

@@ -137,17 +137,20 @@ class CollectiveSyncs:
     """Cycles of the syncs before each round of a collective.
 
     Attributes:
-        near, far: where all members are IPUs of one IPU-Machine, and where they are not.
+        near, far: one sync where all members are IPUs of one IPU-Machine, and where they are not.
         ipus_per_machine: IPU ``i`` of the machine is one of IPU-Machine ``i // ipus_per_machine``.
+        decisions: further syncs of a round of a ring.
     """
 
     near: int
     far: int
     ipus_per_machine: int
+    decisions: int = 0
 
-    def before(self, members: Ring) -> int:
-        """Those before a round among these IPUs."""
-        return self.far if len({ipu // self.ipus_per_machine for ipu in members}) > 1 else self.near
+    def before(self, members: Ring, method: str) -> int:
+        """Those before a round of ``method`` among these IPUs."""
+        one = self.far if len({ipu // self.ipus_per_machine for ipu in members}) > 1 else self.near
+        return one if method == BROADCAST else one * (1 + self.decisions)
 
 
 def collective_syncs(machine: Machine, placement: Sequence[Sequence[int]]) -> CollectiveSyncs:
@@ -157,15 +160,18 @@ def collective_syncs(machine: Machine, placement: Sequence[Sequence[int]]) -> Co
     long as an external sync, on several :attr:`~ipuperf.machine.IpuMachine.global_sync_cycles`, which was fitted to
     collectives of all replicas and has in it what a round between machines needs besides. So a group on one
     IPU-Machine pays the former, as if the others were not asked: PopLibs puts the signal itself at 15 ns a hop
-    (``lib/poplibs_test/Util.cpp``), less than the external sync on up to 64 IPUs. On a torus copies of replicas of
-    several IPUs are made one pair of IPUs after the other, because all at once could block the links that they pass
-    through (``splitExchangesToAvoidDeadlock`` of PopLibs' ``ReplicatedCollectives``): so many exchanges, each with its
-    sync, wherever the tensor lies (an assumption: the parts on other IPUs are empty).
+    (``lib/poplibs_test/Util.cpp``), less than the external sync on up to 64 IPUs.
+
+    In each round of a ring the program decides what to do: which fragment is sliced next, whether this is the first or
+    the last round (``Switch`` and ``If`` of PopLibs' ``ReplicatedCollectives``, by scalars on one tile). All IPUs of a
+    replica run one program, so in replicas of several IPUs the decision goes to the others, which takes one more sync
+    (assumed: one for all decisions of a round, as long as the copy's). On a torus PopLibs divides a tensor that lies on
+    several IPUs into one copy for each pair of them (``splitExchangesToAvoidDeadlock``); a collective here is of one
+    IPU of each replica, and the empty copies of the others are taken to be none.
     """
-    pairs = max(1, len(placement[0]) // 2) if machine.wiring == "torus" else 1
     near = machine.chip.external_sync_cycles
     far = max(near, machine.ipu_machine.global_sync_cycles)
-    return CollectiveSyncs(near * pairs, far * pairs, machine.ipu_machine.ipus)
+    return CollectiveSyncs(near, far, machine.ipu_machine.ipus, decisions=1 if len(placement[0]) > 1 else 0)
 
 
 @dataclass
@@ -201,13 +207,13 @@ class Planner:
         A simplification for several groups: those of other IPUs of the replica and of other groups of the step, which
         usually run at the same time, are not seen here (in the simulation they are).
         """
-        return sum(self._round_cycles(item, step, members) for item in plan.rounds)
+        sync = self.syncs.before(members, plan.method)
+        return sum(self._round_cycles(item, step, members, sync) for item in plan.rounds)
 
-    def _round_cycles(self, item: CollectiveRound, step: Collective, members: Ring) -> int:
+    def _round_cycles(self, item: CollectiveRound, step: Collective, members: Ring, sync: int) -> int:
         latency, crossings = self._way(item.sends)
         chunk = item.chunk(step.bytes)
         moving = max(-(-chunk * count * self.clock_hz // rate) for count, rate in crossings)
-        sync = self.syncs.before(members)
         return item.times * (sync + latency + moving + reduce_cycles(item, step, len(members)))
 
     def _way(self, sends: tuple[tuple[int, int], ...]) -> tuple[int, set[tuple[int, int]]]:

@@ -124,12 +124,13 @@ class Courses:
 
     def _course(self, step: Collective, ipus: tuple[int, ...]) -> Course:
         rounds: list[_Round] = []
-        for item in self._planner.plan(step, tuple(sorted(ipus))).rounds:
+        plan = self._planner.plan(step, tuple(sorted(ipus)))
+        for item in plan.rounds:
             bundles, ends = self._bundled(item.sends)
             chunk, reduce = item.chunk(step.bytes), reduce_cycles(item, step, len(ipus))
             even, last = len(set(ends.values())) == 1, len(rounds) + item.times - 1
             rounds += [_Round(chunk, reduce, item.sends, bundles, ends, even, last, item.together)] * item.times
-        return Course(tuple(rounds), self._planner.syncs.before(ipus))
+        return Course(tuple(rounds), self._planner.syncs.before(ipus, plan.method))
 
     def _bundled(self, pairs: tuple[tuple[int, int], ...]) -> tuple[list[SendBundle], dict[int, int]]:
         """The sends between these IPUs, and how many of them begin or end at each."""

@@ -48,6 +48,14 @@ class LineKey(NamedTuple):
     work: str
 
 
+class RunBefore(NamedTuple):
+    """A run of the engine that comes before the simulated one and was simulated by itself: its name and what it
+    takes."""
+
+    name: str
+    cycles: int
+
+
 class HostEvent(NamedTuple):
     """What the host does for one slice of a stream, of all replicas of a server."""
 

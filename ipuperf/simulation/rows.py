@@ -14,7 +14,7 @@ from ipuperf.trace import FoldedHostEvents, FoldedInstances, Words
 from .folding import Unfolding
 from .instructions import LeafStep, Segment, StepPart, Stretch
 from .kinds import kind_of, local_kind
-from .recorder import HostEvent, LineKey, Recorder, Rows
+from .recorder import HostEvent, LineKey, Recorder, Rows, RunBefore
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ _IDLE_KINDS = ("idle", "host_run")
 class ExecutedRows:
     """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
 
-    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run; after its last step it
+    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run (and one for a run before
+    it); after its last step it
     is ``idle`` until the last IPU is through, and ``host_run`` again while the host handles the last slices. The
     instances of an IPU therefore add up to the run.
 
@@ -58,7 +59,8 @@ class ExecutedRows:
         recorder: holds their rows.
         unfolding: brings rows to true time.
         host_end: when the host was through, in the time of the event loop.
-        run_cycles: fixed cost of the run.
+        run_cycles: fixed cost of the run, with the run before it.
+        before: a run of the engine that comes before this one: an instance of its own, with its name.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class ExecutedRows:
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
+        before: RunBefore | None = None,
     ) -> None:
         self._tree = tree
         self._placement = placement
@@ -86,8 +89,16 @@ class ExecutedRows:
         for process, finish in zip(processes, finishes, strict=True):
             if process.lane:
                 continue
-            waits = [("host_run", 0, run_cycles), ("idle", finish, last - finish), ("host_run", last, self.end - last)]
+            begin = before.cycles if before else 0
+            waits = [
+                ("host_run", begin, run_cycles - begin),
+                ("idle", finish, last - finish),
+                ("host_run", last, self.end - last),
+            ]
             parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
+            if before and begin:
+                named = tree.program_outside(before.name, process.index)
+                parts.append(self._waiting(process.number, "host_run", 0, begin, named))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         lengths = np.array(tree.lengths, dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
@@ -105,8 +116,8 @@ class ExecutedRows:
         kept = {"segment": self._inside.segment[place], "number": numbers}
         return {**counted, **kept, "start": ends - length, "process": np.full(len(ends), process)}
 
-    def _waiting(self, process: int, kind: str, start: int, dur: int) -> Columns:
-        segment = self._tree.waiting_segment(kind, dur)
+    def _waiting(self, process: int, kind: str, start: int, dur: int, program: int = -1) -> Columns:
+        segment = self._tree.waiting_segment(kind, dur, program)
         values = {"segment": segment, "number": -1, "batch": -1, "iteration": -1, "start": start, "process": process}
         steps = {
             f"{name}_steps": np.zeros((1, self._unfolding.depth), dtype=np.int64) for name in ("batch", "iteration")
@@ -264,7 +275,7 @@ def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...
 
 def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
     """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
-    program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (-1, -1)
+    program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (part.program, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles
     flow = (part.bytes_in, part.bytes_out, 0)
     return (program, op_id, part.kind, part.dur, float(part.dur), active, -1, *flow)
@@ -331,14 +342,22 @@ def link_rows(links: Sequence[Link]) -> Columns:
 
 
 def host_rows(
-    events: Sequence[HostEvent], unfolding: Unfolding, streams: Sequence[tuple[str, str]], run_cycles: int
+    events: Sequence[HostEvent],
+    unfolding: Unfolding,
+    streams: Sequence[tuple[str, str]],
+    run_cycles: int,
+    before: RunBefore | None = None,
 ) -> FoldedHostEvents:
-    """Table ``host_events``: the fixed cost of the run, then what the host does for every slice, by start, server and
-    stream. The first slice of a host sync carries what the sync costs. Servers are named when there are several."""
+    """Table ``host_events``: a run before this one, the fixed cost of the run, then what the host does for every slice,
+    by start, server and stream. The first slice of a host sync carries what the sync costs. Servers are named when
+    there are several."""
     lines: dict[LineKey, int] = {}
-    line = [0, *(1 + lines.setdefault(event.line, len(lines)) for event in events)]
-    lengths = whole_numbers([run_cycles, *(event.dur for event in events)])
-    ends, repeat = unfolding.rows(whole_numbers([run_cycles, *(event.start + event.dur for event in events)]))
+    first = [(before.name, before.cycles, before.cycles)] if before else []
+    first.append(("session.run", run_cycles - (before.cycles if before else 0), run_cycles))
+    names, own, stops = zip(*first, strict=True)
+    line = [*range(len(names)), *(len(names) + lines.setdefault(event.line, len(lines)) for event in events)]
+    lengths = whole_numbers([*own, *(event.dur for event in events)])
+    ends, repeat = unfolding.rows(whole_numbers([*stops, *(event.start + event.dur for event in events)]))
     several = len({key.server for key in lines}) > 1
     labels = [f"{key.work} {streams[key.stream][1]}{f' host {key.server}' if several else ''}" for key in lines]
     ranks = {place: rank for rank, place in enumerate(sorted({key[:2] for key in lines}))}
@@ -349,9 +368,9 @@ def host_rows(
             "dur": lengths,
             "repeat": repeat,
             "line": whole_numbers(line),
-            "order": whole_numbers([-1, *(ranks[key[:2]] for key in lines)]),
+            "order": whole_numbers([*range(-len(names), 0), *(ranks[key[:2]] for key in lines)]),
         },
-        {"labels": ("session.run", *labels)},
+        {"labels": (*names, *labels)},
     )
 
 

@@ -22,7 +22,7 @@ from .ipu import IpuProcess
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
-from .recorder import Recorder
+from .recorder import Recorder, RunBefore
 from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, program_rows
 from .symmetry import may_be_alike
 from .tiles import Tiles
@@ -56,6 +56,7 @@ class _HostOptions(NamedTuple):
     front_end: bool
     threads: int | None
     processes: int
+    before: RunBefore | None
 
 
 @collector_paused()
@@ -71,6 +72,7 @@ def simulate(
     front_end: bool = True,
     callback_threads: int | None = 1,
     host_processes: int = 1,
+    before: RunBefore | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Trace:
     """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
@@ -93,6 +95,8 @@ def simulate(
         callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
             replicas. 1 is Poplar's default.
         host_processes: instances of ``poprun``, among which the replicas are shared (``host.process_spread``).
+        before: a run of the engine that the host makes first, within the same call (new values for an optimiser); the
+            trace begins with it.
         progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
             begins again where replicas turn out to differ.
 
@@ -117,7 +121,9 @@ def simulate(
         raise SimulationError(
             f"host_processes is {host_processes!r}, it must be a whole number from 1 to {program.replicas} (replicas)"
         )
-    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes)
+    if before is not None and before.cycles < 0:
+        raise SimulationError(f"before.cycles is {before.cycles}, it must not be negative")
+    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
 
     def run(classes: ReplicaClasses) -> Trace:
         world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
@@ -127,7 +133,7 @@ def simulate(
         try:
             _run(world, processes, folder, tree, progress)
             folds = folder.folds if folder else []
-            return _trace(program, machine, world, tree, processes, folds, fidelity, prefetch_depth)
+            return _trace(program, machine, world, tree, processes, folds, fidelity, options)
         finally:
             for kind in kinds.values():
                 kind.forget()
@@ -182,7 +188,7 @@ def _build(
         collective_syncs=collective_syncs(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
-        run=chip.cycles(host.start_seconds(options.front_end, options.processes)),
+        run=_begin(options, machine),
     )
     totals = _totals(copied, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
@@ -201,6 +207,12 @@ def _build(
         folds=folds,
         classes=classes,
     )
+
+
+def _begin(options: _HostOptions, machine: Machine) -> int:
+    """When the IPUs begin: after the run before, and what the host does at the start of this one."""
+    own = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
+    return own + (options.before.cycles if options.before else 0)
 
 
 def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
@@ -299,14 +311,15 @@ def _trace(
     processes: Sequence[IpuProcess],
     folds: Sequence[Fold],
     fidelity: str,
-    prefetch_depth: int,
+    options: _HostOptions,
 ) -> Trace:
     from ipuperf.trace import Trace
 
     unfolding = Unfolding(folds)
     recorder, run, streams = world.recorder, world.delays.run, list(world.streams)  # the world is not kept
+    before = options.before
     done = ExecutedRows(
-        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run
+        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, before
     )
     first = program.placement[0]
     memory, programs = MemoryTables(program.memory, first), tree.rows
@@ -320,10 +333,10 @@ def _trace(
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
-        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run),
+        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, before),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
     }
-    meta = {**_meta(program, machine, fidelity, prefetch_depth), "oom": memory.oom()}
+    meta = {**_meta(program, machine, fidelity, options.depth), "oom": memory.oom()}
     later = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
     return Trace(meta, later, copy=False)
 

@@ -82,6 +82,7 @@ class ProgramTree:
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
+        self._outside: dict[tuple[str, int], int] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self.lane = 0
         self._open: list[str] = []
@@ -140,9 +141,18 @@ class ProgramTree:
         """Id of the segment of a shared step that took these parts."""
         return self._intern((leaf.leaf_id,), parts, ())
 
-    def waiting_segment(self, kind: str, dur: int) -> int:
-        """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step."""
-        return self._intern((), (StepPart(kind, -1, dur),), ())
+    def waiting_segment(self, kind: str, dur: int, program: int = -1) -> int:
+        """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step, in a control program of
+        :meth:`program_outside` or in none."""
+        return self._intern((), (StepPart(kind, program, dur),), ())
+
+    def program_outside(self, name: str, ipu: int) -> int:
+        """Number of a control program of the engine besides the main one, which no step stands in."""
+        key = (name, ipu)
+        if key not in self._outside:
+            self._ipu = ipu
+            self._outside[key] = self._node(-1, "Sequence", name, -1)
+        return self._outside[key]
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""

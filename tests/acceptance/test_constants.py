@@ -35,7 +35,8 @@ CONSTANTS = {
         VECTOR SCALAR
         """,
     DEFINED: """
-        lowering/lookups.py INDEX_BYTES, lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
+        lowering/lookups.py INDEX_BYTES, lowering/new_values.py SCALAR_BYTES,
+        lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
         GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
         ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT, ops/native.py _SUBNORMAL,

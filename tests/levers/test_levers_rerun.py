@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from levercases import INFERENCE, LOOPED, Case, cycles_of
+from levercases import INFERENCE, LOOPED, PIPELINE, Case, cycles_of
 
 from ipuperf.levers import RerunError, rerun_of
 from ipuperf.trace import Trace
@@ -66,6 +66,23 @@ def test_the_session_of_the_report_is_the_one_that_is_simulated(case: Case) -> N
     (folder / "run.json").write_text(json.dumps({**started, "session": 7}))
     with pytest.raises(RerunError, match=r"makes 2 sessions, the run is of number 7"):
         rerun_of(folder, trace)
+
+
+def test_a_run_after_new_values_is_rerun_as_one(case: Case) -> None:
+    """The report of a program that sets its optimiser in each step is of a call with the run that brings the values."""
+    pytest.importorskip("torch")
+    scheduled = PIPELINE + (
+        "data = torch.randn(count, 784), torch.zeros(count, dtype=torch.long)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.01)\n"
+        "for _ in range(3):\n"
+        "    model(*data)\n"
+        "    optimizer.param_groups[0]['lr'] /= 2\n"
+        "    model.setOptimizer(optimizer)\n"
+    )
+    folder = case.own(scheduled, machine="pod4")
+    run = rerun_of(folder, Trace.load(folder / "trace.ipt"))
+    assert run.executable.values_each_run
+    assert run.executable.simulated_run_cycles == cycles_of(folder)
 
 
 def test_nothing_of_the_process_is_left_changed(case: Case, capsys: pytest.CaptureFixture[str]) -> None:

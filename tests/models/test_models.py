@@ -75,9 +75,9 @@ def close(mine: Any, wanted: Any, name: str = "") -> None:
 
 CASES = [
     ("bert", {"split_qkv": True}),
-    ("bert", {"packed": True, "epsilon": 1e-5}),
+    ("bert", {"packed": True, "epsilon": 1e-5, "mask_made": "first"}),
     ("bert", {"questions": True}),
-    ("bert", {"packed": True, "next_sentence": False}),
+    ("bert", {"packed": True, "next_sentence": False, "mask_made": "layers"}),
     ("bert", {"halves": ((1, 3), (0, 1)), "layers_per_ipu": (0, 2)}),
     ("gpt2", {}),
     ("resnet50", {"norm": "batch"}),
@@ -145,8 +145,9 @@ def test_a_causal_model_does_not_see_later_tokens(models: SimpleNamespace) -> No
     assert not torch.allclose(before[:, 5:], after[:, 5:])
 
 
-def test_packed_sequences_do_not_see_each_other(models: SimpleNamespace) -> None:
-    options = options_of(models, "bert", packed=True, training=False, heads_on_ipu=False)
+@pytest.mark.parametrize("made", ["ipu", "first", "layers"])
+def test_packed_sequences_do_not_see_each_other(models: SimpleNamespace, made: str) -> None:
+    options = options_of(models, "bert", packed=True, training=False, heads_on_ipu=False, mask_made=made)
     module = models.bert.model(options).eval()
     tokens, segments = torch.arange(8)[None], torch.zeros(1, 8, dtype=torch.long)
     mask = torch.tensor([[1, 1, 1, 2, 2, 2, 0, 0]])
@@ -312,6 +313,8 @@ def test_packed_throughput_counts_sequences(models: SimpleNamespace) -> None:
         ("vit", {"optimiser": "adagrad"}, "optimiser 'adagrad'; allowed: sgd, adam, adamw, lamb, lars"),
         ("vit", {"layers_per_ipu": ()}, "layers_per_ipu"),
         ("resnet50", {"norm": "layer"}, "norm 'layer'; allowed: batch, group, folded"),
+        ("bert", {"mask_made": "last"}, "mask_made 'last'; allowed: ipu, first, layers"),
+        ("bert", {"mask_made": "layers"}, "mask_made 'layers' is for packed rows"),
     ],
 )
 def test_bad_options(models: SimpleNamespace, name: str, changes: dict[str, Any], message: str) -> None:

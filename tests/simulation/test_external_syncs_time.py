@@ -6,6 +6,7 @@ import pytest
 import simprograms as s
 
 from ipuperf.lowering import ExternalSync
+from ipuperf.lowering.steps.collective import BROADCAST, HIERARCHICAL, MEET_IN_MIDDLE, RING_PAIR
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.simulation.algorithms import collective_syncs
@@ -63,8 +64,8 @@ def test_wrong_participants(ipus, problem):
 
 
 def test_syncs_of_a_round():
-    """Members on one machine: an external sync. On several: the global one; on a torus one for each pair of IPUs of a
-    replica."""
+    """Members on one machine: an external sync. On several: the global one. A ring of replicas of several IPUs: another
+    one for what the program decides in each round, which a broadcast does not."""
 
     def replicas(count, ipus):
         return tuple(tuple(range(ipus * r, ipus * (r + 1))) for r in range(count))
@@ -73,9 +74,9 @@ def test_syncs_of_a_round():
     wide = pod16.ipu_machine.global_sync_cycles
     assert wide == pod64.ipu_machine.global_sync_cycles > pod4.chip.external_sync_cycles == 600
     assert pod4.ipu_machine.global_sync_cycles == 0
-    syncs = collective_syncs(pod16, replicas(4, 4))
-    assert (syncs.before((0, 3)), syncs.before((4, 5, 7)), syncs.before((3, 4))) == (600, 600, wide)
-    assert collective_syncs(pod4, replicas(4, 1)).before((0, 1, 2, 3)) == 600
-    for count, ipus, pairs in ((64, 1, 1), (16, 4, 2), (8, 8, 4)):
-        syncs = collective_syncs(pod64, replicas(count, ipus))
-        assert (syncs.before((0, 2)), syncs.before((0, 63))) == (600 * pairs, wide * pairs)
+    assert collective_syncs(pod4, replicas(4, 1)).before((0, 1, 2, 3), RING_PAIR) == 600
+    for machine, count, ipus, times in ((pod16, 4, 4, 2), (pod64, 64, 1, 1), (pod64, 16, 4, 2), (pod64, 8, 8, 2)):
+        syncs = collective_syncs(machine, replicas(count, ipus))
+        for method, each in ((RING_PAIR, times), (MEET_IN_MIDDLE, times), (HIERARCHICAL, times), (BROADCAST, 1)):
+            found = [syncs.before(members, method) for members in ((0, 3), (4, 5, 7), (3, 4))]
+            assert found == [600 * each, 600 * each, wide * each]

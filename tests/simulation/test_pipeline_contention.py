@@ -57,27 +57,28 @@ def test_a_second_pipeline_joins_on_the_rail():
 def test_copy_against_an_all_reduce():
     # The all-reduce of IPUs 1 and 7 sends 54,400 bytes each way over the rails 1-3-5-7, in two rounds. Both replicas
     # copy 27,200 bytes, replica 0 over the rail 3->5, replica 1 over 2->4.
-    #   round 1 begins at 100 (sync) and enters at 115 (three hops of 5); the copies: 10 + 100 + 5 = 115
-    #   copy of replica 1, alone:                        115 + 1u
-    #   copy of replica 0, half of the rail:             115 + 2u; the other way of the all-reduce, alone: 115 + 2u
-    #   3->5 of the all-reduce: 27,200 left at 115 + 2u: 115 + 3u
-    #   round 2 begins after 50 of reduction and 100 of sync, enters 15 later, 2u alone, no reduction
+    #   round 1 begins at 200 (two syncs: replicas of several IPUs) and enters at 215 (three hops of 5); the copies:
+    #   110 + 100 + 5 = 215
+    #   copy of replica 1, alone:                        215 + 1u
+    #   copy of replica 0, half of the rail:             215 + 2u; the other way of the all-reduce, alone: 215 + 2u
+    #   3->5 of the all-reduce: 27,200 left at 215 + 2u: 215 + 3u
+    #   round 2 begins after 50 of reduction and 200 of syncs, enters 15 later, 2u alone, no reduction
     reduce = s.seq(s.collective("all_reduce", 108_800, ((0, 1),), 50))
     copy = s.copy(1, 2, 27_200)
-    program = s.program(reduce, s.seq(s.phase(10), copy), s.seq(copy), replicas=2, placement=((1, 3, 5), (7, 2, 4)))
+    program = s.program(reduce, s.seq(s.phase(110), copy), s.seq(copy), replicas=2, placement=((1, 3, 5), (7, 2, 4)))
     trace = simulate(program, s.machine("pod16", sync=100, latency=5))
-    half, whole = 115 + 2 * U, 115 + U
-    first = 115 + 3 * U
-    last = first + 50 + 100 + 15 + 2 * U
+    half, whole = 215 + 2 * U, 215 + U
+    first = 215 + 3 * U
+    last = first + 50 + 200 + 15 + 2 * U
     assert rows(trace, "link") == [
-        (1, "link", 100, first),
-        (1, "link", first + 150, last),
-        (2, "link", 110, whole),
-        (3, "link", 110, half),
-        (4, "link", 110, whole),
-        (5, "link", 110, half),
-        (7, "link", 100, first),
-        (7, "link", first + 150, last),
+        (1, "link", 200, first),
+        (1, "link", first + 250, last),
+        (2, "link", 210, whole),
+        (3, "link", 210, half),
+        (4, "link", 210, whole),
+        (5, "link", 210, half),
+        (7, "link", 200, first),
+        (7, "link", first + 250, last),
     ]
     assert s.end(trace) == last
 

@@ -1,0 +1,79 @@
+"""The program that brings new numbers from the host to the IPUs: a run of the engine of its own, between two others.
+
+PopART writes new values of an optimiser so (``popart: willow/src/popx/devicex.cpp``, ``optimizerFromHost``): every
+scalar that is no constant has a stream of its own, copied one after the other in one control program, and scalars that
+several IPUs use are copied on from the first one in the same program
+(``willow/src/op/ipucopy.cpp``, ``belongsInOptimizerFromHostFragment`` of the ``interipucopy`` pattern).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .program import DeviceProgram, MemoryReport, OpInfo
+from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, Sequence, Step
+
+SCALAR_BYTES = 4
+"""Of a number that the host may rewrite: they are float32."""
+
+
+@dataclass(frozen=True)
+class NewValues:
+    """What the host can change between two runs.
+
+    Attributes:
+        name: of the run, in traces.
+        scalars: numbers with a stream of their own, by the IPU of a replica that has them.
+        shared: numbers that all IPUs of a replica have: a stream each to the first IPU, which sends them on.
+    """
+
+    name: str
+    scalars: tuple[int, ...]
+    shared: int = 0
+
+    def __post_init__(self) -> None:
+        if min((*self.scalars, self.shared), default=0) < 0:
+            raise ValueError(f"NewValues: {self.scalars} scalars, {self.shared} shared; allowed: counts from 0")
+
+    @property
+    def streams(self) -> int:
+        """All of them."""
+        return sum(self.scalars) + self.shared
+
+
+def new_values_program(values: NewValues, program: DeviceProgram) -> DeviceProgram:
+    """The control program beside ``program``, on the same IPUs.
+
+    All copies are one exchange with the host: consecutive stream copies share a host sync. The tensors are those of
+    ``program``, so they take no memory of their own here.
+    """
+    steps = tuple(_steps(values, len(program.ipus)))
+    body = Sequence(-1, values.name, steps)
+    empty = {ipu: np.zeros(0, dtype=np.int64) for ipu in range(len(program.ipus))}
+    memory = MemoryReport(
+        {ipu: {} for ipu in empty}, (), dict.fromkeys(empty, ()), empty, empty, empty, empty,
+        program.memory.bytes_per_tile,
+    )  # fmt: skip
+    streams = {copy.stream: ("h2d", copy.bytes) for step in steps if isinstance(step, HostExchange)
+               for copy in step.copies}  # fmt: skip
+    op = OpInfo(0, values.name, "HostLoad", "main", "update", 0)
+    return replace(
+        program, name=values.name, ipus=(body,) * len(program.ipus), functions={}, ops=(op,), memory=memory,
+        streams=streams, warnings=(), io_tiles=0, plans={},
+    )  # fmt: skip
+
+
+def _steps(values: NewValues, ipus: int) -> list[Step]:
+    own = [ipu for ipu, count in enumerate(values.scalars) for _ in range(count)]
+    places = [0] * values.shared + own
+    if not places:
+        return []
+    copies = tuple(HostCopy(ipu, "h2d", SCALAR_BYTES, f"value {number}") for number, ipu in enumerate(places))
+    found: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
+    if values.shared and ipus > 1:
+        size = values.shared * SCALAR_BYTES
+        onwards = tuple(IpuTransfer(0, ipu, size) for ipu in range(1, ipus))
+        found.append(InterIpuCopy(0, values.name, onwards))
+    return found

@@ -26,7 +26,7 @@ from ipuperf.ops.update_vertices import fused_cycles
 
 from . import code
 from .code import CodeBytes
-from .layout import Layout, distinct_elements, linear
+from .layout import Layout, distinct_elements, linear, view_key
 from .planner.plan import ConvolutionPlan
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
@@ -151,11 +151,9 @@ class Superstepper:
                 self.layouts[tensor] = replace(layout, distinct=None)
                 continue
             keys = [self.layouts[source].key for source in op.inputs]
+            key = view_key(op.type, *op.attributes.values(), tensor.shape, index, *keys)
             elements = self.linear(tensor).elements if tensor.spec.elements != layout.total else layout.elements
-            distinct = op.inputs[0].shape if isinstance(op, Expand) else None
-            self.layouts[tensor] = Layout(
-                ("view", op.type, *op.attributes.values(), tensor.shape, index, *keys), elements, distinct
-            )
+            self.layouts[tensor] = Layout(key, elements, op.inputs[0].shape if isinstance(op, Expand) else None)
 
     def assign_outputs(self, anchor: Layout) -> None:
         """Lay out the op's results: aliases like what they alias, equal sizes like the anchor, others linearly."""

@@ -102,3 +102,14 @@ def test_a_joined_tensor_lies_like_nothing_else():
     (joined,) = program.op(ops.Concat, program.variable(512, 512), program.variable(512, 512), axis=1)
     program.op(ops.Add, joined, program.variable(512, 1024))
     assert program.exchanged() == {"Add/operands": 512 * 1024 * 4}
+
+
+def test_many_rolls_have_short_keys():
+    program = Program()
+    x = program.variable(64, 64)
+    for _ in range(40):
+        (low,) = program.op(ops.Slice, x, axis=0, start=0, stop=1)
+        (high,) = program.op(ops.Slice, x, axis=0, start=1, stop=64)
+        (x,) = program.op(ops.Concat, high, low, axis=0)
+    program.op(ops.Exp, x)
+    assert program.exchanged() == {}

@@ -127,16 +127,14 @@ def add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
 
 
 def _roots(lowered: LoweredGraph) -> dict[Tensor, Tensor]:
-    """For tensors that share the memory of another one, which that is. A part of one that is a view is by itself, as
-    a function gets no more than the part."""
+    """For tensors that share the memory of another one, which that is."""
     found: dict[Tensor, Tensor] = {}
     for item in lowered.ops:
         if item.calls:
             continue
         for index, source in shared_outputs(item).items():
-            given, made = item.op.inputs[source], item.op.outputs[index]
-            if index in item.op.aliases() or made.spec.elements >= given.spec.elements:
-                found[made] = found.get(given, given)
+            given = item.op.inputs[source]
+            found[item.op.outputs[index]] = found.get(given, given)
     return found
 
 
@@ -149,8 +147,7 @@ def _note_users(
     """Enter for each tensor of a graph the calls that read it; None for what is outside of all calls."""
     for item in lowered.ops:
         call = number.get(id(item))
-        idle = not (item.steps.steps or item.shared is not None or item.joined or item.calls)
-        if call is None and idle and all(tensor in roots for tensor in item.op.outputs):
+        if call is None and not (item.steps.steps or item.shared is not None or item.joined or item.calls):
             continue  # a view, whose reader counts
         for tensor in item.op.inputs:
             users.setdefault(roots.get(tensor, tensor), set()).add(call)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from hashlib import blake2b
 
 import numpy as np
 
@@ -65,12 +64,6 @@ def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndar
             read = read * np.minimum(n, np.maximum(1, -(-count // span)))
         span *= n
     return read
-
-
-def view_key(*parts: Hashable) -> tuple[str, str]:
-    """A key, equal for equal ``parts`` (what makes the view, keys of what it is a view of), and no longer the more
-    views lie on each other."""
-    return ("view", blake2b(repr(parts).encode(), digest_size=16).hexdigest())
 
 
 def spread(units: int, tiles: int) -> np.ndarray:

@@ -20,13 +20,12 @@ from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic
-from ipuperf.ops.reduce import Expand
-from ipuperf.ops.shape import Concat, Reshape
+from ipuperf.ops.shape import Reshape
 from ipuperf.ops.update_vertices import fused_cycles
 
 from . import code
 from .code import CodeBytes
-from .layout import Layout, distinct_elements, linear, view_key
+from .layout import Layout, distinct_elements, linear
 from .planner.plan import ConvolutionPlan
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
@@ -140,20 +139,18 @@ class Superstepper:
         return self.layouts[max(op.inputs, key=lambda t: t.spec.elements)]
 
     def lay_out_views(self) -> None:
-        """Lay out results that are views: as the operand where they have its elements in its order, else like nothing
-        else, with parts and joined tensors spread evenly (a simplification). What is broadcast is there once."""
+        """Lay out results that are views: reshaped as the operand, expanded like nothing else and spread evenly (a
+        simplification); what is broadcast is there once."""
         op = self.op
-        for index, tensor in enumerate(op.outputs):
-            if tensor in self.layouts or (index not in op.views() and not isinstance(op, Concat)):
+        for index in op.views():
+            tensor, layout = op.outputs[index], self.layouts[op.inputs[0]]
+            if tensor in self.layouts:
                 continue
-            layout = self.layouts[op.inputs[0]]
             if isinstance(op, Reshape):
                 self.layouts[tensor] = replace(layout, distinct=None)
                 continue
-            keys = [self.layouts[source].key for source in op.inputs]
-            key = view_key(op.type, *op.attributes.values(), tensor.shape, index, *keys)
-            elements = self.linear(tensor).elements if tensor.spec.elements != layout.total else layout.elements
-            self.layouts[tensor] = Layout(key, elements, op.inputs[0].shape if isinstance(op, Expand) else None)
+            key = ("view", op.type, *op.attributes.values(), layout.key)
+            self.layouts[tensor] = Layout(key, self.linear(tensor).elements, op.inputs[0].shape)
 
     def assign_outputs(self, anchor: Layout) -> None:
         """Lay out the op's results: aliases like what they alias, equal sizes like the anchor, others linearly."""

@@ -182,8 +182,8 @@ def shares_safely(op: Op) -> bool:
     return shares_unseen(op) and _storages(op.outputs).isdisjoint(op.graph.outputs)
 
 
-def shares_unseen(op: Op, index: int = 0) -> bool:
-    """Whether the results of a copying op may be views of an input (default: the first) on the device.
+def shares_unseen(op: Op) -> bool:
+    """Whether the results of a copying op may be views of its first input on the device.
 
     True when nothing can tell the difference: no op of the graph changes the storage of the input after ``op`` read it
     or the storage of a result; and where a result leaves the graph, the input is made in the graph and stays there.
@@ -191,7 +191,7 @@ def shares_unseen(op: Op, index: int = 0) -> bool:
     whatever its order.
     """
     made_by: set[ir.Op] = set()
-    root = op.inputs[index]
+    root = op.inputs[0]
     while root.producer is not None:
         aliases = root.producer.aliases()
         output = root.producer.outputs.index(root)

@@ -1,10 +1,11 @@
 """Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
-Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``), and so it is on the device, as
-PopART's in-placing turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``,
-concat.cpp to transpose.cpp). Elsewhere they are copies. What reads a view together with tensors that lie
-otherwise brings its elements over the exchange. Transpositions of more than two axes are copies everywhere: they stand
-for what products rearrange of operands that are taken apart into heads.
+Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``). On the device the ``Inplace``
+variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`View`): PopART's in-placing
+turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``). It does so with transposed,
+sliced, split and joined tensors, too, which are copies here (``lowering`` may elide a Transpose that only a MatMul
+reads): a simplification, as products here do not see in what order an operand lies that comes through a view. The copy
+stands for what they rearrange then (``docs/accuracy.md``).
 """
 
 from __future__ import annotations
@@ -69,7 +70,15 @@ class Rearrangement(Op):
         return [] if self.shared or self.circumstances() else copy_work(self.outputs[0])
 
     def circumstances(self) -> bool:
-        """Whether the result can be a view: the sharing cannot be seen. What is expanded is not taken apart further."""
+        """Whether the result is a view, which asks for no work."""
+        return False
+
+
+class View(Rearrangement):
+    """A rearrangement that is a view of its operand wherever the sharing cannot be seen."""
+
+    def circumstances(self) -> bool:
+        """Whether the sharing cannot be seen. What is expanded is not taken apart further."""
         maker = self.inputs[0].producer
         return (maker is None or maker.type != "Expand") and shares_unseen(self)
 
@@ -92,7 +101,7 @@ def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     return wanted
 
 
-class Reshape(Rearrangement):
+class Reshape(View):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
     type = "Reshape"
@@ -145,10 +154,6 @@ class Transpose(Rearrangement):
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The transposed view."""
         return array.transpose(0, *(p + 1 for p in self.permutation))
-
-    def circumstances(self) -> bool:
-        """Whether it is a matrix, and the sharing cannot be seen."""
-        return len(self.permutation) <= 2 and super().circumstances()
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
@@ -344,16 +349,8 @@ class Split(Op):
         return [builder.op(Concat, parts, axis=self.axis)]
 
     def work(self) -> list[Work]:
-        """A copy of the operand; nothing for views."""
-        return [] if self.circumstances() else copy_work(self.inputs[0])
-
-    def circumstances(self) -> bool:
-        """Whether the results can be views: the sharing cannot be seen."""
-        return shares_unseen(self)
-
-    def views(self) -> dict[int, int]:
-        """Of the operand, all."""
-        return dict.fromkeys(range(len(self.outputs)), 0)
+        """A copy of the operand."""
+        return copy_work(self.inputs[0])
 
 
 def _joined_axis(op: Op, axis: int) -> int:
@@ -403,12 +400,8 @@ class Concat(Op):
         return result
 
     def work(self) -> list[Work]:
-        """A copy of the result; nothing for a view."""
-        return [] if self.circumstances() else copy_work(self.outputs[0])
-
-    def circumstances(self) -> bool:
-        """Whether the result can be a view: the sharing cannot be seen."""
-        return all(shares_unseen(self, index) for index in range(len(self.inputs)))
+        """A copy of the result."""
+        return copy_work(self.outputs[0])
 
 
 class ConcatInplace(Concat):

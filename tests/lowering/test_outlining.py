@@ -185,28 +185,6 @@ def test_what_a_call_changes_is_copied_back_and_what_nobody_reads_is_not():
     assert first[1][1] == -(-lies["sum0"].max() // rate)
 
 
-def test_a_call_gets_the_part_of_a_tensor_that_it_reads():
-    """Products of half of two tensors of 1,024 rows: the call of the second copies a half in."""
-    program = ir.Ir()
-    main = program.main_graph
-
-    def variable(name, shape):
-        spec = ir.TensorSpec(shape, ir.FLOAT32)
-        return main.add(ir.Variable(name, spec, main, np.zeros(shape, np.float32), program.grouping()))
-
-    weights = variable("w", (256, 256))
-    for number in range(2):
-        whole = variable(f"x{number}", (1024, 256))
-        part = main.create(ops.Slice, [whole], ["part"], axis=0, start=512, stop=1024).outputs[0]
-        main.create(ops.MatMul, [part, weights], ["p"])
-    lowered = lower(program, GC200, outlining=OUTLINE_THRESHOLD)
-    lies = {variable.name: variable.bytes.dense() for variable in lowered.memory.variables}
-    entered = copies(lowered)[0][1]
-    half = -(-512 * 256 * 4 // 1472)
-    most = (lies["w"] + half).max()
-    assert most / 8 <= entered <= most / 8 + 3  # whole grains
-
-
 def test_default_is_no_outlining_as_in_popxl():
     assert lower(layers(3), GC200).memory.always_live_bytes() == code(layers(3), None)[0].memory.always_live_bytes()
 

@@ -1,9 +1,8 @@
-"""Views: no steps, no memory, and what a reader brings over the exchange."""
+"""What is broadcast: no steps, no memory, and what a reader brings over the exchange."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT32, TensorSpec, Variable
@@ -66,50 +65,3 @@ def test_the_reader_of_an_expanded_tensor_alone_lies_as_its_result():
     program.op(ops.Exp, wide)
     (vertices,) = [s for s in lower(program.ir, GC200).walk() if isinstance(s, Phase) and s.kind == "compute"]
     assert vertices.cycles.active == 1472
-
-
-@pytest.mark.parametrize(
-    ("op_class", "shape", "attributes"),
-    [
-        (ops.Transpose, (512, 512), {}),
-        (ops.Slice, (1024, 512), {"axis": 0, "start": 512, "stop": None}),
-        (ops.Split, (1024, 512), {"axis": 0, "sizes": (512, 512)}),
-    ],
-)
-def test_a_view_lies_like_nothing_else(op_class, shape, attributes):
-    program = Program()
-    source = program.variable(*shape)
-    results = program.op(op_class, source, outputs=len(attributes.get("sizes", (1,))), **attributes)
-    assert program.exchanged() == {}
-    program.op(ops.Add, program.variable(512, 512), results[-1])
-    assert program.exchanged() == {"Add/operands": 512 * 512 * 4}
-
-
-def test_equal_views_of_one_tensor_lie_alike():
-    program = Program()
-    source = program.variable(1024, 512)
-    (one,) = program.op(ops.Slice, source, axis=0, start=0, stop=512)
-    (other,) = program.op(ops.Slice, source, axis=0, start=0, stop=512)
-    program.op(ops.Add, one, other)
-    assert program.exchanged() == {}
-    (rest,) = program.op(ops.Slice, source, axis=0, start=512, stop=1024)
-    program.op(ops.Mul, one, rest)
-    assert program.exchanged() == {"Mul/operands": 512 * 512 * 4}
-
-
-def test_a_joined_tensor_lies_like_nothing_else():
-    program = Program()
-    (joined,) = program.op(ops.Concat, program.variable(512, 512), program.variable(512, 512), axis=1)
-    program.op(ops.Add, joined, program.variable(512, 1024))
-    assert program.exchanged() == {"Add/operands": 512 * 1024 * 4}
-
-
-def test_many_rolls_have_short_keys():
-    program = Program()
-    x = program.variable(64, 64)
-    for _ in range(40):
-        (low,) = program.op(ops.Slice, x, axis=0, start=0, stop=1)
-        (high,) = program.op(ops.Slice, x, axis=0, start=1, stop=64)
-        (x,) = program.op(ops.Concat, high, low, axis=0)
-    program.op(ops.Exp, x)
-    assert program.exchanged() == {}

@@ -8,7 +8,8 @@ overlap of two different mappings is not worked out: a simplification that can o
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -26,10 +27,12 @@ class Layout:
     Attributes:
         key: equal for tensors whose elements lie alike.
         elements: elements per tile.
+        distinct: of a view that repeats elements, the shape of what it repeats, aligned to the view's axes.
     """
 
     key: Hashable
     elements: TileVector = field(compare=False)
+    distinct: tuple[int, ...] | None = None
 
     @cached_property
     def _hash(self) -> int:
@@ -46,6 +49,21 @@ class Layout:
     def bytes(self, size: int) -> TileVector:
         """Bytes per tile for elements of ``size`` bytes."""
         return self.elements.times(size)
+
+
+def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndarray) -> np.ndarray:
+    """Elements of a tensor of ``shape``, broadcast to ``whole``, that ``count`` neighbours (row by row) of the latter
+    read, for each of several counts; at most all of them. A tensor that does not broadcast is read one by one."""
+    padded = (1,) * (len(whole) - len(shape)) + tuple(shape)
+    total = math.prod(padded)
+    if len(padded) != len(whole) or any(own not in (1, n) for own, n in zip(padded, whole, strict=True)):
+        return np.minimum(count, total)
+    read, span = np.minimum(count, 1), 1  # of the axes so far
+    for own, n in zip(reversed(padded), reversed(whole), strict=True):
+        if own == n:
+            read = read * np.minimum(n, np.maximum(1, -(-count // span)))
+        span *= n
+    return read
 
 
 def spread(units: int, tiles: int) -> np.ndarray:

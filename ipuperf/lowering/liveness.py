@@ -122,7 +122,8 @@ class Profile:
 def shared_outputs(item: LoweredOp) -> dict[int, int]:
     """Outputs that take no memory of their own: ``{output index: input index}``.
 
-    In-place results share what they change. An op without steps moves nothing, so its result is its operand.
+    In-place results share what they change. An op without steps moves nothing, so its result is its operand, or a view
+    of it.
     """
     op = item.op
     if op.modified_inputs():
@@ -135,7 +136,7 @@ def shared_outputs(item: LoweredOp) -> dict[int, int]:
         and op.inputs[0].spec.bytes == op.outputs[0].spec.bytes
     ):
         return {0: 0}
-    return op.aliases()
+    return op.aliases() or op.views()
 
 
 def aligned(bytes_each: TileVector, chip: Chip) -> TileVector:

@@ -165,6 +165,10 @@ def _operand_runs(plan: ConvolutionPlan, view: Form, name: str, *, by_batch: boo
     if by_batch and plan.pass_ == "wu":
         return Runs(math.gcd(view.in_channels, full), target)
     if by_batch or _turned(plan, name):
+        if own == 1:  # one channel in each group: neighbours are those of other groups
+            own = view.groups
+            if unit.in_grouping == 1:
+                return Runs(math.gcd(own, full), math.gcd(own, unit.group_grouping))
         return Runs(math.gcd(own, full), target if _whole(target, unit.in_size) else unit.in_grouping, turned=True)
     run = target * math.gcd(unit.group_grouping, view.groups)
     if name == "weights" and not plan.swapped and plan.pass_ in _WITH_PARAMETER:

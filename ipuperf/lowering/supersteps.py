@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +20,12 @@ from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.shape import Reshape
 from ipuperf.ops.update_vertices import fused_cycles
 
 from . import code
 from .code import CodeBytes
-from .layout import Layout, linear
+from .layout import Layout, distinct_elements, linear
 from .planner.plan import ConvolutionPlan
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
@@ -131,10 +132,25 @@ class Superstepper:
             if not op.inputs and result in self.layouts:
                 return self.layouts[result]
             for tensor in op.inputs:
-                if tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1:
+                whole = tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1
+                if whole and self.layouts[tensor].distinct is None:
                     return self.layouts[tensor]
             return self.linear(result)
         return self.layouts[max(op.inputs, key=lambda t: t.spec.elements)]
+
+    def lay_out_views(self) -> None:
+        """Lay out results that are views: reshaped as the operand, expanded like nothing else and spread evenly (a
+        simplification); what is broadcast is there once."""
+        op = self.op
+        for index in op.views():
+            tensor, layout = op.outputs[index], self.layouts[op.inputs[0]]
+            if tensor in self.layouts:
+                continue
+            if isinstance(op, Reshape):
+                self.layouts[tensor] = replace(layout, distinct=None)
+                continue
+            key = ("view", op.type, *op.attributes.values(), layout.key)
+            self.layouts[tensor] = Layout(key, self.linear(tensor).elements, op.inputs[0].shape)
 
     def assign_outputs(self, anchor: Layout) -> None:
         """Lay out the op's results: aliases like what they alias, equal sizes like the anchor, others linearly."""
@@ -188,7 +204,8 @@ class Superstepper:
             return
         self.gathered = True
         total = np.zeros(self.chip.tiles, dtype=np.int64)
-        need = anchor.elements.dense()
+        need, op = anchor.elements.dense(), self.op
+        whole = (op.outputs[0] if op.outputs else op.inputs[min(op.modified_inputs(), default=0)]).shape
         for tensor in dict.fromkeys(self.op.inputs):
             layout = self.layouts[tensor]
             elements = tensor.spec.elements
@@ -197,10 +214,10 @@ class Superstepper:
             if reads is not None:
                 read = max(n for n, operand in zip(reads, self.op.inputs, strict=True) if operand is tensor)
                 arriving = np.minimum(-(-need * read // max(1, anchor.total)), elements)
-            elif elements == anchor.total:
+            elif layout.distinct is None and elements == anchor.total:
                 arriving = need
             else:
-                arriving = np.minimum(need, elements)
+                arriving = np.minimum(need, distinct_elements(layout.distinct or tensor.shape, whole, need))
             total += arriving * tensor.dtype.size
         if total.any():
             vector = TileVector.of(total)
@@ -217,6 +234,8 @@ class Superstepper:
         """
         for item in self.op.work() if works is None else works:
             self.lower(item)
+        if not self.out.steps:
+            self.lay_out_views()
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
             self.assign_outputs(self.anchor)
         return self.out

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 
+from . import vertices
 from .base import Arrays, Environment, Gradients, Kernel
 from .binding import Step, WorkingArrays
 from .convolution import spatial, spatial_axes
 from .pooling import Pooling, RegularPooling, counts_of, reduction_kernel
+from .shape import copy_work
 from .windows import Windows, adaptive_windows, flat, temporaries
+from .work import Work
 
 
 class _Average(Pooling):
@@ -95,6 +99,7 @@ class _AverageGrad(Pooling):
 
     type = "AveragePoolGrad"
     element_flops = 1
+    reduction = ""
     backward = True
 
     input_size = spatial("input_size")
@@ -109,6 +114,15 @@ class _AverageGrad(Pooling):
     def windows(self) -> list[Windows]:
         """Windows over the forward input."""
         return self.windows_of(self.input_size)
+
+    def work(self) -> list[Work]:
+        """As every pooling; where one window is everything, the gradient is scaled and copied to all elements of the
+        window (``lib/popnn/Pooling.cpp`` substPoolingGradientWithBroadcast)."""
+        if not self.whole():
+            return super().work()
+        grad = self.inputs[0].spec
+        scaled = vertices.broadcast_scalar("MULTIPLY", grad.dtype, grad.elements)
+        return [replace(scaled, operands=()), *copy_work(self.outputs[0])]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Divide by the counts, then spread axis after axis."""

@@ -161,6 +161,10 @@ class Op(ir.Op):
             return []
         raise IrError(f"{self.where()}: no cost model for {type(self).__name__}")
 
+    def views(self) -> dict[int, int]:
+        """Outputs that are views of inputs, ``{output index: input index}``, where the op asks for no work."""
+        return {}
+
     def circumstances(self) -> Hashable:
         """What else :meth:`work` depends on: something about the rest of the graph."""
         return None

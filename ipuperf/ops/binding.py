@@ -8,7 +8,7 @@ while a program runs. Kernels let NaN and infinity arise as on the device; the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -177,27 +177,37 @@ class WorkingArrays:
 
 
 def shares_safely(op: Op) -> bool:
-    """Whether the NumPy value of a copying op (Reshape, Transpose, Slice...) may be a view of its first input.
+    """Whether the NumPy value of a copying op (Reshape, Transpose, Slice...) may be a view of its first input:
+    :func:`shares_unseen`, and the result does not leave the graph."""
+    return shares_unseen(op) and _storages(op.outputs).isdisjoint(op.graph.outputs)
+
+
+def shares_unseen(op: Op) -> bool:
+    """Whether the results of a copying op may be views of its first input on the device.
 
     True when nothing can tell the difference: no op of the graph changes the storage of the input after ``op`` read it
-    or the storage of the output, and the output does not leave the graph. Changes that made the input (``HostLoad``
-    into an ``Init``) come before and do not count; any other change counts, whatever its order.
+    or the storage of a result; and where a result leaves the graph, the input is made in the graph and stays there.
+    Changes that made the input (``HostLoad`` into an ``Init``) come before and do not count; any other change counts,
+    whatever its order.
     """
-    source = op.inputs[0]
     made_by: set[ir.Op] = set()
-    root = source
+    root = op.inputs[0]
     while root.producer is not None:
         aliases = root.producer.aliases()
-        index = root.producer.outputs.index(root)
-        if index not in aliases:
+        output = root.producer.outputs.index(root)
+        if output not in aliases:
             break
         made_by.add(root.producer)
-        root = root.producer.inputs[aliases[index]]
-    result = op.outputs[0]
-    storage = storage_of(result)
-    if not storage.isdisjoint(op.graph.outputs):
+        root = root.producer.inputs[aliases[output]]
+    source, storage, leaving = storage_of(root), _storages(op.outputs), op.graph.outputs
+    if not storage.isdisjoint(leaving) and (root.producer is None or not source.isdisjoint(leaving)):
         return False
-    return not (changers(storage_of(root)) - made_by) and not changers(storage)
+    return not (changers(source) - made_by) and not changers(storage)
+
+
+def _storages(tensors: Sequence[Tensor]) -> set[Tensor]:
+    found: set[Tensor] = set()
+    return found.union(*map(storage_of, tensors))
 
 
 def storage_of(root: Tensor) -> set[Tensor]:

@@ -81,13 +81,13 @@ class DistributedLayerNorm(norms.Normalisation):
         dtype, count, rows = x.dtype, x.elements, x.shape[0]
         if not count:
             return []
-        row = x.shape[1]
+        row, piece = x.shape[1], norms.row_piece(x, rows)
         return [
             norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True),
+            vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True, piece=piece),
+            vertices.broadcast_outer("MULTIPLY", dtype, count, row, in_place=True, reduced=True, piece=piece),
             vertices.broadcast_inner("MULTIPLY", dtype, count, row, in_place=True),
             vertices.broadcast_inner("ADD", dtype, count, row, in_place=True),
         ]
@@ -144,6 +144,7 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        works = norms.gradient_work(x.dtype, x.elements, x.shape[1], x.shape[0], grouped=True)
+        rows, piece = x.shape[0], norms.row_piece(x, x.shape[0])
+        works = norms.gradient_work(x.dtype, x.elements, x.shape[1], rows, grouped=True, piece=piece)
         last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

@@ -121,7 +121,8 @@ class GroupNormalization(norms.Normalisation):
             spread = partial(vertices.broadcast_inner, dtype=dtype, elements=count, row=self.num_groups, reduced=True)
             sums = partial(norms.channel_sums, dtype=dtype, count=count, channels=rows)
         else:
-            spread = partial(vertices.broadcast_outer, dtype=dtype, elements=count, row=row, reduced=True)
+            piece = norms.row_piece(x, rows)
+            spread = partial(vertices.broadcast_outer, dtype=dtype, elements=count, row=row, reduced=True, piece=piece)
             sums = partial(norms.joint_reduction, dtype=dtype, inputs=count, outputs=rows, run=row)
         return [
             *norms.statistics_work(sums, spread("SUBTRACT"), dtype, self.stable),
@@ -155,4 +156,7 @@ class GroupNormalizationGrad(norms.NormalisationGrad):
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
         strided = self.num_groups if self.strided else 0
         statistics = self.inputs[2].spec.elements
-        return norms.gradient_work(x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided)
+        piece = norms.row_piece(x, statistics)
+        return norms.gradient_work(
+            x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided, piece=piece
+        )

@@ -20,7 +20,7 @@ class MaxPool(RegularPooling):
     """``x -> y``: largest element of each window; padding is never the largest."""
 
     type = "MaxPool"
-    vertex, kind = "MaxPooling", "max"
+    vertex, kind, reduction = "MaxPooling", "max", "MAX"
     dilated = True
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
@@ -43,7 +43,7 @@ class MaxPoolGrad(RegularPooling):
     """
 
     type = "MaxPoolGrad"
-    vertex, kind = "MaxPoolingGrad", "max_grad"
+    vertex, kind, reduction = "MaxPoolingGrad", "max_grad", ""
     visit_flops = 2  # each element compares itself with the maximum of each of its windows
     dilated = True
     backward = True

@@ -76,6 +76,13 @@ def channel_sums(names: Sequence[str], dtype: DType, count: int, channels: int) 
     return joint_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
 
+def image_sums(name: str, spec: TensorSpec) -> Reduction:
+    """Reduction of the spatial axes of ``(N, C, *spatial)``, whose elements lie as in :func:`channel_sums`."""
+    outputs = math.prod(spec.shape[:2])
+    together = math.gcd(32 // spec.dtype.size, spec.shape[1])
+    return joint_reduction([name], spec.dtype, spec.elements, outputs, spec.elements // max(1, outputs), together)
+
+
 def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: Sequence[DType]) -> list[Work]:
     """The all-reduce of sums of ``dtypes`` for each of ``statistics`` over the replicas that share them; none for one
     replica.
@@ -121,6 +128,13 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
     return Vertices(vertex, elements, cycles, operations * elements, low_confidence=True)
 
 
+def row_piece(spec: TensorSpec, statistics: int) -> int:
+    """Neighbours with the same statistics among elements ``(N, C, ...)`` that lie in groupings of channels as in
+    :func:`channel_sums`; 0 where they are whole rows (images whose groups have whole groupings)."""
+    width, grouping = spec.shape[0] * spec.shape[1] // max(1, statistics), 32 // spec.dtype.size
+    return min(width, grouping) if len(spec.shape) == 2 or width < grouping else 0
+
+
 def gradient_work(
     dtype: DType,
     count: int,
@@ -129,11 +143,12 @@ def gradient_work(
     grouped: bool,
     group: ReplicaGrouping | None = None,
     strided: int = 0,
+    piece: int = 0,
 ) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
     ``group``: replicas that share the statistics; their two sums are all-reduced, those of the parameters are not.
-    ``strided``: number of the strided groups of a group norm, 0 for others.
+    ``strided``: number of the strided groups of a group norm, 0 for others. ``piece``: see :func:`row_piece`.
 
     ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
     mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
@@ -146,7 +161,7 @@ def gradient_work(
         if strided:
             return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place, reduced=reduced)
         if grouped:
-            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced)
+            return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced, piece=piece)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place, reduced=reduced)
 
     def sums(outputs: int, run: int) -> Reduction:

@@ -19,6 +19,7 @@ from . import vertices
 from .base import Environment, Kernel, Op
 from .binding import contiguous, result_buffer, scalar, sequence
 from .convolution import SPATIAL, per_axis, spatial, spatial_axes, spatial_padding
+from .normalisation import image_sums
 from .windows import AxisPass, Windows, flat, regular_windows, temporaries
 from .work import TileCycles, Vertices, Work
 
@@ -29,12 +30,14 @@ class Pooling(Op):
     Class attributes:
         vertex: PopLibs' vertex.
         kind: which of the formulas of :func:`pooling_cycles` it has.
+        reduction: PopLibs' reduction that does the same where one window is everything; empty: there is none.
         visit_flops, element_flops: operations for each element of a window, and for each result.
         backward: the result has the shape of the input of the windows.
     """
 
     vertex: ClassVar[str] = "SumPooling"
     kind: ClassVar[str] = "sum"
+    reduction: ClassVar[str] = "ADD"
     visit_flops: ClassVar[int] = 1
     element_flops: ClassVar[int] = 0
     backward: ClassVar[bool] = False
@@ -67,9 +70,16 @@ class Pooling(Op):
         """The stages that do something, in order of the axes."""
         return [AxisPass(axis + 1, w) for axis, w in enumerate(self.windows()) if not w.identity]
 
+    def whole(self) -> bool:
+        """Whether there is one window, which is the whole field without padding."""
+        return all(w.outputs == 1 and w.full and w.visits == w.size for w in self.windows())
+
     def work(self) -> list[Work]:
-        """One compute set of pooling vertices."""
+        """One compute set of pooling vertices; a reduction where one window is everything (``lib/popnn/Pooling.cpp``
+        substPoolingWithReduction)."""
         spec = self.outputs[0].spec
+        if self.reduction and self.whole():
+            return [image_sums(self.reduction, self.inputs[0].spec)]
         vertex = f"popnn::{self.vertex}<{vertices.poplar_type(spec.dtype)}>"
         cycles = pooling_cycles(self.kind, self.windows(), spec, backward=self.backward)
         flops = self.visit_flops * self.visits(spec) + self.element_flops * spec.elements

@@ -151,7 +151,7 @@ def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Ten
     return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
 
 
-class Expand(shape.Rearrangement):
+class Expand(shape.View):
     """Broadcast to ``shape`` (attribute) by NumPy's rules."""
 
     type = "Expand"

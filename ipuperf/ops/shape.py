@@ -1,9 +1,11 @@
 """Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
-Out of place they are copies for the cost model (upstream makes new tensors; ``lowering`` may elide a Transpose that
-only a MatMul reads) but cost nothing in NumPy: their value is a view wherever nothing can tell
-(``binding.shares_safely``).
-The ``Inplace`` variants are views on the device too and ask for no work.
+Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``). On the device the ``Inplace``
+variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`View`): PopART's in-placing
+turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``). It does so with transposed,
+sliced, split and joined tensors, too, which are copies here (``lowering`` may elide a Transpose that only a MatMul
+reads): a simplification, as products here do not see in what order an operand lies that comes through a view. The copy
+stands for what they rearrange then (``docs/accuracy.md``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, Attribute, choice, o
 from . import vertices
 from .axes import axis_of, wrapped
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import changers, sequence, shares_safely, storage_of
+from .binding import changers, sequence, shares_safely, shares_unseen, storage_of
 from .work import Copy, Work
 
 
@@ -64,8 +66,25 @@ class Rearrangement(Op):
         return partial(np.copyto, out.reshape(source.shape), source)
 
     def work(self) -> list[Work]:
-        """A copy of the result; nothing for the in-place variants."""
-        return [] if self.shared else copy_work(self.outputs[0])
+        """A copy of the result; nothing for a view."""
+        return [] if self.shared or self.circumstances() else copy_work(self.outputs[0])
+
+    def circumstances(self) -> bool:
+        """Whether the result is a view, which asks for no work."""
+        return False
+
+
+class View(Rearrangement):
+    """A rearrangement that is a view of its operand wherever the sharing cannot be seen."""
+
+    def circumstances(self) -> bool:
+        """Whether the sharing cannot be seen. What is expanded is not taken apart further."""
+        maker = self.inputs[0].producer
+        return (maker is None or maker.type != "Expand") and shares_unseen(self)
+
+    def views(self) -> dict[int, int]:
+        """The operand."""
+        return {0: 0}
 
 
 def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
@@ -82,7 +101,7 @@ def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     return wanted
 
 
-class Reshape(Rearrangement):
+class Reshape(View):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
     type = "Reshape"
@@ -96,14 +115,6 @@ class Reshape(Rearrangement):
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The reshaped array."""
         return array.reshape(array.shape[0], *self.shape)
-
-    def work(self) -> list[Work]:
-        """Nothing where the sharing cannot be seen: PopART's in-placing then turns the op into its in-place variant."""
-        return [] if self.circumstances() else super().work()
-
-    def circumstances(self) -> bool:
-        """Whether the sharing cannot be seen."""
-        return shares_safely(self)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient in the operand's shape."""

@@ -20,7 +20,7 @@ from . import vertices
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, contiguous, result_buffer, scalar, sequence, working_dtype
-from .work import Work
+from .work import Vertices, Work
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -41,6 +41,13 @@ class AlongAxis(Op):
         classes = spec.shape[self.axis]
         run = classes if self.axis == len(spec.shape) - 1 else 1
         return spec.dtype, spec.elements, spec.elements // max(classes, 1), classes, run
+
+    def spread(self, name: str, *, in_place: bool = False) -> Vertices:
+        """One value for each line: lines lie in groupings of 16 halves or 8 floats, as products leave them, or each
+        element apart from the next one of its line."""
+        dtype, count, _, classes, run = self.lines()
+        piece = min(run, 32 // dtype.size)
+        return vertices.broadcast_outer(name, dtype, count, classes, in_place=in_place, reduced=True, piece=piece)
 
 
 class Softmax(AlongAxis):
@@ -74,14 +81,14 @@ class Softmax(AlongAxis):
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147: maximum, subtract, exponential, sum, inverse, multiply."""
-        dtype, count, rows, classes, run = self.lines()
+        dtype, count, rows, _, run = self.lines()
         return [
             vertices.reduction("MAX", dtype, count, rows, run=run),
-            vertices.broadcast_outer("SUBTRACT", dtype, count, classes, reduced=True),
+            self.spread("SUBTRACT"),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, rows, run=run),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True, reduced=True),
+            self.spread("MULTIPLY", in_place=True),
         ]
 
 
@@ -113,11 +120,11 @@ class SoftmaxGrad(AlongAxis):
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147, backward: multiply, sum, multiply by the sum, subtract."""
-        dtype, count, rows, classes, run = self.lines()
+        dtype, count, rows, _, run = self.lines()
         return [
             vertices.binary("MULTIPLY", dtype, count),
             vertices.reduction("ADD", dtype, count, rows, run=run),
-            vertices.broadcast_outer("MULTIPLY", dtype, count, classes, reduced=True),
+            self.spread("MULTIPLY"),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]
 

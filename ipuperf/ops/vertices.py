@@ -247,27 +247,41 @@ def broadcast_scalar(name: str, dtype: DType, elements: int, *, in_place: bool =
 
 
 def broadcast_outer(
-    name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1, reduced: bool = False
+    name: str,
+    dtype: DType,
+    elements: int,
+    row: int,
+    *,
+    in_place: bool = False,
+    flops: int = 1,
+    reduced: bool = False,
+    piece: int = 0,
 ) -> Vertices:
-    """BroadcastVectorOuterByRow (popopsCycleEstimators.cpp:232-299): one value for each row of ``row`` elements.
+    """BroadcastVectorOuter (popopsCycleEstimators.cpp:232-299): one value for each row of ``row`` elements.
 
-    ``W * (15 + ceil(rows / W) * (o + 2 * ceil(row / vector))) + 11``, o = 7 for rows that are whole vectors, else 25.
-    A tile with fewer elements than a row holds part of one row. ``reduced``: the values are what the op reduced before.
+    Rows of less than W vectors go to a worker each (ByRow): ``W * (15 + ceil(rows / W) * (o + 2 * ceil(row / vector)))
+    + 11``, o = 7 for rows that are whole vectors, else 25. Longer ones are shared by all workers (ByColumn):
+    ``W * (15 + rows * (o + 2 * ceil(ceil(row / W) / vector))) + 11``. That is PopLibs' rule
+    (``lib/popops/ElementWise.cpp``). A tile with fewer elements than a row holds part of one row. ``piece``: not rows
+    but pieces of so many neighbours lie together (0: rows). ``reduced``: the values are what the op reduced before.
     """
+    longest = min(row, piece or row)
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
-        count = np.asarray(count, dtype=np.int64)
-        vector = vector_width(dtype, chip)
-        length = np.clip(count, 1, row)
-        outer = ceil_div(ceil_div(count, length), chip.workers)
+        count, workers, vector = np.asarray(count, dtype=np.int64), chip.workers, vector_width(dtype, chip)
+        length = np.clip(count, 1, longest)
+        rows = ceil_div(count, length)
+        short = length < workers * vector
+        turns = np.where(short, ceil_div(rows, workers), rows)
+        part = np.where(short, length, ceil_div(length, workers))
         aligned = np.where(length % vector == 0, 7, 25)
-        total = chip.workers * (15 + outer * (aligned + 2 * ceil_div(length, vector))) + 11
+        total = workers * (15 + turns * (aligned + 2 * ceil_div(part, vector))) + 11
         return np.where(count > 0, total, 0).astype(np.int64)
 
     def values(count: np.ndarray) -> np.ndarray:
         return ceil_div(count, row) * dtype.size
 
-    vertex = f"popops::BroadcastVectorOuterByRow{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    vertex = f"popops::BroadcastVectorOuter1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
     return Vertices(vertex, elements, cycles, flops * elements, reduced=values if reduced else None)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipuperf.lowering import TileVector, linear
-from ipuperf.lowering.layout import even, spread
+from ipuperf.lowering.layout import distinct_elements, even, spread
 
 
 @given(st.integers(0, 3_000_000), st.sampled_from([2, 4]), st.integers(1, 1472))
@@ -108,3 +108,28 @@ def test_layouts_are_equal_by_key():
 def test_value_of_one_tile_is_that_of_the_dense_vector(values):
     vector = TileVector.of(np.array(values))
     assert [vector.at(tile) for tile in range(len(values))] == values
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=4), st.integers(0, 700))
+def test_distinct_elements_of_what_is_broadcast(axes, count):
+    whole = tuple(n for n, _ in axes)
+    shape = tuple(n if own else 1 for n, own in axes)
+    places = np.broadcast_to(np.arange(np.prod(shape)).reshape(shape), whole).reshape(-1)
+    count = min(count, places.size)
+    (found,) = distinct_elements(shape, whole, np.array([count]))
+    assert len(set(places[:count])) <= found <= np.prod(shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "whole", "count", "read"),
+    [
+        ((64, 1), (64, 100), 250, 3),  # a value for each row
+        ((100,), (64, 100), 250, 100),  # a vector for all rows
+        ((100,), (64, 100), 30, 30),
+        ((8, 1, 1), (2, 8, 5, 5), 60, 3),  # a value for each channel
+        ((), (64, 100), 250, 1),
+        ((64, 100), (64,), 30, 30),  # nothing that is broadcast
+    ],
+)
+def test_distinct_elements(shape, whole, count, read):
+    assert distinct_elements(shape, whole, np.array([0, count])).tolist() == [0, read]

@@ -11,6 +11,7 @@ from ipuperf import ir, ops
 from ipuperf.ir import FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
 from ipuperf.machine import load_machine
+from ipuperf.ops.work import Reduction
 
 GC200 = load_machine("gc200-1")
 
@@ -63,3 +64,32 @@ def test_a_tile_reads_at_most_the_whole_input():
     assert op.work()[0].operands == (64,)
     tiles = math.ceil(63 / 32)
     assert received <= tiles * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("op_class", "attributes"),
+    [
+        (ops.AveragePool, {"kernel_size": 7}),
+        (ops.MaxPool, {"kernel_size": 7, "strides": 1}),
+        (ops.AdaptiveAveragePool, {"output_size": 1}),
+        (ops.GlobalAveragePool, {}),
+    ],
+)
+def test_one_window_of_everything_is_a_reduction(op_class, attributes):
+    _, op = arriving((4, 512, 7, 7), op_class, **attributes)
+    (work,) = op.work()
+    assert isinstance(work, Reduction)
+    assert (work.inputs, work.outputs, work.run, work.together) == (4 * 512 * 49, 4 * 512, 49, 8)
+
+
+def test_padded_or_part_windows_are_no_reductions():
+    for attributes in ({"kernel_size": 7, "padding": 1}, {"kernel_size": 6, "strides": 1}):
+        _, op = arriving((4, 512, 7, 7), **attributes)
+        assert not any(isinstance(work, Reduction) for work in op.work())
+
+
+def test_the_gradient_of_one_window_is_scaled_and_copied():
+    received, op = arriving((4, 512, 1, 1), ops.AveragePoolGrad, kernel_size=7, input_size=(7, 7))
+    scaled, copied = op.work()
+    assert (scaled.elements, copied.bytes) == (4 * 512, 4 * 512 * 49 * 4)
+    assert received == copied.bytes

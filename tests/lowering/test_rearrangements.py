@@ -188,6 +188,14 @@ def test_an_update_with_few_channels_moves_single_elements():
     assert found["weights"].runs.regrouped(2)
 
 
+def test_a_depthwise_update_moves_the_channels_of_neighbouring_groups_together():
+    plan = plan_convolution(CHIP, convolution(4, 144, 144, 56, 3, 1, pass_="wu", groups=144))
+    assert plan.vertex.startswith("VerticalMac") or plan.group_grouping > 1
+    runs = by_name(plan)["inputs"].runs
+    assert not runs.turned
+    assert runs.atom(2) == 8
+
+
 def test_an_image_lies_by_batch_where_the_forward_plan_takes_it_as_weights():
     item = convolution(40, 1, 10, 28, 5, dtype=FLOAT32)
     plan = plan_convolution(CHIP, item)

@@ -9,6 +9,7 @@ import pytest
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ReplicaGrouping, ShapeError, TensorSpec
 from ipuperf.ops import normalisation
+from ipuperf.ops.normalisation import row_piece
 from ipuperf.ops.work import GroupCollective, Reduction, Vertices
 
 
@@ -210,7 +211,7 @@ def test_strided_groups_are_broadcast_along_vectors(bench):
         for strided in (False, True)
     )
     names = [[work.vertex.partition("<")[0] for work in works] for works in (plain, strided)]
-    assert names[0][2:4] == ["popops::BroadcastVectorOuterByRow", "popops::BroadcastVectorOuterByRowInPlace"]
+    assert names[0][2:4] == ["popops::BroadcastVectorOuter1D", "popops::BroadcastVectorOuter1DInPlace"]
     assert names[1][2:4] == ["popops::BroadcastVectorInner1D", "popops::BroadcastVectorInner1DInPlace"]
 
 
@@ -274,11 +275,25 @@ def test_group_norm_work_by_hand(mk2, bench):
     # each of 6 workers: 384 / 6 = 64 elements = 32 words, fixed 27, two reductions
     assert sums.cycles(np.array([384]), mk2)[0] == 2 * 6 * (27 + 32)
     assert inverse.elements == 64
-    # one row on a tile: 15 + 1 * (7 + 2 * 192) for each worker, and 11
-    assert subtract.cycles(np.array([384]), mk2)[0] == 6 * (15 + 7 + 384) + 11
+    # 48 pieces of 8 neighbours on a tile, 8 for each worker; and 11
+    assert subtract.cycles(np.array([384]), mk2)[0] == 6 * (15 + 8 * (7 + 2 * 4)) + 11
     assert [w.vertex.partition("<")[2].partition(",")[0] for w in works[2:]] == [
         "SUBTRACT", "MULTIPLY", "MULTIPLY", "ADD",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "statistics", "piece"),
+    [
+        ((64, 384), 64, 16),  # layer norm of rows: groupings of 16 columns
+        ((64, 384), 64 * 32, 12),
+        ((2, 64, 8, 8), 2 * 4, 0),  # images: 16 channels of a grouping and all positions are one piece
+        ((2, 64, 8, 8), 2 * 16, 4),
+    ],
+)
+def test_pieces_of_rows(shape, statistics, piece):
+    assert row_piece(TensorSpec(shape, FLOAT16), statistics) == piece
+    assert row_piece(TensorSpec(shape, FLOAT32), statistics) == min(piece, 8)
 
 
 def test_stable_statistics_take_two_passes(mk2, bench):

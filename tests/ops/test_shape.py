@@ -152,8 +152,37 @@ def test_work_is_the_bytes_copied(bench):
     assert bench.op(ops.Transpose, X).work() == [Copy(96)]
     assert bench.op(ops.Slice, X, axis=0, start=0, stop=1).work() == [Copy(24)]
     assert bench.op(ops.Concat, X, X, axis=0).work() == [Copy(192)]
-    assert bench.op(ops.Expand, X, shape=(2, 4, 6)).work() == [Copy(192)]
     assert bench.op(ops.ConcatInplace, X, X, axis=0).work() == []
+
+
+VIEWS = [(ops.Expand, {"shape": (2, 4, 6)}), (ops.Reshape, {"shape": (6, 4)})]
+
+
+@pytest.mark.parametrize(("op_class", "attributes"), VIEWS)
+def test_views_where_nothing_can_tell(bench, op_class, attributes):
+    op = bench.op(op_class, X, **attributes)
+    assert op.work() == []
+    op.graph.add_output(op.outputs[0])
+    copied = op.outputs[0].spec.bytes
+    assert op.work() == [Copy(copied)]  # what is passed in would leave the graph under another name
+
+
+@pytest.mark.parametrize(("op_class", "attributes"), VIEWS)
+def test_results_of_the_graph_may_leave_it_as_views(bench, op_class, attributes):
+    graph = bench.op(ops.Exp, X).graph
+    made = graph.create(ops.Exp, [graph.inputs[0]], ["m"]).outputs[0]
+    op = graph.create(op_class, [made], ["v"], **attributes)
+    graph.add_output(op.outputs[0])
+    assert op.work() == []
+    graph.add_output(made)
+    assert op.work() != []
+
+
+@pytest.mark.parametrize(("op_class", "attributes"), VIEWS)
+def test_copies_of_what_changes_later(bench, op_class, attributes):
+    op = bench.op(op_class, X, **attributes)
+    op.graph.create(ops.AddLhsInplace, [op.inputs[0], op.inputs[0]], ["changed"])
+    assert op.work() == [Copy(op.outputs[0].spec.bytes)]
 
 
 @pytest.mark.parametrize(

@@ -172,11 +172,11 @@ def test_work(bench):
     probs, labels = np.ones((1, 8, 10), np.float32), np.ones((1, 8), np.int32)
     assert vertex_names(bench.op(ops.Softmax, probs)) == [
         "Reduce:MAX",
-        "BroadcastVectorOuterByRow:SUBTRACT",
+        "BroadcastVectorOuter1D:SUBTRACT",
         "UnaryOp1DInPlace:EXPONENT",
         "Reduce:ADD",
         "UnaryOp1DInPlace:INVERSE",
-        "BroadcastVectorOuterByRowInPlace:MULTIPLY",
+        "BroadcastVectorOuter1DInPlace:MULTIPLY",
     ]
     assert len(bench.op(ops.SoftmaxGrad, probs, probs).work()) == 4
     assert vertex_names(bench.op(ops.Nll, probs, labels)) == [

@@ -82,7 +82,10 @@ BY_HAND = [
     # 10 rows of 10 are 2 a worker; 20 rows of 5 are 4, which are no whole vectors; a part of a row of 1,000
     (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 10), 6 * (15 + 2 * (7 + 2 * 5)) + 11, 1),
     (partial(vertices.broadcast_outer, "ADD", FLOAT16, 1, 5, flops=2), 6 * (15 + 4 * (25 + 2 * 2)) + 11, 2),
-    (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 1000), 6 * (15 + 7 + 2 * 50) + 11, 1),
+    # a row by all workers: 17 elements, 9 vectors; 25 rows of 4 are 5 a worker; 9 pieces of 12 by all: 2, 1 vector
+    (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 1000), 6 * (15 + 7 + 2 * 9) + 11, 1),
+    (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 4), 6 * (15 + 5 * (7 + 2 * 2)) + 11, 1),
+    (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 1000, piece=12), 6 * (15 + 9 * (7 + 2)) + 11, 1),
     # 7 fragments of 16 are 2 a worker, 20 of 5 are 4, 9 of 12 are 2
     (partial(vertices.broadcast_inner, "ADD", FLOAT32, 1, 512, flops=2), 6 * (24 + 16 * (8 + 2 * 2)) + 12, 2),
     (partial(vertices.broadcast_inner, "ADD", FLOAT16, 1, 512), 6 * (37 + 2 * (13 + 2 * 2)) + 12, 1),

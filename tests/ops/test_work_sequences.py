@@ -17,7 +17,7 @@ def asked(op):
     """``scalar MULTIPLY!`` is a broadcast scalar in place."""
     kinds = {
         "UnaryOp1D": "unary", "BinaryOp1D": "binary", "BroadcastScalar1D": "scalar", "Reduce": "reduce",
-        "BroadcastVectorOuterByRow": "outer", "BroadcastVectorInner1D": "inner",
+        "BroadcastVectorOuter1D": "outer", "BroadcastVectorInner1D": "inner",
     }  # fmt: skip
     found = []
     for work in op.work():

@@ -151,7 +151,7 @@ def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Ten
     return grad if grad.shape == target else builder.op(shape.Reshape, [grad], shape=target)
 
 
-class Expand(shape.View):
+class Expand(shape.ViewRearrangement):
     """Broadcast to ``shape`` (attribute) by NumPy's rules."""
 
     type = "Expand"

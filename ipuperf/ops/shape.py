@@ -1,11 +1,11 @@
 """Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
 
 Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``). On the device the ``Inplace``
-variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`View`): PopART's in-placing
-turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``). It does so with transposed,
-sliced, split and joined tensors, too, which are copies here (``lowering`` may elide a Transpose that only a MatMul
-reads): a simplification, as products here do not see in what order an operand lies that comes through a view. The copy
-stands for what they rearrange then (``docs/accuracy.md``).
+variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`ViewRearrangement`): PopART's
+in-placing turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``). It does so with
+transposed, sliced, split and joined tensors, too, which are copies here (``lowering`` may elide a Transpose that only a
+MatMul reads): a simplification, as products here do not see in what order an operand lies that comes through a view.
+The copy stands for what they rearrange then (``docs/accuracy.md``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rearrangement(Op):
         return False
 
 
-class View(Rearrangement):
+class ViewRearrangement(Rearrangement):
     """A rearrangement that is a view of its operand wherever the sharing cannot be seen."""
 
     def circumstances(self) -> bool:
@@ -101,7 +101,7 @@ def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
     return wanted
 
 
-class Reshape(View):
+class Reshape(ViewRearrangement):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
     type = "Reshape"

@@ -83,7 +83,7 @@ class DistributedLayerNorm(norms.Normalisation):
             return []
         row, piece = x.shape[1], norms.row_piece(x, rows)
         return [
-            norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row),
+            norms.joint_reduction(("ADD", "SQUARE_ADD"), dtype, count, rows, row, piece=piece),
             *_sum_of_rows(self.group, rows),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),
             vertices.broadcast_outer("SUBTRACT", dtype, count, row, reduced=True, piece=piece),

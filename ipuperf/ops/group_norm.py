@@ -123,7 +123,7 @@ class GroupNormalization(norms.Normalisation):
         else:
             piece = norms.row_piece(x, rows)
             spread = partial(vertices.broadcast_outer, dtype=dtype, elements=count, row=row, reduced=True, piece=piece)
-            sums = partial(norms.joint_reduction, dtype=dtype, inputs=count, outputs=rows, run=row)
+            sums = partial(norms.joint_reduction, dtype=dtype, inputs=count, outputs=rows, run=row, piece=piece)
         return [
             *norms.statistics_work(sums, spread("SUBTRACT"), dtype, self.stable),
             vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, rows),

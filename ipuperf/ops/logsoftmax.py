@@ -49,12 +49,12 @@ class LogSoftmax(AlongAxis):
     def work(self) -> list[Work]:
         """popnn ``logSoftmax``: maximum, subtract, exponential, sum, logarithm, subtract (the softmax passes of
         PopLibs lib/popnn/NonLinearity.cpp with a logarithm and a subtraction at the end)."""
-        dtype, count, rows, _, run = self.lines()
+        dtype, count, rows, *_ = self.lines()
         return [
-            vertices.reduction("MAX", dtype, count, rows, run=run),
+            self.reduced("MAX"),
             self.spread("SUBTRACT"),
             vertices.unary("EXPONENT", dtype, count),
-            vertices.reduction("ADD", dtype, count, rows, run=run),
+            self.reduced("ADD"),
             vertices.unary("LOGARITHM", dtype, rows, in_place=True),
             self.spread("SUBTRACT", in_place=True),
         ]
@@ -92,15 +92,15 @@ class LogSoftmaxGrad(AlongAxis):
     def work(self) -> list[Work]:
         """PopART popx/op/logsoftmaxx.cpp: softmax of the operand, sum of the gradient, fused subtract and multiply
         (priced as the two broadcast passes)."""
-        dtype, count, rows, _, run = self.lines()
+        dtype, count, rows, *_ = self.lines()
         return [
-            vertices.reduction("MAX", dtype, count, rows, operand=1, run=run),
+            self.reduced("MAX", operand=1),
             self.spread("SUBTRACT"),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
-            vertices.reduction("ADD", dtype, count, rows, operand=1, run=run),
+            self.reduced("ADD", operand=1),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
             self.spread("MULTIPLY", in_place=True),
-            vertices.reduction("ADD", dtype, count, rows, run=run),
+            self.reduced("ADD"),
             self.spread("MULTIPLY", in_place=True),
             vertices.binary("SUBTRACT", dtype, count),
         ]

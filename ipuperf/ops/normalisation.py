@@ -49,13 +49,14 @@ BLOCK = 1 << 16
 
 
 def joint_reduction(
-    names: Sequence[str], dtype: DType, inputs: int, outputs: int, run: int = 1, together: int = 1
+    names: Sequence[str], dtype: DType, inputs: int, outputs: int, run: int = 1, together: int = 1, piece: int = 0
 ) -> Reduction:
     """Reductions of equal shape in the same compute sets (``popops::reduceMany``, lib/poplin/Norms.cpp:127-250).
 
-    ``run`` and ``together`` are as in :class:`~ipuperf.ops.work.Reduction`.
+    ``run`` and ``together`` are as in :class:`~ipuperf.ops.work.Reduction`, ``piece`` as in
+    :func:`.vertices.reduction`.
     """
-    each = [vertices.reduction(name, dtype, inputs, outputs) for name in names]
+    each = [vertices.reduction(name, dtype, inputs, outputs, piece=piece) for name in names]
     return Reduction(
         f"popops::Reduce<{'+'.join(names)},{vertices.poplar_type(dtype)}>",
         inputs,
@@ -164,11 +165,11 @@ def gradient_work(
             return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced, piece=piece)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place, reduced=reduced)
 
-    def sums(outputs: int, run: int) -> Reduction:
+    def sums(outputs: int, run: int, piece: int = 0) -> Reduction:
         if strided:
             return channel_sums(("ADD", "ADD"), dtype, count, outputs)
         if grouped:
-            return joint_reduction(("ADD", "ADD"), dtype, count, outputs, run)
+            return joint_reduction(("ADD", "ADD"), dtype, count, outputs, run, piece=piece)
         return channel_sums(("ADD", "ADD"), dtype, count, channels)
 
     return [
@@ -178,7 +179,7 @@ def gradient_work(
         sums(channels, 1),
         vertices.broadcast_inner("MULTIPLY", dtype, count, channels),
         vertices.binary("MULTIPLY", dtype, count),
-        sums(statistics, row),
+        sums(statistics, row, piece),
         *sums_over(group, statistics, (dtype, dtype)),
         spread("MULTIPLY", True, reduced=True),
         vertices.binary("ADD", dtype, count, in_place=True),

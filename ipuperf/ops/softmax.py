@@ -20,7 +20,7 @@ from . import vertices
 from .axes import axis_of
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, WorkingArrays, contiguous, result_buffer, scalar, sequence, working_dtype
-from .work import Vertices, Work
+from .work import Reduction, Vertices, Work
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -48,6 +48,12 @@ class AlongAxis(Op):
         dtype, count, _, classes, run = self.lines()
         piece = min(run, 32 // dtype.size)
         return vertices.broadcast_outer(name, dtype, count, classes, in_place=in_place, reduced=True, piece=piece)
+
+    def reduced(self, name: str, operand: int = 0) -> Reduction:
+        """One value of each line, which lies as in :meth:`spread`."""
+        dtype, count, lines, _, run = self.lines()
+        piece = min(run, 32 // dtype.size) if run > 1 else 0
+        return vertices.reduction(name, dtype, count, lines, operand, run, piece)
 
 
 class Softmax(AlongAxis):
@@ -81,12 +87,12 @@ class Softmax(AlongAxis):
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147: maximum, subtract, exponential, sum, inverse, multiply."""
-        dtype, count, rows, _, run = self.lines()
+        dtype, count, rows, *_ = self.lines()
         return [
-            vertices.reduction("MAX", dtype, count, rows, run=run),
+            self.reduced("MAX"),
             self.spread("SUBTRACT"),
             vertices.unary("EXPONENT", dtype, count, in_place=True),
-            vertices.reduction("ADD", dtype, count, rows, run=run),
+            self.reduced("ADD"),
             vertices.unary("INVERSE", dtype, rows, in_place=True),
             self.spread("MULTIPLY", in_place=True),
         ]
@@ -120,10 +126,10 @@ class SoftmaxGrad(AlongAxis):
 
     def work(self) -> list[Work]:
         """PopLibs lib/popnn/NonLinearity.cpp:71-147, backward: multiply, sum, multiply by the sum, subtract."""
-        dtype, count, rows, _, run = self.lines()
+        dtype, count, *_ = self.lines()
         return [
             vertices.binary("MULTIPLY", dtype, count),
-            vertices.reduction("ADD", dtype, count, rows, run=run),
+            self.reduced("ADD"),
             self.spread("MULTIPLY"),
             vertices.binary("SUBTRACT", dtype, count, in_place=True),
         ]

@@ -439,15 +439,29 @@ def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
 REDUCTION_CYCLES = {"ADD": 1, "SQUARE_ADD": 1, "MAX": 1, "MIN": 1, "MUL": 2}
 
 
-def reduction(name: str, dtype: DType, inputs: int, outputs: int, operand: int = 0, run: int = 1) -> Reduction:
+def reduction(
+    name: str, dtype: DType, inputs: int, outputs: int, operand: int = 0, run: int = 1, piece: int = 0
+) -> Reduction:
     """StridedReduce (reduction/CycleEstimationFunctions.cpp:212-290): setup 16, loop 3 + 3 and result storage (8 for
     half, 5 for float), then one 64-bit word of input per cycle; split over the workers of the tile.
 
     The asymptote, 0.25 cycles per half element with about 180 fixed, is also that of Elk's fit (0.25 n + 175).
+
+    ``piece``: the elements of an output lie in pieces of so many neighbours, each of which is a region of a
+    ContinuousReduce (getCycleEstimateReduceAllRegionsContinuous, there): setup 17, 12 for each piece, then one word per
+    cycle. Adding up what the pieces of an output gave is left out.
     """
     fixed = 16 + 6 + (8 if dtype.size == 2 else 5)
     rate = REDUCTION_CYCLES[name]
-    cycles = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
+
+    def of_pieces(elements: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(elements, dtype=np.int64)
+        each = ceil_div(ceil_div(count, piece), chip.workers)
+        words = ceil_div(np.minimum(count, piece), vector_width(dtype, chip))
+        return np.where(count > 0, chip.workers * (17 + each * (12 + rate * words)), 0).astype(np.int64)
+
+    plain = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
+    cycles = of_pieces if piece else plain
     per_input = 2 if name == "SQUARE_ADD" else 1
     vertex = f"popops::Reduce<{name},{poplar_type(dtype)}>"
     return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand, run)

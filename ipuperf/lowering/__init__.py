@@ -29,10 +29,12 @@ from .steps import (
     Sync,
 )
 from .tilevector import TileVector
+from .weight_copies import WEIGHT_RUNS, weight_copies_program
 
 __all__ = [
     "NO_MERGING",
     "OUTLINE_THRESHOLD",
+    "WEIGHT_RUNS",
     "Again",
     "Call",
     "Collective",
@@ -67,4 +69,5 @@ __all__ = [
     "new_values_program",
     "plan_convolution",
     "plan_matmul",
+    "weight_copies_program",
 ]

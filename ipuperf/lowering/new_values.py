@@ -8,6 +8,7 @@ several IPUs use are copied on from the first one in the same program
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,18 +50,23 @@ def new_values_program(values: NewValues, program: DeviceProgram) -> DeviceProgr
     All copies are one exchange with the host: consecutive stream copies share a host sync. The tensors are those of
     ``program``, so they take no memory of their own here.
     """
-    steps = tuple(_steps(values, len(program.ipus)))
-    body = Sequence(-1, values.name, steps)
+    steps = _steps(values, len(program.ipus))
+    return program_beside(program, values.name, steps, "HostLoad", "update")
+
+
+def program_beside(program: DeviceProgram, name: str, steps: Iterable[Step], kind: str, phase: str) -> DeviceProgram:
+    """A control program ``name`` on the IPUs of ``program``, all of which do ``steps``: an op of type ``kind``."""
+    body = Sequence(-1, name, tuple(steps))
     empty = {ipu: np.zeros(0, dtype=np.int64) for ipu in range(len(program.ipus))}
     memory = MemoryReport(
         {ipu: {} for ipu in empty}, (), dict.fromkeys(empty, ()), empty, empty, empty, empty,
         program.memory.bytes_per_tile,
     )  # fmt: skip
-    streams = {copy.stream: ("h2d", copy.bytes) for step in steps if isinstance(step, HostExchange)
+    streams = {copy.stream: (copy.direction, copy.bytes) for step in body.inside if isinstance(step, HostExchange)
                for copy in step.copies}  # fmt: skip
-    op = OpInfo(0, values.name, "HostLoad", "main", "update", 0)
+    op = OpInfo(0, name, kind, "main", phase, 0)
     return replace(
-        program, name=values.name, ipus=(body,) * len(program.ipus), functions={}, ops=(op,), memory=memory,
+        program, name=name, ipus=(body,) * len(program.ipus), functions={}, ops=(op,), memory=memory,
         streams=streams, warnings=(), io_tiles=0, plans={},
     )  # fmt: skip
 

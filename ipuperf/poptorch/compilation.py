@@ -29,6 +29,7 @@ from ipuperf.pipelines import (
 )
 from ipuperf.popart.engine_options import callback_threads
 from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.weight_copies import Direction
 from ipuperf.schedules import (
     Liveness,
     ScheduleError,
@@ -77,6 +78,7 @@ class CompiledModel:
         anchors: the tensors of ``Options.anchorTensor``, by their short names.
         kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
+        synthetic: nothing is copied between host and IPUs.
         compilation_time: real seconds it took to compile.
     """
 
@@ -89,7 +91,18 @@ class CompiledModel:
     anchors: Mapping[str, Anchor]
     kept_period: int
     micro_batches: int
+    synthetic: bool
     compilation_time: timedelta
+
+    def copied_weights(self, direction: Direction, only: Sequence[Variable] | None = None) -> None:
+        """PopART has copied ``only`` these variables, or all but numbers of the optimiser and random states (they are
+        no weights of its), ``h2d`` to the IPUs or ``d2h`` to the host: simulated time passes."""
+        if self.synthetic:
+            return
+        if only is None:
+            others = {*self.pipeline.scalars.values(), *self.pipeline.seeds}
+            only = [variable for variable in self.executable.ir.variables() if variable not in others]
+        self.executable.copied_weights(direction, only)
 
 
 @collector_paused()
@@ -172,7 +185,10 @@ def compile_model(
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
     period //= every
-    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
+    synthetic = options._Popart.synthetic_data
+    return CompiledModel(
+        exported, executable, pipeline, rule, streams, written, anchors.found, period, count, synthetic, passed
+    )
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:

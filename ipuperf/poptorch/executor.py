@@ -90,8 +90,8 @@ class PoplarExecutor(CallData, Times, Files):
             self._optimizer.device_state.dirty = True
         self._ties.dirty = self._training and not synthetic
         self._ties.trained += 1
-        if not self._ties.tied:
-            self.copyWeightsToHostIfNeeded()
+        if not self._ties.tied and self._ties.dirty:
+            self._store()  # nothing else will
         found = [
             self._result(spec, None if stream is None else self._never_sent(stream) if synthetic else results[stream])
             for spec, stream in zip(compiled.exported.outputs, compiled.streams, strict=True)

@@ -44,11 +44,16 @@ class HeldWeights(ExecutorState):
         self._require()
         self._ties.dirty = False
         self._load(list(self._states()))
+        self._require().copied_weights("h2d")
         self._ties.note_loaded()
 
     def copyWeightsToHost(self) -> None:
         """Write parameters and buffers back to the module; of those that another training model has, too, the ones that
         this one trains."""
+        self._store()
+        self._require().copied_weights("d2h")
+
+    def _store(self) -> None:
         self._ties.dirty = False
         rule = self._require().rule
         trained = set() if rule is None else rule.trained
@@ -71,7 +76,9 @@ class HeldWeights(ExecutorState):
         unknown = sorted(wanted - {name for name, _ in self._model.named_buffers()})
         if unknown:
             raise Error(f"updatableNamedBuffers: the model has no buffer {', '.join(unknown)}")
-        self._load([state for state in self._states() if state[0] in wanted])
+        states = [state for state in self._states() if state[0] in wanted]
+        self._load(states)
+        self._require().copied_weights("h2d", [variable for _, _, variable in states])
 
     def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
         """Copy tensors of the module to the IPUs."""

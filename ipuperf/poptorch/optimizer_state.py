@@ -62,6 +62,7 @@ class DeviceState:
         logger.debug("Writing optimiser state tensors from IPU to host.")
         variables = dict(_states(compiled))
         compiled.executable.evaluator.store_variables(list(variables.values()))
+        compiled.copied_weights("d2h")
         self.states = {name: torch.from_numpy(np.array(variable.data)) for name, variable in variables.items()}
         scaling = current_loss_scaling(compiled)
         self.numbers = {**_shown_numbers(compiled), **self.given}
@@ -88,6 +89,7 @@ class DeviceState:
         if numbers:
             changed += self._write_numbers(compiled)
         compiled.executable.evaluator.load_variables(changed)
+        compiled.copied_weights("h2d")
         self.pending, self.dirty = False, True
 
     def differs_within(self, compiled: CompiledModel) -> bool:

@@ -134,6 +134,7 @@ class Session:
         """Copy all variables to the device."""
         self._require_attached("weights_from_host")
         self.executable.evaluator.load_variables()
+        self.executable.copied_weights("h2d")
         self._mark_in_sync(True)
 
     def weights_to_host(self) -> None:
@@ -145,6 +146,7 @@ class Session:
         self._require_attached("weights_to_host")
         if self._device_newer:
             self.executable.evaluator.store_variables()
+            self.executable.copied_weights("d2h")
             for variable in self._variables:
                 if isinstance(variable.data, np.memmap):
                     variable.data.flush()

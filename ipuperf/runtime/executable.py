@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.ir import Ir, Stream
+from ipuperf.ir import Ir, Stream, Variable
 from ipuperf.ops.float8 import needed_architecture
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
+from ipuperf.runtime.weight_copies import Direction, control_run_cycles, weight_copy_cycles
 
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
@@ -136,6 +137,7 @@ class Executable:
         self.values_each_run = False
         self._has_new_values = False
         self._value_runs = 0
+        self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
@@ -159,6 +161,7 @@ class Executable:
             if isinstance(kept, cached_property):
                 other.__dict__.pop(name, None)
         other.machine, other.runs, other._value_runs, other._line = machine, 0, 0, RunLine(self.name)
+        other._weight_copies = {}
         if lowered_alike:
             other.device_program = self.device_program
         return other
@@ -216,20 +219,12 @@ class Executable:
 
     @cached_property
     def value_run_cycles(self) -> int:
-        """Cycles of the tile clock that a run takes which brings :attr:`new_values`, host included.
-
-        Nothing is prefetched, and one callback serves all replicas of a host server (the streams are broadcast). The
-        front end has its overhead once, with the run that follows, which is also the one that waits for the last of
-        several processes.
-        """
+        """Cycles of the tile clock that a run takes which brings :attr:`new_values`, host included."""
         from ipuperf.lowering import new_values_program
-        from ipuperf.simulation import simulate
 
         assert self.new_values is not None
         program = new_values_program(self.new_values, self.device_program)
-        options = {**self._host_options, "prefetch_depth": 0, "front_end": False, "callback_threads": None}
-        host = replace(self.machine.host, process_spread_seconds=0.0)
-        return int(simulate(program, replace(self.machine, host=host), **options).columns("runs")["dur"][0])
+        return control_run_cycles(program, self.machine, self._host_options)
 
     @property
     def value_run_seconds(self) -> float:
@@ -319,6 +314,23 @@ class Executable:
         clock = active_clock()
         if clock is not None:
             clock.advance(self.value_run_seconds)
+
+    def copied_weights(self, direction: Direction, only: Sequence[Variable] | None = None) -> None:
+        """Variables (default: all) were copied, ``h2d`` to the IPUs or ``d2h`` to the host: the active clock advances.
+        Before the first run after the program was loaded this is part of loading."""
+        clock = active_clock()
+        if self._loaded and clock is not None:
+            clock.advance(self.weight_copy_seconds(direction, only))
+
+    def weight_copy_seconds(self, direction: Direction, only: Sequence[Variable] | None = None) -> float:
+        """Seconds that copying variables (default: all) takes between two runs, ``h2d`` to the IPUs or ``d2h`` to the
+        host: see :mod:`ipuperf.runtime.weight_copies`."""
+        variables = tuple(self.ir.variables() if only is None else only)
+        cycles = self._weight_copies.get((direction, variables))
+        if cycles is None:
+            cycles = weight_copy_cycles(variables, direction, self.device_program, self.machine, self._host_options)
+            self._weight_copies[direction, variables] = cycles
+        return self.machine.chip.seconds(cycles)
 
     def as_called(self) -> Executable:
         """This program as most of its runs but the first were: if they came after a run that brings new values, the

@@ -187,6 +187,12 @@ def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct])
     out.low_confidence += [f"{p.plan.vertex} ({stepper.op.type})" for p in products if p.plan.method == "VMAC"]
 
 
+def arrange_weights(stepper: Superstepper, name: str, product: PlannedProduct) -> None:
+    """Bring the second operand of a product to where its passes find it, once for all of them."""
+    plan = product.plan
+    _together(stepper, name, product.moves(_PREPARE, "weights", rearrangements.of_weights(plan)))
+
+
 def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
     """Where the result of a product lies."""
     plan, start, elements = product.plan, product.placed.start, product.result.spec.elements

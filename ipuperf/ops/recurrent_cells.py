@@ -32,12 +32,14 @@ class Cell:
         states: values of a unit that go from step to step, the result first.
         kept: values of a unit that the backward step needs besides the states.
         alike: the gradients of ``x`` and ``h`` are the same; else ``h`` has a bias of its own.
+        joint: gates of which inputs and state are one product; of the others each has one.
     """
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     kept: ClassVar[int] = 0
     alike: ClassVar[bool] = True
+    joint: ClassVar[int]
 
     def forward(self, x: np.ndarray, h: np.ndarray, states: States) -> tuple[States, np.ndarray | None]:
         """The states after a step, and what the backward step needs."""
@@ -50,71 +52,64 @@ class Cell:
         but for what comes through ``h``."""
         raise NotImplementedError
 
-    def forward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
-        """Compute sets of :meth:`forward`, for so many ``units`` of the whole ``batch``."""
+    def forward_work(self, dtype: DType, units: int) -> list[Vertices]:
+        """Compute sets of :meth:`forward` after the products, for so many ``units`` of the whole batch."""
         raise NotImplementedError
 
-    def backward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
+    def backward_work(self, dtype: DType, units: int) -> list[Vertices]:
         """Compute sets of :meth:`backward`."""
         raise NotImplementedError
 
 
 class LstmCell(Cell):
-    """Gates input, forget, candidate, output (PopLibs ``lib/popnn/Lstm.cpp``, ``basicLstmCellForwardPass``)."""
+    """Gates input, forget, candidate, output (PopLibs ``lib/popnn/Lstm.cpp``). Activations of several gates are one
+    compute set there; here it is counted as sigmoids."""
 
     gates = 4
     states = 2
-    kept = 4
+    kept = 5
+    joint = 4
 
     def forward(self, x: np.ndarray, h: np.ndarray, states: States) -> tuple[States, np.ndarray | None]:
         """``c = f c + i g``, ``h = o tanh(c)``."""
         i, f, g, o = np.split(x + h, 4, axis=-1)
         i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
         cell = f * states[1] + i * g
-        return (o * np.tanh(cell), cell), np.concatenate([i, f, g, o], axis=-1)
+        t = np.tanh(cell)
+        return (o * t, cell), np.concatenate([i, f, g, o, t], axis=-1)
 
     def backward(
         self, grads: States, states: States, after: States, kept: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, States]:
         """Through the result, the cell and the gates."""
         assert kept is not None
-        i, f, g, o = np.split(kept, 4, axis=-1)
-        t = np.tanh(after[1])
+        i, f, g, o, t = np.split(kept, 5, axis=-1)
         cell = grads[1] + grads[0] * o * (1 - t * t)
         each = [cell * g * i * (1 - i), cell * states[1] * f * (1 - f), cell * i * (1 - g * g)]
         found = np.concatenate([*each, grads[0] * t * o * (1 - o)], axis=-1)
         return found, found, (np.zeros_like(grads[0]), cell * f)
 
-    def forward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
-        """Sums; three gates and the candidate; the cell; the result."""
+    def forward_work(self, dtype: DType, units: int) -> list[Vertices]:
+        """``basicLstmCellForwardPass``: the bias, the gates, two products, the cell, its tangent, the result."""
         return [
             vertices.binary("ADD", dtype, 4 * units, in_place=True),
-            vertices.unary("SIGMOID", dtype, 3 * units, in_place=True),
-            vertices.unary("TANH", dtype, units, in_place=True),
-            vertices.binary("MULTIPLY", dtype, units),
-            vertices.binary("MULTIPLY", dtype, units),
+            vertices.unary("SIGMOID", dtype, 4 * units, in_place=True),
+            vertices.binary("MULTIPLY", dtype, 2 * units),
             vertices.binary("ADD", dtype, units, in_place=True),
-            vertices.unary("TANH", dtype, units, in_place=True),
+            vertices.unary("TANH", dtype, units),
             vertices.binary("MULTIPLY", dtype, units),
         ]
 
-    def backward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
-        """The gradient of the result joins that of the state, passes the cell's tangent and the output gate, then the
-        cell's gradient the candidate, the gates input and forget, and the cell before."""
-        product = vertices.binary("MULTIPLY", dtype, units)
+    def backward_work(self, dtype: DType, units: int) -> list[Vertices]:
+        """``backwardStepImpl``: the gradient of the result joins the state's; two products with it, their slopes; the
+        cell's gradient; four products with it, the slopes of three gates."""
         return [
+            vertices.binary("ADD", dtype, units),
+            vertices.binary("MULTIPLY", dtype, 2 * units),
+            vertices.non_linearity_grad("SIGMOID", dtype, 2 * units, 3),
             vertices.binary("ADD", dtype, units, in_place=True),
-            vertices.unary("TANH", dtype, units, in_place=True),
-            product,
-            product,
-            vertices.non_linearity_grad("TANH", dtype, units, 3),
-            vertices.binary("ADD", dtype, units, in_place=True),
-            product,
-            product,
-            product,
-            vertices.non_linearity_grad("TANH", dtype, units, 3),
+            vertices.binary("MULTIPLY", dtype, 4 * units),
             vertices.non_linearity_grad("SIGMOID", dtype, 3 * units, 3),
-            product,
         ]
 
 
@@ -125,6 +120,7 @@ class GruCell(Cell):
     gates = 3
     kept = 4
     alike = False
+    joint = 2
 
     def forward(self, x: np.ndarray, h: np.ndarray, states: States) -> tuple[States, np.ndarray | None]:
         """``n = tanh(x_n + r h_n)``, ``h = n + z (h - n)``."""
@@ -145,11 +141,10 @@ class GruCell(Cell):
         x = np.concatenate([reset, update, candidate], axis=-1)
         return x, np.concatenate([reset, update, candidate * r], axis=-1), (grads[0] * z,)
 
-    def forward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
-        """The bias; sums of two gates, the gates; the candidate; the new state."""
+    def forward_work(self, dtype: DType, units: int) -> list[Vertices]:
+        """Biases; the gates; the candidate of the reset sum; the new state."""
         return [
-            vertices.broadcast_inner("ADD", dtype, 3 * units, 3 * units // batch, in_place=True),
-            vertices.binary("ADD", dtype, 2 * units, in_place=True),
+            vertices.binary("ADD", dtype, 4 * units, in_place=True),
             vertices.unary("SIGMOID", dtype, 2 * units, in_place=True),
             vertices.binary("MULTIPLY", dtype, units, in_place=True),
             vertices.binary("ADD", dtype, units, in_place=True),
@@ -159,7 +154,7 @@ class GruCell(Cell):
             vertices.binary("ADD", dtype, units, in_place=True),
         ]
 
-    def backward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
+    def backward_work(self, dtype: DType, units: int) -> list[Vertices]:
         """The gradient of the result joins that of the state; the candidate, its slope; the gates and their slopes;
         what the product gets of the candidate, and what the state before gets of the update gate."""
         product = vertices.binary("MULTIPLY", dtype, units)
@@ -180,6 +175,7 @@ class PlainCell(Cell):
     """``h = f(x + h)`` with one function."""
 
     gates = 1
+    joint = 1
 
     def __init__(
         self, function: Callable[[np.ndarray], np.ndarray], slope: Callable[[np.ndarray], np.ndarray], vertex: str
@@ -199,14 +195,14 @@ class PlainCell(Cell):
         found = grads[0] * self._slope(after[0])
         return found, found, (np.zeros_like(grads[0]),)
 
-    def forward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
-        """The sum and the function."""
+    def forward_work(self, dtype: DType, units: int) -> list[Vertices]:
+        """The bias and the function."""
         return [
             vertices.binary("ADD", dtype, units, in_place=True),
             vertices.unary(self._vertex, dtype, units, in_place=True),
         ]
 
-    def backward_work(self, dtype: DType, units: int, batch: int) -> list[Vertices]:
+    def backward_work(self, dtype: DType, units: int) -> list[Vertices]:
         """The gradient of the result joins that of the state; the slope."""
         return [
             vertices.binary("ADD", dtype, units, in_place=True),

@@ -131,24 +131,24 @@ class MatMul(Work):
 class Recurrence(Work):
     """A loop over time steps, of a recurrent layer or of its gradient.
 
-    Each step reads its slices of sequences, runs a product and the vertices (``backward``: the product last), whose
-    operands its result joins (or is made of), and writes its slices of results. Sequences lie so that slices do not
+    Each step reads its slices of sequences, runs products and vertices on their results (``backward``: the products
+    last, with weights that are arranged for them once), and writes its slices of results. Sequences lie so that slices do not
     travel (:func:`ipuperf.lowering.supersteps.stack`); the op's first operand is brought there once, if it lies
     otherwise.
 
     Attributes:
         steps: time steps.
-        product: of one step.
+        products: of one step.
         vertices: of one step.
         read, written: elements of a step's slices.
         dtype: of the sequences.
-        backward: the product comes last.
+        backward: the products come last.
     """
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
 
     steps: int
-    product: MatMul
+    products: tuple[MatMul, ...]
     vertices: tuple[Vertices, ...]
     read: int
     written: int
@@ -158,7 +158,7 @@ class Recurrence(Work):
     @property
     def flops(self) -> int:
         """Those of all steps."""
-        return self.steps * (self.product.flops + sum(each.flops for each in self.vertices))
+        return self.steps * sum(each.flops for each in (*self.products, *self.vertices))
 
 
 @dataclass(frozen=True)

@@ -55,39 +55,41 @@ class _Layers:
         """One layer in one direction: its results ``(T, B, units)`` and last states ``(B, units)``."""
         own, recurrent, *others = params
         biases, projection = (others[:2], others[2:]) if self.biased else ([], others)
+        if not biases:
+            biases = [self.low.constant([0.0] * own.shape[0], x.dtype)] * 2
         x = flipped(x, [0]) if turned else x
-        time, batch, wide = x.shape
-        sums = product(self.low, reshaped(x, (time * batch, wide)), swapped(own))
-        for bias in biases[:1] if self.cell == "gru" else biases:
-            sums = sums + bias
-        sums = reshaped(sums, (time, batch, own.shape[0]))
         if projection:
-            results, after = self._projected(sums, states, recurrent, projection[0])
+            results, after = self._projected(x, states, params, biases, projection[0])
         else:
-            results, after = self._steps(sums, states, recurrent, biases)
+            results, after = self._steps([x, own, recurrent], biases, states)
         return (flipped(results, [0]) if turned else results), after
 
     def _steps(
-        self, sums: Tensor, states: Sequence[Tensor], recurrent: Tensor, biases: Sequence[Tensor]
+        self, operands: Sequence[Tensor], biases: Sequence[Tensor], states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        inputs = [sums, recurrent, *states]
-        if self.cell == "gru":
-            zeros = self.low.constant([0.0] * recurrent.shape[0], sums.dtype)
-            inputs.append(biases[1] if biases else zeros)
+        joined_biases = list(biases) if self.cell == "gru" else [biases[0] + biases[1]]
+        inputs, last = [*operands, *joined_biases, *states], operands[0].shape[0] - 1
         lstm, training = self.cell == "lstm", self.low.training
         names = ["results", *["cells"] * lstm, *["kept"] * (training and self.cell in ("lstm", "gru"))]
         results, *cells = make_all(Recurrent, inputs, names, cell=self.cell, trains=training)
-        after = [row(results, 0, sums.shape[0] - 1)]
+        after = [row(results, 0, last)]
         if lstm:
-            after.append(row(cells[0], 0, sums.shape[0] - 1) if training else cells[0])
+            after.append(row(cells[0], 0, last) if training else cells[0])
         return results, after
 
     def _projected(
-        self, sums: Tensor, states: Sequence[Tensor], recurrent: Tensor, projection: Tensor
+        self,
+        x: Tensor,
+        states: Sequence[Tensor],
+        params: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        projection: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """An LSTM whose result is projected (``proj_size``), step by step: popnn has no such one."""
-        h, c = states
-        units, results = c.shape[-1], []
+        own, recurrent, h, c = *params[:2], *states
+        time, batch, wide = x.shape
+        sums = product(self.low, reshaped(x, (time * batch, wide)), swapped(own)) + biases[0] + biases[1]
+        sums, units, results = reshaped(sums, (time, batch, own.shape[0])), c.shape[-1], []
         for time in range(sums.shape[0]):
             gates = row(sums, 0, time) + product(self.low, h, swapped(recurrent))
             i, f, g, o = (cut(gates, 1, start * units, (start + 1) * units) for start in range(4))

@@ -22,7 +22,7 @@ from . import reduce, shape
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import WorkingArrays
 from .matmul import MatMul
-from .recurrent_cells import CELLS, Cell, States
+from .recurrent_cells import CELLS, RecurrentCell, States
 from .work import MatMul as Product
 from .work import Recurrence, Work
 
@@ -34,7 +34,7 @@ class _Recurrent(Op):
     trains = Attribute(FLAG, False)
 
     @property
-    def step(self) -> Cell:
+    def step(self) -> RecurrentCell:
         """What a time step computes."""
         return CELLS[self.cell]
 

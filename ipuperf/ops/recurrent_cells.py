@@ -24,7 +24,19 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (np.tanh(0.5 * x) + 1)
 
 
-class Cell:
+def _tanh_slope(y: np.ndarray) -> np.ndarray:
+    return 1 - y * y
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)
+
+
+def _relu_slope(y: np.ndarray) -> np.ndarray:
+    return (y > 0).astype(y.dtype)
+
+
+class RecurrentCell:
     """Base of the cells.
 
     Class attributes:
@@ -61,7 +73,7 @@ class Cell:
         raise NotImplementedError
 
 
-class LstmCell(Cell):
+class LstmCell(RecurrentCell):
     """Gates input, forget, candidate, output (PopLibs ``lib/popnn/Lstm.cpp``). Activations of several gates are one
     compute set there; here it is counted as sigmoids."""
 
@@ -113,7 +125,7 @@ class LstmCell(Cell):
         ]
 
 
-class GruCell(Cell):
+class GruCell(RecurrentCell):
     """Gates reset, update, candidate, the reset gate after the product (PopLibs ``lib/popnn/Gru.cpp`` with
     ``resetAfter``)."""
 
@@ -171,7 +183,7 @@ class GruCell(Cell):
         ]
 
 
-class PlainCell(Cell):
+class PlainCell(RecurrentCell):
     """``h = f(x + h)`` with one function."""
 
     gates = 1
@@ -210,12 +222,12 @@ class PlainCell(Cell):
         ]
 
 
-CELLS: Mapping[str, Cell] = MappingProxyType(
+CELLS: Mapping[str, RecurrentCell] = MappingProxyType(
     {
         "lstm": LstmCell(),
         "gru": GruCell(),
-        "tanh": PlainCell(np.tanh, lambda y: 1 - y * y, "TANH"),
-        "relu": PlainCell(lambda x: np.maximum(x, 0), lambda y: (y > 0).astype(y.dtype), "RELU"),
+        "tanh": PlainCell(np.tanh, _tanh_slope, "TANH"),
+        "relu": PlainCell(_relu, _relu_slope, "RELU"),
     }
 )
 """The cells by name."""

@@ -132,8 +132,8 @@ class Recurrence(Work):
     """A loop over time steps, of a recurrent layer or of its gradient.
 
     Each step reads its slices of sequences, runs products and vertices on their results (``backward``: the products
-    last, with weights that are arranged for them once), and writes its slices of results. Sequences lie so that slices do not
-    travel (:func:`ipuperf.lowering.supersteps.stack`); the op's first operand is brought there once, if it lies
+    last, with weights that are arranged for them once), and writes its slices of results. Sequences lie so that slices
+    do not travel (:func:`ipuperf.lowering.supersteps.stack`); the op's first operand is brought there once, if it lies
     otherwise.
 
     Attributes:

@@ -36,7 +36,7 @@ from ipuperf.ops.io_tile_copy import IoTileCopy
 from ipuperf.ops.ipu_copy import IpuCopy
 from ipuperf.ops.work import CallGraph, ReadCondition
 
-from . import branches, lookups, products  # noqa: F401 (the last two register how their works are lowered)
+from . import branches, lookups, products, recurrences  # noqa: F401 (the last three register how their works are lowered)
 from .alike import Known
 from .code_loading import loaded_codes, write_transfers
 from .collective_merging import NO_MERGING, CollectiveMerging, merge_collectives

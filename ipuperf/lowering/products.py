@@ -167,6 +167,13 @@ def _planned(item: w.Convolution, placed: PlacedPlan, operands: Sequence[Tensor]
 
 def run(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
     """The phases of products that run at once, with the same number of serial passes; their results lie as planned."""
+    phases(stepper, name, products)
+    for product in products:
+        _settle(stepper, product)
+
+
+def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
+    """The phases alone: what becomes of the results is for the caller to say."""
     out = stepper.out
     out.plans += tuple(product.plan for product in products)
     _together(stepper, name, [step for product in products for step in product.before()])
@@ -177,15 +184,18 @@ def run(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) ->
     out.code = once  # the serial passes are a loop: their code is there once
     _together(stepper, name, [step for product in products for step in product.after()])
     out.need(_spread(stepper, [(p.placed.start, p.plan.tiles, p.plan.extra_bytes) for p in products]))
-    for product in products:
-        _settle(stepper, product)
+    out.low_confidence += [f"{p.plan.vertex} ({stepper.op.type})" for p in products if p.plan.method == "VMAC"]
+
+
+def arrange_weights(stepper: Superstepper, name: str, product: PlannedProduct) -> None:
+    """Bring the second operand of a product to where its passes find it, once for all of them."""
+    plan = product.plan
+    _together(stepper, name, product.moves(_PREPARE, "weights", rearrangements.of_weights(plan)))
 
 
 def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
-    """Where the result of a product lies, and what is said about its vertex."""
+    """Where the result of a product lies."""
     plan, start, elements = product.plan, product.placed.start, product.result.spec.elements
-    if plan.method == "VMAC":
-        stepper.out.low_confidence.append(f"{plan.vertex} ({stepper.op.type})")
     grain = plan.out_grouping if elements % plan.out_grouping == 0 else 1
     key = ("plan", plan, elements, start) if start else ("plan", plan, elements)
     stepper.layouts[product.result] = even(key, elements, stepper.chip.tiles, plan.tiles, grain, start)

@@ -224,17 +224,24 @@ def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearra
     return tuple(found)
 
 
-def stages(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[RearrangementPhase, ...]:
+def stages(plan: ConvolutionPlan, *, by_batch: bool = False, arranged: bool = False) -> tuple[RearrangementPhase, ...]:
     """The steps of all rearrangements of one serial pass: those of both operands together, then those of the result.
+    ``arranged``: the second operand lies as the plan wants it (:func:`of_weights`).
 
     A result that is only regrouped on its tiles keeps the planner's default estimate.
     """
     moved = rearranged(plan, by_batch=by_batch)
-    operands = tuple(each for each in moved if each.name != "result")
-    found = (*_steps(operands, plan), *_steps(moved[len(operands) :], plan, _RESULT))
+    results = tuple(each for each in moved if each.name == "result")
+    operands = tuple(each for each in moved if each.name == "inputs" or (each.name == "weights" and not arranged))
+    found = (*_steps(operands, plan), *_steps(results, plan, _RESULT))
     request = plan.request
     near = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
     return (*found, RearrangementPhase(_RESULT + _NEAR, "poplin::Transform", plan.tiles, 0, 0, near)) if near else found
+
+
+def of_weights(plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
+    """The steps of bringing the second operand to where all serial passes find it (``preArrangeMatMulRHS``)."""
+    return _steps(tuple(each for each in rearranged(plan) if each.name == "weights"), plan)
 
 
 def turned_parameter(

@@ -116,8 +116,11 @@ class Superstepper:
 
     def linear(self, tensor: Tensor) -> Layout:
         """Linear mapping for ``tensor``."""
-        size = tensor.dtype.size
-        return linear(tensor.spec.elements, size, self.chip.vector_width(size), self.chip.tiles)
+        return self.spread(tensor.spec.elements, tensor.dtype.size)
+
+    def spread(self, elements: int, size: int) -> Layout:
+        """Linear mapping for so many elements of ``size`` bytes."""
+        return linear(elements, size, self.chip.vector_width(size), self.chip.tiles)
 
     @cached_property
     def anchor(self) -> Layout:
@@ -254,7 +257,7 @@ class Superstepper:
         elements = self.anchor.elements
         if item.elements != self.anchor.total:
             size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
-            elements = linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles).elements
+            elements = self.spread(item.elements, size).elements
         if self.apart and item.reduced is not None:
             self.exchange(f"{item.vertex}/reduced", elements.map(item.reduced))
         self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
@@ -383,8 +386,7 @@ class Superstepper:
 
     def unit(self, base: Tensor, positions: int) -> Layout:
         """Linear mapping of one position of a tensor that is to be sliced."""
-        size = base.dtype.size
-        return linear(base.spec.elements // positions, size, self.chip.vector_width(size), self.chip.tiles)
+        return self.spread(base.spec.elements // positions, base.dtype.size)
 
     @lowers(w.GroupCollective)
     def collective(self, item: w.GroupCollective) -> None:
@@ -392,8 +394,7 @@ class Superstepper:
         if item.operand is not None:
             self.collectives([(item, self.layouts[self.op.inputs[item.operand]])])
             return
-        size = item.dtype.size
-        self.collectives([(item, linear(item.elements, size, self.chip.vector_width(size), self.chip.tiles))])
+        self.collectives([(item, self.spread(item.elements, item.dtype.size))])
 
     def collectives(self, items: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
         """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.
@@ -411,7 +412,7 @@ class Superstepper:
         bytes_each = held.times(dtype.size)
         self.exchange(f"{self.op.type}/rearrange", bytes_each)
         elements = sum(item.elements for item, _ in items)
-        chunk = linear(-(-elements // size), dtype.size, self.chip.vector_width(dtype.size), self.chip.tiles).elements
+        chunk = self.spread(-(-elements // size), dtype.size).elements
         reduce = 0
         if first.reduce:
             adding = vertices.binary("ADD", dtype, chunk.total, in_place=True)

@@ -111,6 +111,7 @@ from .randomness import (
     RandomNormal,
     RandomUniform,
 )
+from .recurrent import Recurrent, RecurrentGrad
 from .reduce import (
     ArgMax,
     ArgMin,

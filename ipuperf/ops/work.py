@@ -128,6 +128,40 @@ class MatMul(Work):
 
 
 @dataclass(frozen=True)
+class Recurrence(Work):
+    """A loop over time steps, of a recurrent layer or of its gradient.
+
+    Each step reads its slices of sequences, runs products and vertices on their results (``backward``: the products
+    last, with weights that are arranged for them once), and writes its slices of results. Sequences lie so that slices
+    do not travel (:func:`ipuperf.lowering.supersteps.stack`); the op's first operand is brought there once, if it lies
+    otherwise.
+
+    Attributes:
+        steps: time steps.
+        products: of one step.
+        vertices: of one step.
+        read, written: elements of a step's slices.
+        dtype: of the sequences.
+        backward: the products come last.
+    """
+
+    outlining: ClassVar[Outlining] = Outlining.HIGH
+
+    steps: int
+    products: tuple[MatMul, ...]
+    vertices: tuple[Vertices, ...]
+    read: int
+    written: int
+    dtype: DType
+    backward: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Those of all steps."""
+        return self.steps * sum(each.flops for each in (*self.products, *self.vertices))
+
+
+@dataclass(frozen=True)
 class Convolution(Work):
     """One pass of a convolution; the planner chooses splits and vertices.
 

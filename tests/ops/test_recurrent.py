@@ -1,0 +1,172 @@
+"""Recurrent layers: values and gradients against PyTorch's, step by step; their loops' cost, counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf import ops
+from ipuperf.ir import FLOAT32, DTypeError, IrError, ShapeError
+from ipuperf.machine import load_machine
+from ipuperf.ops.recurrent_cells import CELLS
+from ipuperf.ops.work import Recurrence
+
+GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}
+NAMES = {"lstm": "LSTM", "gru": "GRU", "tanh": "RNN", "relu": "RNN"}
+
+
+def operands(rng, cell, time=4, batch=3, inputs=5, units=2, replicas=2, dtype=np.float64):
+    wide = GATES[cell] * units
+    shapes = [(time, batch, inputs), (wide, inputs), (wide, units), *[(wide,)] * (2 if cell == "gru" else 1)]
+    shapes += [(batch, units)] * (2 if cell == "lstm" else 1)
+    return [rng.standard_normal((replicas, *shape)).astype(dtype) for shape in shapes]
+
+
+def layer(torch, cell, own, recurrent):
+    """PyTorch's layer with empty parameters."""
+    options = {} if cell in ("lstm", "gru") else {"nonlinearity": cell}
+    return getattr(torch.nn, NAMES[cell])(own.shape[1], recurrent.shape[1], dtype=own.dtype, **options)
+
+
+def by_torch(cell, which=0):
+    """Results of all steps, or (1) the last cell."""
+    torch = pytest.importorskip("torch")
+
+    def reference(x, own, recurrent, bias, *others):
+        other = others[0] if cell == "gru" else torch.zeros_like(bias)
+        states = [state[None] for state in others[cell == "gru" :]]
+        parameters = {"weight_ih_l0": own, "weight_hh_l0": recurrent, "bias_ih_l0": bias, "bias_hh_l0": other}
+        given = tuple(states) if cell == "lstm" else states[0]
+        results, after = torch.func.functional_call(layer(torch, cell, own, recurrent), parameters, (x, given))
+        return after[1][0] if which else results
+
+    return reference
+
+
+def build(cell, which=0):
+    outputs = 1 + (cell == "lstm") + (CELLS[cell].kept > 0)
+
+    def made(graph, *tensors):
+        op = graph.create(ops.Recurrent, tensors, [f"y{i}" for i in range(outputs)], cell=cell, trains=True)
+        if not which:
+            return op.outputs[0]
+        time = tensors[0].shape[0]
+        last = graph.create(ops.Slice, [op.outputs[1]], ["last"], axis=0, start=time - 1, stop=time).outputs[0]
+        return graph.create(ops.Reshape, [last], ["cell"], shape=last.shape[1:]).outputs[0]
+
+    return made
+
+
+@pytest.mark.parametrize("time", [1, 4])
+@pytest.mark.parametrize("cell", GATES)
+def test_values_and_gradients(bench, rng, cell, time):
+    bench.check(build(cell), by_torch(cell), operands(rng, cell, time))
+
+
+def test_the_gradient_of_the_last_cell(bench, rng):
+    bench.check(build("lstm", 1), by_torch("lstm", 1), operands(rng, "lstm"))
+
+
+@pytest.mark.parametrize("cell", GATES)
+def test_without_training_nothing_is_kept(bench, rng, cell):
+    arrays = operands(rng, cell)
+    outputs = 1 + (cell == "lstm")
+    found = bench.run(ops.Recurrent, *arrays, outputs=outputs, cell=cell)
+    kept = bench.run(ops.Recurrent, *arrays, outputs=outputs + (CELLS[cell].kept > 0), cell=cell, trains=True)
+    results, cells = (found[0], found[1]) if cell == "lstm" else (found, None)
+    np.testing.assert_array_equal(results, kept[0] if isinstance(kept, list) else kept)
+    if cells is not None:
+        np.testing.assert_array_equal(cells, kept[1][:, -1])
+    graph = bench.op(ops.Recurrent, *arrays, outputs=outputs, cell=cell).graph
+    output = graph.add_output(next(op for op in graph.ops).outputs[0])
+    with pytest.raises(IrError, match="made without `trains`"):
+        ops.autodiff(graph, [output], [graph.inputs[0]])
+
+
+@pytest.mark.parametrize("cell", GATES)
+def test_half_precision_is_rounded_at_the_end(bench, rng, cell):
+    arrays = operands(rng, cell, dtype=np.float16)
+    outputs = 1 + (cell == "lstm")
+    narrow = bench.run(ops.Recurrent, *arrays, outputs=outputs, cell=cell)
+    wide = bench.run(ops.Recurrent, *(a.astype(np.float32) for a in arrays), outputs=outputs, cell=cell)
+    for one, other in zip(*((found if outputs > 1 else [found]) for found in (narrow, wide)), strict=True):
+        np.testing.assert_array_equal(one, other.astype(np.float16))
+
+
+def test_wrong_operands_are_refused(bench, rng):
+    x, own, recurrent, bias, h, c = operands(rng, "lstm")
+    with pytest.raises(ShapeError, match="2 states"):
+        bench.op(ops.Recurrent, x, own, recurrent, bias, h, outputs=2, cell="lstm")
+    with pytest.raises(ShapeError, match=r"a sequence \(T, B, I\)"):
+        bench.op(ops.Recurrent, x[:, :0], own, recurrent, bias, h, c, outputs=2, cell="lstm")
+    with pytest.raises(IrError, match="cell"):
+        bench.op(ops.Recurrent, x, own, recurrent, bias, h, c, outputs=2, cell="peephole")
+    whole = [a.astype(np.int32) for a in (x, own, recurrent, bias, h, c)]
+    with pytest.raises(DTypeError, match="floating-point"):
+        bench.op(ops.Recurrent, *whole, outputs=2, cell="lstm")
+
+
+def recurrence(bench, rng, cell, *, trains=False, backward=False, **shape) -> Recurrence:
+    arrays = operands(rng, cell, dtype=np.float32, **shape)
+    outputs = 1 + (cell == "lstm") + (trains and CELLS[cell].kept > 0)
+    op = bench.op(ops.Recurrent, *arrays, outputs=outputs, cell=cell, trains=trains)
+    if backward:
+        graph = op.graph
+        derivative = ops.autodiff(graph, [graph.add_output(op.outputs[0])], graph.inputs)
+        op = next(found for found in derivative.graph.ops if isinstance(found, ops.RecurrentGrad))
+    (work,) = op.work()
+    assert isinstance(work, Recurrence)
+    return work
+
+
+def test_the_products_of_a_step(bench, rng):
+    """Input and state are one product; of a GRU's candidate, whose state is reset, each has its own."""
+    sizes = {"time": 7, "batch": 3, "inputs": 5, "units": 4}
+    lstm = recurrence(bench, rng, "lstm", **sizes)
+    assert lstm.steps == 7
+    assert [(p.m, p.k, p.n, p.pass_) for p in lstm.products] == [(3, 9, 16, "fcinf")]
+    gru = recurrence(bench, rng, "gru", trains=True, **sizes)
+    assert [(p.m, p.k, p.n) for p in gru.products] == [(3, 9, 8), (3, 5, 4), (3, 4, 4)]
+    back = recurrence(bench, rng, "gru", trains=True, backward=True, **sizes)
+    assert [(p.m, p.k, p.n, p.pass_) for p in back.products] == [
+        (3, 8, 9, "fcbwd"),
+        (3, 4, 5, "fcbwd"),
+        (3, 4, 4, "fcbwd"),
+    ]
+    assert lstm.flops == 7 * (2 * 3 * 9 * 16 + sum(v.flops for v in lstm.vertices))
+
+
+def test_what_a_step_reads_and_writes(bench, rng):
+    sizes = {"time": 7, "batch": 3, "inputs": 5, "units": 4}
+    one = 3 * 4
+    lstm = recurrence(bench, rng, "lstm", trains=True, **sizes)
+    assert (lstm.read, lstm.written) == (3 * 5, one + one + 5 * one)  # results, cells; four gates and a tangent
+    assert recurrence(bench, rng, "lstm", **sizes).written == one
+    back = recurrence(bench, rng, "lstm", trains=True, backward=True, **sizes)
+    assert (back.read, back.written) == (one + one + 5 * one, 3 * 5 + 4 * one)
+    plain = recurrence(bench, rng, "tanh", trains=True, backward=True, **sizes)
+    assert (plain.read, plain.written) == (one + one, 3 * 5 + one)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("cell", GATES)
+def test_time_grows_with_the_steps_and_code_does_not(bench, rng, cell, backward):
+    from ipuperf.lowering.layout import linear
+    from ipuperf.lowering.supersteps import Superstepper
+
+    machine, found = load_machine("gc200-1"), {}
+    for time in (5, 10, 15):
+        arrays = operands(rng, cell, time=time, batch=16, inputs=64, units=64, replicas=1, dtype=np.float32)
+        outputs = 1 + (cell == "lstm") + (CELLS[cell].kept > 0)
+        op = bench.op(ops.Recurrent, *arrays, outputs=outputs, cell=cell, trains=True)
+        if backward:
+            derivative = ops.autodiff(op.graph, [op.graph.add_output(op.outputs[0])], op.graph.inputs)
+            op = next(made for made in derivative.graph.ops if isinstance(made, ops.RecurrentGrad))
+        layouts = {t: linear(t.spec.elements, FLOAT32.size, 2, machine.chip.tiles) for t in op.inputs}
+        out = Superstepper(op, 0, layouts, machine).run()
+        found[time] = sum(step.cost.cycles for step in out.steps), out.code, len(out.plans)
+    (first, code, plans), (second, _, _), (third, most, _) = found.values()
+    assert third - second == second - first > 0
+    assert plans == (3 if cell == "gru" else 1)
+    before, after = (sum(float(np.sum(part)) for part in own.parts.values()) for own in (code, most))
+    assert after == pytest.approx(before, rel=0.1)  # bringing a longer sequence takes more exchange code

@@ -23,6 +23,11 @@ RETRIEVAL_MODES = ("one_per_group", "all_replicas")
 
 
 def _grouping(replica_grouping: ReplicaGrouping | None) -> ReplicaGrouping:
+    """The given grouping, else that of all replicas; TypeError for anything else."""
+    if replica_grouping is not None and not isinstance(replica_grouping, ReplicaGrouping):
+        raise TypeError(
+            f"replica_grouping is {replica_grouping!r}; a popxl.ReplicaGrouping (ir.replica_grouping) or None is needed"
+        )
     return replica_grouping or context.gir().replica_grouping()
 
 
@@ -113,7 +118,11 @@ def _new_variable(
 
 
 def _check_entry(buffer: RemoteBuffer, entry: int, name: str) -> None:
-    """ValueError unless ``buffer`` has an entry ``entry``."""
+    """ValueError unless ``buffer`` has an entry ``entry``; TypeError for what is no buffer."""
+    if not isinstance(buffer, RemoteBuffer):
+        raise TypeError(
+            f"remote variable {name!r}: the buffer is {buffer!r}; a popxl.RemoteBuffer (popxl.remote_buffer) is needed"
+        )
     if not 0 <= entry < buffer.entries:
         raise ValueError(f"remote variable {name!r}: entry {entry} of {buffer}; allowed: 0 to {buffer.entries - 1}")
 

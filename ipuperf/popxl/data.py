@@ -222,7 +222,8 @@ def remote_replica_sharded_variable(
     if remote_buffer.meta_shape and remote_buffer.meta_shape != tuple(shape):
         raise ValueError(
             f"remote variable {name or 't'!r} has shape {tuple(shape)}, {remote_buffer} holds shards of "
-            f"{remote_buffer.meta_shape}"
+            f"{remote_buffer.meta_shape}; the shape given to popxl.replica_sharded_buffer is that of the data, "
+            f"{array.shape}"
         )
     length = math.prod(remote_buffer.tensor_shape)
     shards = _shards_for(group, math.prod(shape), length)

@@ -122,9 +122,11 @@ def replica_sharded_buffer(
     shard_over: int | None = None,
     entries: int = 1,
 ) -> RemoteBuffer:
-    """A remote buffer whose entries are shards of tensors of ``tensor_shape``.
+    """A remote buffer whose entries are shards of tensors.
 
     Args:
+        tensor_shape: of the whole value as the host has it, ``(num_groups, *shape)`` with several groups, as upstream.
+            One that begins with another number than theirs is ``shape`` itself.
         replica_grouping: replicas that hold the same tensor (default: all).
         shard_over: over how many of them a tensor is split (default: the group size).
 
@@ -134,6 +136,8 @@ def replica_sharded_buffer(
     group = replica_grouping or context.gir().replica_grouping()
     shards = check_sharding(group, shard_over)
     shape = wholes(tensor_shape, "shape of a remote buffer", 0)
+    if group.num_groups > 1 and shape[:1] == (group.num_groups,):
+        shape = shape[1:]
     buffer = RemoteBuffer((shard_length(math.prod(shape), shards),), tensor_dtype, entries, shape)
     buffer._shards = group
     return buffer

@@ -42,7 +42,7 @@ class RemoteBuffer:
         kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, _entries(entries)
         meta = wholes(meta_shape, "meta_shape of a remote buffer", 0)
         self._ir = context.gir()._ir.remote_buffer(shape, kind, count, meta)
-        self._shards: ReplicaGrouping | None = None
+        self._shards: int | None = None  # over how many replicas a tensor is split, where that was said
 
     @classmethod
     def _from_ir(cls, buffer: _ir.RemoteBuffer) -> RemoteBuffer:
@@ -139,7 +139,7 @@ def replica_sharded_buffer(
     if group.num_groups > 1 and shape[:1] == (group.num_groups,):
         shape = shape[1:]
     buffer = RemoteBuffer((shard_length(math.prod(shape), shards),), tensor_dtype, entries, shape)
-    buffer._shards = group
+    buffer._shards = shards
     return buffer
 
 

@@ -140,6 +140,9 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
 
 
 def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
+    rank = len(t.shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"split of {t.id!r} {t.shape}: axis {axis} is out of range for rank {rank}")
     length = t.shape[axis]
     if count < 1 or length % count:
         raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {count} does not divide {length} elements")

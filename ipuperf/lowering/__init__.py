@@ -28,6 +28,7 @@ from .steps import (
     StreamCopy,
     Sync,
 )
+from .streaming_memory import check_capacity
 from .tilevector import TileVector
 from .weight_copies import WEIGHT_RUNS, weight_copies_program
 
@@ -62,6 +63,7 @@ __all__ = [
     "Sync",
     "TileVector",
     "VariableInfo",
+    "check_capacity",
     "chip_named",
     "ipus_per_replica",
     "linear",

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Graph, Ir, IrError, RemoteBuffer, Tensor, phases_of
+from ipuperf.ir import Graph, Ir, IrError, Tensor, phases_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.machine import MachineError
 from ipuperf.ops.base import Op
@@ -62,6 +62,7 @@ from .steps import (
     Sequence,
     Step,
 )
+from .streaming_memory import check_streaming_memory
 from .supersteps import (
     OpSteps,
     Superstepper,
@@ -464,12 +465,13 @@ def lower(
             None: none do.
 
     Raises:
-        MachineError: the replicas cannot be placed, an op has no vertices on these IPUs; IrError: an op without a cost
+        MachineError: the replicas cannot be placed, an op has no vertices on these IPUs, Streaming Memory is missing or
+            too small; IrError: an op without a cost
             model, an operand on another IPU or tile set, an unknown sync pattern, too many I/O tiles.
     """
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
-    _check_remote(ir, machine)
+    check_streaming_memory(ir, machine)
     _check_architecture(ir, machine)
     with ir.checked(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
@@ -492,9 +494,3 @@ def _check_architecture(ir: Ir, machine: Machine) -> None:
             f"{wanted[0].where()}: {machine.name} has IPUs of architecture {machine.chip.architecture}, which compute "
             f"no 8-bit floats; allowed: {wanted[1]} (presets bow-...)"
         )
-
-
-def _check_remote(ir: Ir, machine: Machine) -> None:
-    buffers: list[RemoteBuffer] = ir.remote_buffers
-    if buffers:
-        machine.ipu_machine.require_streaming_memory()

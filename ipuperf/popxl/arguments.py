@@ -37,8 +37,23 @@ def whole(value: Any, what: str, least: int | None = None) -> int:
 
 
 def wholes(values: Iterable[Any], what: str, least: int | None = None) -> tuple[int, ...]:
-    """Each of ``values`` as an integer, see :func:`whole`."""
-    return tuple(whole(value, what, least) for value in values)
+    """Each of ``values`` as an integer, see :func:`whole`.
+
+    Raises:
+        TypeError: ``values`` is one number.
+    """
+    return tuple(whole(value, what, least) for value in several(values, what))
+
+
+def several(values: Any, what: str) -> Any:
+    """``values`` unless they are one number.
+
+    Raises:
+        TypeError: they are.
+    """
+    if isinstance(values, (int, float, np.number)):
+        raise TypeError(f"{what} is {values!r}; a sequence of whole numbers is needed")
+    return values
 
 
 _WORDS = {"int", "None", "Sequence", "Iterable", "Tensor", "tuple"}
@@ -72,24 +87,34 @@ def parameters_of(function: Callable[..., Any]) -> list[tuple[int, str, str]]:
     ]
 
 
-#: Of each parameter that takes whole numbers: its place, its name, and what errors call it.
-Wholes = list[tuple[int, str, str]]
+#: Of each parameter that takes whole numbers: its place, its name, what errors call it, whether one number will not do.
+Wholes = list[tuple[int, str, str, bool]]
 
 
 def whole_parameters(function: Callable[..., Any]) -> Wholes:
     """Parameters annotated as integers or sequences of them."""
     found = parameters_of(function)
-    return [(i, name, f"{function.__name__}: {name}") for i, name, note in found if _is_integral(note)]
+    return [
+        (i, name, f"{function.__name__}: {name}", not re.search(r"(?<!\[)\bint\b", note))
+        for i, name, note in found
+        if _is_integral(note)
+    ]
 
 
 def check_wholes(parameters: Wholes, given: list[Any], named: dict[str, Any]) -> None:
     """Replace the arguments of ``parameters`` by integers, see :func:`whole`."""
-    for place, name, what in parameters:
+    for place, name, what, sequence in parameters:
         if place < len(given):
-            if type(given[place]) is not int:
-                given[place] = _checked(given[place], what)
+            if sequence or type(given[place]) is not int:
+                given[place] = _as_said(given[place], what, sequence)
         elif name in named:
-            named[name] = _checked(named[name], what)
+            named[name] = _as_said(named[name], what, sequence)
+
+
+def _as_said(value: Any, what: str, sequence: bool) -> Any:
+    """The integers of an argument, of which there may have to be several."""
+    found = _checked(value, what)
+    return several(found, what) if sequence else found
 
 
 def whole_arguments(function: Callable[P, R]) -> Callable[P, R]:

@@ -23,6 +23,11 @@ RETRIEVAL_MODES = ("one_per_group", "all_replicas")
 
 
 def _grouping(replica_grouping: ReplicaGrouping | None) -> ReplicaGrouping:
+    """The given grouping, else that of all replicas; TypeError for anything else."""
+    if replica_grouping is not None and not isinstance(replica_grouping, ReplicaGrouping):
+        raise TypeError(
+            f"replica_grouping is {replica_grouping!r}; a popxl.ReplicaGrouping (ir.replica_grouping) or None is needed"
+        )
     return replica_grouping or context.gir().replica_grouping()
 
 
@@ -113,7 +118,11 @@ def _new_variable(
 
 
 def _check_entry(buffer: RemoteBuffer, entry: int, name: str) -> None:
-    """ValueError unless ``buffer`` has an entry ``entry``."""
+    """ValueError unless ``buffer`` has an entry ``entry``; TypeError for what is no buffer."""
+    if not isinstance(buffer, RemoteBuffer):
+        raise TypeError(
+            f"remote variable {name!r}: the buffer is {buffer!r}; a popxl.RemoteBuffer (popxl.remote_buffer) is needed"
+        )
     if not 0 <= entry < buffer.entries:
         raise ValueError(f"remote variable {name!r}: entry {entry} of {buffer}; allowed: 0 to {buffer.entries - 1}")
 
@@ -213,21 +222,25 @@ def remote_replica_sharded_variable(
     if remote_buffer.meta_shape and remote_buffer.meta_shape != tuple(shape):
         raise ValueError(
             f"remote variable {name or 't'!r} has shape {tuple(shape)}, {remote_buffer} holds shards of "
-            f"{remote_buffer.meta_shape}"
+            f"{remote_buffer.meta_shape}; the shape given to popxl.replica_sharded_buffer is that of the data, "
+            f"{array.shape}"
         )
-    length = math.prod(remote_buffer.tensor_shape)
-    shards = _shards_for(group, math.prod(shape), length)
+    shards = _shards_for(group, math.prod(shape), remote_buffer)
     entry = whole(offset, "offset")
     if not remote_buffer.meta_shape:
         remote_buffer.meta_shape = shape  # the first sharded variable of a plain buffer says what its entries are
     return _new_variable(array, name, group, retrieval_mode, (remote_buffer, entry), shards, sharded=True)
 
 
-def _shards_for(group: ReplicaGrouping, elements: int, length: int) -> int:
-    """Number of shards of ``length`` elements, as many as fit the group; the group's size when none do (then
-    :func:`check_remote_variables` says so)."""
-    most = check_sharding(group, None)
-    sizes = [n for n in range(most, 0, -1) if most % n == 0]
+def _shards_for(group: ReplicaGrouping, elements: int, buffer: RemoteBuffer) -> int:
+    """Number of shards: what the buffer was made for, else as few as give shards of its length and divide the group;
+    the group's size when none do (then :func:`check_remote_variables` says so).
+
+    Shards of one element can be those of any larger number, too; with the fewest each smaller group holds the value."""
+    most, length = check_sharding(group, None), math.prod(buffer.tensor_shape)
+    if buffer._shards is not None:
+        return check_sharding(group, buffer._shards)
+    sizes = [n for n in range(1, most + 1) if most % n == 0]
     return next((n for n in sizes if shard_length(elements, n) == length), most)
 
 

@@ -42,7 +42,7 @@ class RemoteBuffer:
         kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, _entries(entries)
         meta = wholes(meta_shape, "meta_shape of a remote buffer", 0)
         self._ir = context.gir()._ir.remote_buffer(shape, kind, count, meta)
-        self._shards: ReplicaGrouping | None = None
+        self._shards: int | None = None  # over how many replicas a tensor is split, where that was said
 
     @classmethod
     def _from_ir(cls, buffer: _ir.RemoteBuffer) -> RemoteBuffer:
@@ -122,9 +122,11 @@ def replica_sharded_buffer(
     shard_over: int | None = None,
     entries: int = 1,
 ) -> RemoteBuffer:
-    """A remote buffer whose entries are shards of tensors of ``tensor_shape``.
+    """A remote buffer whose entries are shards of tensors.
 
     Args:
+        tensor_shape: of the whole value as the host has it, ``(num_groups, *shape)`` with several groups, as upstream.
+            One that begins with another number than theirs is ``shape`` itself.
         replica_grouping: replicas that hold the same tensor (default: all).
         shard_over: over how many of them a tensor is split (default: the group size).
 
@@ -134,8 +136,10 @@ def replica_sharded_buffer(
     group = replica_grouping or context.gir().replica_grouping()
     shards = check_sharding(group, shard_over)
     shape = wholes(tensor_shape, "shape of a remote buffer", 0)
+    if group.num_groups > 1 and shape[:1] == (group.num_groups,):
+        shape = shape[1:]
     buffer = RemoteBuffer((shard_length(math.prod(shape), shards),), tensor_dtype, entries, shape)
-    buffer._shards = group
+    buffer._shards = shards
     return buffer
 
 

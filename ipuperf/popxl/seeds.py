@@ -18,7 +18,9 @@ def create_seeds(
     given = {"batches_per_step": batches_per_step, "gradient_accumulation_factor": gradient_accumulation_factor}
     for name, value in {**given, "replicas": replicas}.items():
         whole(value, f"create_seeds: {name}", 1)
+    start = whole(seed, "create_seeds: seed") + whole(offset, "create_seeds: offset")
+    whole(start, "create_seeds: seed + offset", 0)
     count = batches_per_step * gradient_accumulation_factor * replicas
-    words = np.random.default_rng(seed + offset).integers(0, 2**64 - 1, endpoint=True, dtype=np.uint64, size=count)
+    words = np.random.default_rng(start).integers(0, 2**64 - 1, endpoint=True, dtype=np.uint64, size=count)
     pairs = np.stack([words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)], axis=-1).astype(np.uint32)
     return pairs.reshape(batches_per_step, gradient_accumulation_factor, replicas, 2).squeeze()

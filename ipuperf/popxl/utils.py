@@ -75,7 +75,8 @@ def to_numpy(
     """``x`` (scalar, nested list, NumPy array, torch tensor) as a contiguous array.
 
     Args:
-        dtype: wanted type; ``None`` infers it and, with ``downcast``, narrows 64-bit types to 32 bits.
+        dtype: wanted type, or its name, a Python or NumPy type; ``None`` infers it and, with
+            ``downcast``, narrows 64-bit types to 32 bits.
         copy: always return new memory.
         log2_scale: for 8-bit floats: the data is multiplied by ``2**log2_scale`` first (default 0).
         nan_on_overflow: for 8-bit floats: what is too large becomes NaN (default), or the largest value.
@@ -86,6 +87,7 @@ def to_numpy(
             fit the type.
         RuntimeError: ``log2_scale`` or ``nan_on_overflow`` for a type that is no 8-bit float.
     """
+    dtype = None if dtype is None else dtypes.dtype.as_dtype(dtype)
     eight = dtype in (dtypes.float8_143, dtypes.float8_152)
     if not eight and (log2_scale is not None or nan_on_overflow is not None):
         raise RuntimeError(

@@ -51,7 +51,8 @@ def create_remote_buffer(
         return popxl.remote_buffer(spec.shape, spec.dtype, entries)
     if spec.nelms % shards:
         raise ValueError(f"create_remote_buffer: {spec.nelms} elements cannot be divided over {shards} replicas")
-    return popxl.replica_sharded_buffer(spec.shape, spec.dtype, replica_group, shards, entries)
+    shape = (group.num_groups, *spec.shape) if group.num_groups > 1 else spec.shape
+    return popxl.replica_sharded_buffer(shape, spec.dtype, replica_group, shards, entries)
 
 
 def named_buffers(

@@ -151,11 +151,12 @@ class Executable:
             lowered_alike: lowering would make the same of it on both machines, so that it is not lowered again.
 
         Raises:
-            MachineError: the program's replicas do not fit the machine.
+            MachineError: the program's replicas, or its remote buffers, do not fit the machine.
         """
-        from ipuperf.lowering import ipus_per_replica
+        from ipuperf.lowering import check_capacity, ipus_per_replica
 
         machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
+        check_capacity(self.ir, machine)
         other = copy(self)
         for name, kept in vars(Executable).items():
             if isinstance(kept, cached_property):
@@ -170,17 +171,26 @@ class Executable:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """The numeric half."""
+        """The numeric half.
+
+        Raises:
+            MachineError: the remote buffers are larger than the machine's Streaming Memory.
+        """
+        from ipuperf.lowering import check_capacity
         from ipuperf.numerics import Evaluator
+
+        check_capacity(self.ir, self.machine)
 
         return Evaluator(self.ir, exceptions=self.floating_point_exceptions)
 
     @cached_property
     def device_program(self) -> DeviceProgram:
         """The program lowered for the machine."""
-        from ipuperf.lowering import NO_MERGING, Again, lower
+        from ipuperf.lowering import NO_MERGING, Again, check_capacity, lower
 
         from .program_store import ProgramStore
+
+        check_capacity(self.ir, self.machine)  # a kept program may be of a machine with more
 
         how: dict[str, Any] = {
             "strict_memory": self.settings.strict_memory,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from ipuperf.lowering.planner.candidates import every_candidate
 from ipuperf.lowering.planner.form import ONCE, Passes, Types, product_form
 from ipuperf.lowering.planner.plan import Request
-from ipuperf.lowering.planner.search import Search
+from ipuperf.lowering.planner.search import Search, plan_once
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip
@@ -40,3 +41,8 @@ def test_the_option_of_a_known_plan_is_not_searched_again(search):
     cheapest = min(plans, key=lambda plan: plan.cost)
     for number, plan in enumerate(plans):
         assert search.cheapest(math.inf, plan, number).cost == cheapest.cost == search.cheapest().cost
+
+
+def test_a_proportion_of_less_than_a_byte_has_a_plan():
+    """The limit grows from there; it stayed at no byte for ever."""
+    assert plan_once(replace(REQUEST, proportion=1e-9)).total >= plan_once(REQUEST).total

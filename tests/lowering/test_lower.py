@@ -21,7 +21,9 @@ from ipuperf.lowering import (
     linear,
     lower,
 )
-from ipuperf.machine import MachineError, load_machine
+from ipuperf.lowering.streaming_memory import check_capacity
+from ipuperf.machine import MachineError, load_machine, load_scaled
+from ipuperf.runtime.executable import Executable
 
 GC200 = load_machine("gc200-1")
 POD4 = load_machine("pod4")
@@ -219,6 +221,21 @@ def test_remote_transfers_count_bytes_and_wire_bytes():
 def test_remote_memory_on_a_machine_without_it_is_refused():
     with pytest.raises(MachineError, match="no Streaming Memory"):
         lower(remote_program(), load_machine("gc2-1"))
+
+
+@pytest.mark.parametrize(("replicas", "fits"), [(1, 200), (2, 120), (4, 60), (5, 60), (8, 60)])
+def test_remote_buffers_that_do_not_fit_into_streaming_memory_are_refused(replicas: int, fits: int):
+    """256 GB for the four IPUs of an IPU-Machine; each replica has a copy."""
+    machine = load_machine("pod16")
+    program = ir.Ir(replicas)
+    program.remote_buffer((1_000,), FLOAT32, fits * 250_000)
+    check_capacity(program, machine)
+    program.remote_buffer((1_000,), FLOAT32, 100 * 250_000)
+    with pytest.raises(MachineError, match="bytes of Streaming Memory .* would help: fewer entries"):
+        check_capacity(program, machine)
+    with pytest.raises(MachineError, match="bytes of Streaming Memory"):
+        Executable(program, machine).device_program  # noqa: B018 - a property that raises
+    check_capacity(program, load_scaled("pod16", {"ipu_machine.ddr_capacity": 4}))
 
 
 def test_too_many_replicas_are_refused():

@@ -120,6 +120,32 @@ def test_numbers_of_a_program_are_whole() -> None:
         assert ops.reshape(x, (np.int32(3), np.array(8))).shape == (3, 8)
 
 
+def test_what_is_of_another_kind_is_named() -> None:
+    """One number for several, a name for a type, and what is no grouping, buffer, graph, mapping or seed."""
+    data = np.ones((2, 3), np.float32)
+    with (ir := popxl.Ir()).main_graph:
+        x = popxl.variable(np.ones((1, 3, 4, 4)), dtype="float16")  # type: ignore[arg-type]
+        assert x.dtype == popxl.float16
+        graph = ir.create_graph(lambda t: t + 1, x)
+        refused: list[tuple[Callable[[], Any], str]] = [
+            (lambda: ops.max_pool(x, 2), "max_pool: kernel_size is 2; a sequence"),  # type: ignore[arg-type]
+            (lambda: ops.conv(x, x, stride=2), "conv: stride is 2; a sequence"),  # type: ignore[arg-type]
+            (lambda: ops.transpose(x, 1), "transpose: permutation is 1; a sequence"),  # type: ignore[arg-type]
+            (lambda: popxl.h2d_stream(4, popxl.float32, "s"), "stream 's' is 4; a seq"),  # type: ignore[arg-type]
+            (lambda: popxl.variable(data, replica_grouping=5), "replica_grouping is 5"),  # type: ignore[arg-type]
+            (lambda: popxl.remote_variable(data, 5, 0, name="r"), "'r': the buffer is 5"),  # type: ignore[arg-type]
+            (lambda: ops.call(x), "which is no graph"),  # type: ignore[arg-type]
+            (lambda: ops.call(graph, inputs_dict=[x]), "inputs_dict is a list"),  # type: ignore[arg-type]
+        ]
+        for call, message in refused:
+            with pytest.raises(TypeError, match=message):
+                call()
+        with pytest.raises(ValueError, match="split of .* axis 7 is out of range for rank 4"):
+            ops.split(x, 2, axis=7)
+    with pytest.raises(ValueError, match="create_seeds: seed is 'a'"):
+        popxl.create_seeds("a")  # type: ignore[arg-type]
+
+
 def _integral() -> list[tuple[Any, str]]:
     """Parameters of the functions of ``popxl.ops`` that are annotated as integers and nothing else."""
     found = []

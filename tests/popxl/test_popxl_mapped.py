@@ -33,9 +33,8 @@ def _remote(data: np.ndarray, **options: Any) -> tuple[popxl.Variable, Callable[
 
 def _remote_sharded(data: np.ndarray, **options: Any) -> tuple[popxl.Variable, Callable[[], None]]:
     groups = options.get("replica_grouping")
-    shape = data.shape[1:] if groups is not None and groups.num_groups > 1 else data.shape
     over = groups.const_rg.group_size if groups is not None else None
-    buffer = popxl.replica_sharded_buffer(shape, popxl.dtype.as_dtype(data), groups, over)
+    buffer = popxl.replica_sharded_buffer(data.shape, popxl.dtype.as_dtype(data), groups, over)
     w = popxl.remote_replica_sharded_variable(data, buffer, name="w", **options)
     return w, lambda: ops.remote_store(buffer, 0, ops.remote_load(buffer, 0) + 1)
 

@@ -373,6 +373,47 @@ def test_sharded_variables_round_trip_and_update(shard_over: int | None) -> None
     np.testing.assert_array_equal(session.get_tensor_data(ir.main_graph.get_tensor("chip")), data + 2)
 
 
+@pytest.mark.parametrize("shape", [(5,), (2, 5), (3, 4)])
+def test_the_shape_of_a_sharded_buffer_begins_with_the_groups(shape: tuple[int, ...]) -> None:
+    """As that of the data does; also where a tensor has as many rows as there are groups."""
+    ir = popxl.Ir(replication=4)
+    pairs = ir.replica_grouping(group_size=2)
+    data = np.arange(2 * np.prod(shape), dtype=np.float32).reshape(2, *shape)
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.replica_sharded_buffer(data.shape, popxl.float32, pairs, 2)
+        assert buffer.meta_shape == shape
+        w = popxl.remote_replica_sharded_variable(data, buffer, name="w", replica_grouping=pairs)
+        shard = ops.remote_load(buffer, 0)
+        out = popxl.d2h_stream(shape, popxl.float32, "out")
+        ops.host_store(out, ops.collectives.replicated_all_gather(shard, group=pairs))
+        ops.remote_store(buffer, 0, shard + shard)
+        other = popxl.replica_sharded_buffer((7, 2), popxl.float32, pairs)
+        with pytest.raises(ValueError, match=r"is that of the data, \(2, "):
+            popxl.remote_replica_sharded_variable(data, other, name="v", replica_grouping=pairs)
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[out], data[[0, 0, 1, 1]])
+    np.testing.assert_array_equal(session.get_tensor_data(w), 2 * data)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 3, 8])
+@pytest.mark.parametrize("over", [1, 2, 4])
+def test_small_tensors_are_sharded_over_as_many_replicas_as_their_buffer_says(over: int, elements: int) -> None:
+    """A shard of one element may be one of any number of them."""
+    ir = popxl.Ir(replication=4)
+    data = np.arange(elements, dtype=np.float32) + 1
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.replica_sharded_buffer(data.shape, popxl.float32, shard_over=over)
+        w = popxl.remote_replica_sharded_variable(data, buffer, name="w")
+        shard = ops.remote_load(buffer, 0)
+        out = popxl.d2h_stream(data.shape, popxl.float32, "out")
+        whole = ops.collectives.replicated_all_gather(shard, group=ir.replica_grouping(group_size=over))
+        ops.host_store(out, whole.reshape(data.shape))
+        ops.remote_store(buffer, 0, shard + shard)
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[out], np.stack([data] * 4))
+    np.testing.assert_array_equal(session.get_tensor_data(w), 2 * data)
+
+
 def test_sharding_needs_an_axis() -> None:
     with popxl.Ir(2).main_graph:
         with pytest.raises(ValueError, match="'x': data of shape \\(\\) cannot be sharded; give it an axis"):

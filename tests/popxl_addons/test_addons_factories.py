@@ -136,3 +136,20 @@ def test_weights_are_checked_when_they_are_put_in() -> None:
         np.testing.assert_array_equal(data_of(session, v), [5, 5])
     del weights[v]
     assert v not in weights
+
+
+@pytest.mark.parametrize("elements", [2, 4])
+def test_small_remote_variables_are_sharded_as_their_factory_says(elements: int) -> None:
+    """Two of four replicas hold a value, though shards of one element would do for all four."""
+    ir, data = popxl.Ir(replication=4), np.arange(elements, dtype=np.float32) + 1
+    with ir.main_graph, popxl.in_sequence():
+        factory = addons.VariableFactory(lambda: data, popxl.float32, "w", shard_over=2)
+        factories = addons.NamedVariableFactories(w=factory)
+        buffers = addons.named_variable_buffers(factories, 1, 2)
+        factories.init_remote(buffers)
+        out = popxl.d2h_stream(data.shape, popxl.float32, "out")
+        shard = popxl.ops.remote_load(buffers.w, 0)
+        pairs = ir.replica_grouping(group_size=2)
+        popxl.ops.host_store(out, popxl.ops.collectives.replicated_all_gather(shard, group=pairs))
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[out], np.stack([data] * 4))

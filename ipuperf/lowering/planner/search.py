@@ -221,7 +221,7 @@ def _serial_plan(request: Request, candidates: list[Candidate]) -> Found | None:
             return _finer(request, candidates, found, limit)
         if limit >= 2 * request.chip.bytes_per_tile:
             return _smallest_plan(request, candidates, (ONCE, *serial, *smaller))
-        limit *= 2
+        limit = max(2 * limit, 1)  # a proportion that leaves less than a byte begins at one
 
 
 def _finer(request: Request, candidates: list[Candidate], found: Found, limit: float) -> Found | None:

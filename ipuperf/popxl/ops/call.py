@@ -123,6 +123,13 @@ def resolve_operands(
         ValueError: too few or too many operands, an input given twice, or a key that is no input of the graph;
             TypeError: no tensor.
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"{what} of {graph!r}, which is no graph; make one with ir.create_graph")
+    if inputs_dict is not None and not isinstance(inputs_dict, Mapping):
+        raise TypeError(
+            f"{what} of graph {graph.name!r}: inputs_dict is a {type(inputs_dict).__name__}; a mapping of its "
+            "inputs to operands is needed"
+        )
     named = {k._ir_tensor: v for k, v in (inputs_dict or {}).items()}
     parameters = graph._base.inputs
     unknown = [k.id for k in named if k not in parameters]

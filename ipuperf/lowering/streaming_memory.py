@@ -1,0 +1,53 @@
+"""Whether the remote buffers of a program fit into the Streaming Memory of the IPU-Machines that it runs on.
+
+Each replica has a copy of every buffer (of its shards, where it is sharded), in the DDR of the IPU-Machines that its
+IPUs are in (``docs/reference/popxl.md`` 5.1).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ipuperf.machine import MachineError
+
+from .placement import ipus_per_replica
+
+if TYPE_CHECKING:
+    from ipuperf.ir import Ir, RemoteBuffer
+    from ipuperf.machine import Machine
+
+
+def check_streaming_memory(ir: Ir, machine: Machine) -> None:
+    """MachineError where a program has remote buffers and the machine no Streaming Memory, or too little."""
+    if ir.remote_buffers:
+        machine.ipu_machine.require_streaming_memory()
+        check_capacity(ir, machine)
+
+
+def check_capacity(ir: Ir, machine: Machine) -> None:
+    """Whether buffers fit; a machine without Streaming Memory is left to lowering.
+
+    Raises:
+        MachineError: the buffers of the replicas that share the IPU-Machines of one are larger than their DDR.
+    """
+    memory = machine.ipu_machine.streaming_memory
+    if memory is None or not ir.remote_buffers:
+        return
+    ipus, each = ipus_per_replica(ir), machine.num_ipus // machine.num_ipu_machines
+    together, machines = min(ir.replication_factor, max(1, each // ipus)), math.ceil(ipus / each)
+    demand = together * sum(_bytes(buffer) for buffer in ir.remote_buffers)
+    limit = machines * memory.ddr_capacity_bytes
+    if demand > limit:
+        largest = sorted(ir.remote_buffers, key=_bytes, reverse=True)[:3]
+        raise MachineError(
+            f"{machine.name}: the remote buffers need {demand:,} bytes of Streaming Memory ({together} replicas on "
+            f"{machines} IPU-Machines), there are {limit:,}; largest on a replica: "
+            f"{', '.join(f'{buffer} {_bytes(buffer):,}' for buffer in largest)}; would help: fewer entries, or tensors "
+            "sharded over the replicas (RTS)"
+        )
+
+
+def _bytes(buffer: RemoteBuffer) -> int:
+    """Bytes of a buffer on one replica."""
+    return buffer.entries * math.prod(buffer.shape) * buffer.dtype.size

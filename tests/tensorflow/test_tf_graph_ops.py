@@ -428,6 +428,10 @@ def selection() -> Iterator[Case]:
         function = lambda x, i, a=axis: tf.gather(x, i, axis=a, batch_dims=1)
         yield f"gather batch {axis}", function, (table, i32(5, 2, low=0, high=3))
         yield f"gather batch {axis} gradient", squared(function, 1), (table, i32(5, 2, low=0, high=3))
+    for batch in (1, -1, 2):
+        pick = lambda x, i, b=batch: tf.gather(x, i, batch_dims=b)
+        index = i32(*((5, 3) if batch == 2 else (5,)), low=0, high=3)
+        yield f"gather one of each row {batch}", squared(pick, 1), (table, index)
     rows = np.stack([i32(6, low=0, high=5), i32(6, low=0, high=3)], 1)
     yield "gather_nd", tf.gather_nd, (table, rows)
     yield "gather_nd gradient", squared(tf.gather_nd, 1), (table, rows)

@@ -73,8 +73,8 @@ def gathered(table: Tensor, positions: Tensor, axis: int, batch: int) -> Tensor:
 def gather(node: Node, data: Tensor, positions: Tensor, *axis: Value) -> Tensor:
     """Slices at positions."""
     along = node.integer(axis[0], "the axis") % len(data.shape) if axis else 0
-    batch = node.attr("batch_dims") % max(1, len(positions.shape)) if axis else 0
-    return gathered(data, positions, along, batch)
+    batch = node.attr("batch_dims") if axis else 0
+    return gathered(data, positions, along, batch + len(positions.shape) if batch < 0 else batch)
 
 
 @op("ResourceGather")

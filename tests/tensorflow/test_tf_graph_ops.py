@@ -447,6 +447,8 @@ def selection() -> Iterator[Case]:
         function = lambda x, i, f=getattr(tf.math, f"unsorted_segment_{how}"): f(x, i, 4)
         ids = np.array([0, 3, 1, 0, 2, 3], np.int32)
         yield f"segment {how}", function, (f32(6, 3), ids)
+        some = np.array([2, -1, 0, -1, 2, 3], np.int32)
+        yield f"segment {how} without some of data", squared(function, 1), (f32(6, 3), some)
         function = lambda x, f=getattr(tf.math, f"unsorted_segment_{how}"): f(x, [[0, -1], [1, 0], [-1, 3]], 4)
         yield f"segment {how} without some", function, (f32(3, 2, 3),)
     sorted_ids = tf.constant([0, 0, 1, 3, 3, 3])

@@ -154,11 +154,15 @@ def raw_contiguous(array: np.ndarray, env: Environment, slot: int) -> tuple[np.n
 
 
 def bind_indices(
-    op: Indexed, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool
-) -> tuple[np.ndarray, list[Step]]:
-    """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range."""
+    op: Indexed, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool,
+    negative: np.ndarray | None = None,
+) -> tuple[np.ndarray, list[Step]]:  # fmt: skip
+    """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range.
+    Negative ones are marked in ``negative``, where it is given, and become 0."""
     rows = env.scratch(indices.shape, np.int64, slot=slot)
     steps: list[Step] = [partial(np.copyto, rows, indices, casting="same_kind")]
+    if negative is not None:
+        steps += [partial(np.less, rows, 0, out=negative), partial(np.maximum, rows, 0, out=rows)]
     if check and rows.size:
         steps.append(partial(_check_range, op, rows, rows.reshape(-1).view(np.uint64), size))
     return rows, steps

@@ -43,8 +43,9 @@ class ScatterReduce(GroupIndexed):
     ``sum``, ``max``, ``min``, ``mul``, or ``none`` (written; of several the last counts); ``index_broadcast``: when
     false, indices may be smaller than the data, of which only that part is used (as ``torch.scatter_reduce``);
     ``group_size``: with more than one group, the first axis of all operands goes over them, and each has indices of its
-    own; ``share_ties``: equal extremes get equal parts of the gradient. Without initial values, elements that no index
-    names are 0 (1 for ``mul``).
+    own; ``share_ties``: equal extremes get equal parts of the gradient; ``skip_negative``: elements at negative
+    indices count for nothing (popops skips them: no further work), which are refused otherwise. Without initial values,
+    elements that no index names are 0 (1 for ``mul``).
     """
 
     type = "ScatterReduce"
@@ -55,6 +56,7 @@ class ScatterReduce(GroupIndexed):
     index_broadcast = Attribute(FLAG, True)
     group_size = Attribute(INTEGER, 1, settle=group_count)
     share_ties = Attribute(FLAG, False)
+    skip_negative = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The used part of the data, with ``axis_size`` on the axis."""
@@ -71,6 +73,8 @@ class ScatterReduce(GroupIndexed):
             self.index_shape() is not None, f"indices {indices.shape} do not fit data {data.shape}: {allowed} is needed"
         )
         self.require(size >= 1, f"axis_size {size}; at least 1 is needed")
+        neutral = self.reduction in ("sum", "mul") or (self.reduction != "none" and len(self.inputs) == 3)
+        self.require(neutral or not self.skip_negative, "skip_negative needs a sum, a product or initial values")
         used = self.used_shape()
         out = (*used[:axis], size, *used[axis + 1 :])
         if len(self.inputs) == 3:
@@ -94,7 +98,12 @@ class ScatterReduce(GroupIndexed):
         part = (slice(None), *(slice(n) for n in self.used_shape()))
         data, steps = contiguous(inputs[0][part], env, slot=0)
         out, after = result_buffer(outputs[0], env, slot=1)
-        positions, fetch = _positions(self, inputs[1], self.index_shape(), data.shape, out.shape, env)
+        negative = _skipped(self, inputs[1], env)
+        positions, fetch = _positions(self, inputs[1], self.index_shape(), data.shape, out.shape, env, negative)
+        if negative is not None:
+            data, given = env.scratch(data.shape, data.dtype, slot=6), data
+            nothing, where = _start(self.reduction, data.dtype), negative.reshape(-1, *(self.index_shape() or ()))
+            fetch = [*fetch, partial(np.copyto, data, given), partial(np.copyto, data, nothing, where=where)]
         target, flat, updates = out.reshape(-1), positions.reshape(-1), data.reshape(-1)
         initial = len(inputs) == 3
         start = inputs[2] if initial else _start(self.reduction, out.dtype)
@@ -314,6 +323,11 @@ def _linear(indices: TensorSpec, index: Sequence[int], axis: int, grouped: int) 
     return [Copy(count * indices.dtype.size), *steps]
 
 
+def _skipped(op: ScatterReduce | ScatterReduceGrad, indices: np.ndarray, env: Environment) -> np.ndarray | None:
+    """Room for marks of negative indices; None where they are refused."""
+    return env.scratch(indices.shape, np.bool_, slot=5) if op.skip_negative else None
+
+
 def _positions(
     op: Indexed,
     indices: np.ndarray,
@@ -321,12 +335,14 @@ def _positions(
     updates: Sequence[int],
     table: Sequence[int],
     env: Environment,
+    negative: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Step]]:
     """Flat positions in an array of shape ``table`` (``(R, ...)``) of all elements of one of shape ``updates``, and the
-    steps that compute them; ``shaped`` is the indices' shape with the table's rank."""
+    steps that compute them; ``shaped`` is the indices' shape with the table's rank.
+    ``negative``: see :func:`bind_indices`."""
     assert shaped is not None  # checked by infer
     axis = op.axis + 1
-    rows, steps = bind_indices(op, indices, table[axis], env, 2, check=True)
+    rows, steps = bind_indices(op, indices, table[axis], env, 2, check=True, negative=negative)
     strides = [math.prod(table[i + 1 :]) for i in range(len(table))]
     fixed = np.zeros((1,) * len(table), np.int64)
     for i, count in enumerate(updates):
@@ -343,11 +359,12 @@ def _positions(
 
 class ScatterReduceGrad(GroupIndexed):
     """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
-    (of the data)."""
+    (of the data), ``skip_negative`` (0 at negative indices)."""
 
     type = "ScatterReduceGrad"
 
     shape = Attribute(INTEGERS)
+    skip_negative = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The data's shape."""
@@ -366,9 +383,12 @@ class ScatterReduceGrad(GroupIndexed):
         """One ``take`` through flat positions."""
         out = outputs[0]
         grad, steps = raw_contiguous(inputs[0], env, slot=0)
-        positions, fetch = _positions(self, inputs[1], self.index_shape(), out.shape, grad.shape, env)
+        negative = _skipped(self, inputs[1], env)
+        positions, fetch = _positions(self, inputs[1], self.index_shape(), out.shape, grad.shape, env, negative)
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=1)
         steps += [*fetch, partial(grad.reshape(-1).take, positions, None, target, "clip")]
+        if negative is not None:
+            steps.append(partial(np.copyto, target, 0, where=negative.reshape(-1, *(self.index_shape() or ()))))
         if target is not out:
             steps.append(partial(np.copyto, out, target))
         return sequence(*steps)

@@ -28,6 +28,7 @@ from ipuperf.ir import (
     Constant,
     DType,
     Graph,
+    Op,
     Tensor,
     dtype_of,
 )
@@ -150,6 +151,7 @@ class Lowering(Builder):
         shapes: shapes of the current node's outputs.
         layout: strides and offset that PyTorch has in memory for the current node's first operand.
         parameters: tensors of the graph that are trained parameters.
+        serialised: the parts of matrix products that ``serializedMatMul`` has divided, by the result.
     """
 
     def __init__(
@@ -173,6 +175,7 @@ class Lowering(Builder):
         self.layout: tuple[tuple[int, ...], int] = ((), 0)
         self.target = ""
         self.parameters: set[Tensor] = set()
+        self.serialised: dict[Tensor, list[Op]] = {}
         self._constants: dict[tuple[Any, ...], Constant] = {}
 
     # -- rules of the front end ------------------------------------------------------------------------------------

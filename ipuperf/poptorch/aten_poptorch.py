@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from ipuperf.functions import arithmetic, make, make_all
@@ -45,22 +45,27 @@ def print_tensor(_low: Lowering, x: Tensor, title: str) -> Tensor:
 
 
 def set_available_memory(low: Lowering, tensor: Tensor, proportion: float) -> Tensor:
-    """The proportion as an attribute of the planned op that made the value."""
-    op = _planned(tensor)
-    if op is None:
+    """The proportion as an attribute of the planned op that made the value, or of each part of a serialised product."""
+    planned = _planned(low, tensor)
+    if not planned:
         raise low.unsupported("only results of matrix products, convolutions and lookups have a memory proportion")
     if proportion <= 0:
         raise low.unsupported(f"proportion={proportion} is unsupported; allowed: above 0, up to 1")
-    op.attributes[_SHARE] = float(proportion)
+    for op in planned:
+        op.attributes[_SHARE] = float(proportion)
     return tensor
 
 
-def _planned(tensor: Tensor) -> Op | None:
+def _planned(low: Lowering, tensor: Tensor) -> Sequence[Op]:
+    if tensor in low.serialised:
+        return low.serialised[tensor]
     op = tensor.producer
-    while op is not None and op.type in _TRANSPARENT:
-        before = [t.producer for t in op.inputs if t.producer is not None]
-        op = before[0] if before else None
-    return op if op is not None and _SHARE in op.declared else None
+    if op is None:
+        return []
+    if op.type in _TRANSPARENT:
+        before = [t for t in op.inputs if t.producer is not None]
+        return _planned(low, before[0]) if before else []
+    return [op] if _SHARE in op.declared else []
 
 
 def serialize(low: Lowering, tensor: Tensor, mode: str, factor: int, keep_precision: bool) -> Tensor:
@@ -87,11 +92,14 @@ def serialize(low: Lowering, tensor: Tensor, mode: str, factor: int, keep_precis
         else:
             a, b = _part(a, inner, index, factor), _part(b, columns - 1, index, factor)
         parts.append(make(MatMul, a, b, **op.attributes))
+    products = [part.producer for part in parts if part.producer is not None]
     if kind is MatMulSerializationMode.ReducingDim:
         total = reduce(operator.add, (low.tensor(t, FLOAT32) for t in parts) if wide else parts)
-        return low.tensor(total, tensor.dtype)
-    axis = len(tensor.shape) - (1 if kind is MatMulSerializationMode.OutputChannels else 2)
-    return joined(parts, axis)
+        found = low.tensor(total, tensor.dtype)
+    else:
+        found = joined(parts, len(tensor.shape) - (1 if kind is MatMulSerializationMode.OutputChannels else 2))
+    low.serialised[found] = products
+    return found
 
 
 def _part(tensor: Tensor, axis: int, index: int, parts: int) -> Tensor:

@@ -35,10 +35,10 @@ class AllReduce:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The collective; the operand itself in a frame whose gradients have been reduced."""
-        frame = cast("Frame", importer.place)
+        frame = cast("Frame", importer.place.unconditional)
         if frame.reduced:
             return [inputs[0]]
-        tensor = tensor_of(inputs[0], frame)
+        tensor = tensor_of(inputs[0], importer.place)
         return [frame.program.collective(_k.ReplicatedAllReduce, tensor, "reduced", self.size, op=self.kind)]
 
 
@@ -79,8 +79,8 @@ class _Exchange:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The collective."""
-        frame = cast("Frame", importer.place)
-        tensor = tensor_of(inputs[0], frame)
+        frame = cast("Frame", importer.place.unconditional)
+        tensor = tensor_of(inputs[0], importer.place)
         name = self._op_class.type.lower()
         found = frame.program.collective(self._op_class, tensor, name, self._size, **self._attributes)
         return [reshaped(found, self._shape)]
@@ -174,7 +174,7 @@ class _MeanAtEnd:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Have it written when everything else is; on one replica nothing is to do."""
-        frame = cast("Frame", importer.place)
+        frame = cast("Frame", importer.place.unconditional)
         resources = [value for value in inputs if isinstance(value, Resource)]
         frame.program.deferred.append(lambda: self._write(frame, resources))
         return []

@@ -17,6 +17,8 @@ from .tracer import TracedFunction
 
 _HOSTS: weakref.WeakKeyDictionary[Any, ProgramHost] = weakref.WeakKeyDictionary()
 """The program of each concrete function, by its graph."""
+_FIXED: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By a ``tf.function`` that leaves lengths open: the same without a signature."""
 
 
 def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -25,33 +27,49 @@ def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises:
         ValueError: another function.
     """
-    concrete = _concrete(fn, args, kwargs)
-    kind = concrete.function_type
-    bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
-    flat = kind.unpack_inputs(bound)
+    concrete, flat = _concrete(fn, args, kwargs)
     with tf.device("/CPU:0"):
         found = _host(concrete, len(flat)).run(flat)
-    return kind.pack_output(found)
+    return concrete.function_type.pack_output(found)
 
 
 def program_of(fn: Any, *args: Any, **kwargs: Any) -> TracedProgram:
     """The program that a ``tf.function``, or a concrete one, is for such arguments."""
-    concrete = _concrete(fn, args, kwargs)
-    kind = concrete.function_type
-    bound = function_type_utils.canonicalize_function_inputs(tuple(args), dict(kwargs), kind)
-    return _host(concrete, len(kind.unpack_inputs(bound))).program
+    concrete, flat = _concrete(fn, args, kwargs)
+    return _host(concrete, len(flat)).program
 
 
-def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if isinstance(fn, concrete_function.ConcreteFunction):
-        return fn
+def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The concrete function for arguments, and the tensors among these; what is not given has the function's default.
+
+    Where a signature (or ``reduce_retracing``) leaves lengths open, the function is traced for those that are given, as
+    XLA compiles it.
+    """
+    positional, named = tuple(args), dict(kwargs)
     if isinstance(fn, polymorphic_function.Function):
+        kind = fn.function_type
+        given = function_type_utils.canonicalize_function_inputs(positional, named, kind, fn._default_values)
+        positional, named = given.args, given.kwargs
         with intercepted(None):
-            return fn.get_concrete_function(*args, **kwargs)
-    raise ValueError(
-        "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
-        "consider calling strategy.run inside a tf.function."
-    )
+            concrete = fn.get_concrete_function(*positional, **named)
+            if not all(spec.shape.is_fully_defined() for spec in concrete.function_type.flat_inputs):
+                concrete = _of_given_shapes(fn).get_concrete_function(*positional, **named)
+    elif isinstance(fn, concrete_function.ConcreteFunction):
+        concrete = fn
+    else:
+        raise ValueError(
+            "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
+            "consider calling strategy.run inside a tf.function."
+        )
+    kind = concrete.function_type
+    return concrete, kind.unpack_inputs(function_type_utils.canonicalize_function_inputs(positional, named, kind))
+
+
+def _of_given_shapes(fn: Any) -> Any:
+    """The same function, traced anew for all shapes."""
+    if fn not in _FIXED:
+        _FIXED[fn] = tf.function(fn.python_function, autograph=fn._autograph)
+    return _FIXED[fn]
 
 
 def _host(concrete: Any, arguments: int) -> ProgramHost:

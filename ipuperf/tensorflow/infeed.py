@@ -21,7 +21,7 @@ from ipuperf.ops import HostLoad, Init
 from .effects import EFFECTS
 from .graph import Importer, Value, marker
 from .program import Infeed
-from .tracing import Frame, device_dtype, narrowed
+from .tracing import Frame, device_dtype, frame_of, narrowed
 
 
 class Feed:
@@ -284,8 +284,7 @@ class _Dequeue:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Load it."""
-        assert isinstance(importer.place, Frame)
-        return self._queue.load(importer.place, self)
+        return self._queue.load(frame_of(importer.place, "IPUInfeedQueue"), self)
 
 
 def as_arguments(element: Any) -> tuple[list[Any], dict[str, Any]]:

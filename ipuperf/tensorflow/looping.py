@@ -16,7 +16,7 @@ from .changes import changed_captures
 from .graph import Importer, Value, marker, tensor_of
 from .infeed import IPUInfeedQueue
 from .tracer import TracedFunction
-from .tracing import Frame, use_frame
+from .tracing import Frame, frame_of, use_frame
 
 
 def repeated(traced: TracedFunction, n: int, carried: Sequence[tf.Tensor], infeed: IPUInfeedQueue | None) -> Any:
@@ -53,8 +53,7 @@ class _Repeat:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """The loop."""
-        outer = importer.place
-        assert isinstance(outer, Frame)
+        outer = frame_of(importer.place, "loops.repeat")
         carried = [tensor_of(value, outer) for value in inputs[: self._carried]]
         if not self._n:
             return carried

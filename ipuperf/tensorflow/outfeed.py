@@ -25,7 +25,7 @@ from ipuperf.ops.binding import sequence
 
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
-from .tracing import Frame, device_dtype
+from .tracing import device_dtype, frame_of
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -265,8 +265,7 @@ class _Enqueue:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Store its tensors."""
-        frame = importer.place
-        assert isinstance(frame, Frame)
+        frame = frame_of(importer.place, "IPUOutfeedQueue.enqueue")
         streams = self._queue.declare(frame.program, self, frame.executions)
         for index, (value, stream) in enumerate(zip(inputs, streams)):
             frame.create(OutfeedStore, [tensor_of(value, frame)], [], stream=stream, sink=self._queue.sink(index))

@@ -107,8 +107,11 @@ class Frame(Place):
         and convolutions, and norms, get the configured options."""
         if not issubclass(op_class, Loop):
             inputs = [self.bring(self.get(t)) for t in inputs]
-        attributes = {**self.program.plan_attributes(op_class), **attributes}
-        return super().create_with(op_class, inputs, names, attributes)
+        return super().create_with(op_class, inputs, names, {**self.configured(op_class), **attributes})
+
+    def configured(self, op_class: type[Op]) -> dict[str, Any]:
+        """The options of products, convolutions and norms."""
+        return self.program.plan_attributes(op_class)
 
     def made(self, op: Op) -> None:
         """Execute a new op after all ops so far."""
@@ -231,6 +234,20 @@ class Frame(Place):
     def inner(self, stem: str, executions: int) -> Frame:
         """A new graph that this frame will execute, so often in a run of the program."""
         return Frame(self.program, self.program.ir.create_graph(stem), self, executions)
+
+
+def frame_of(place: Place, what: str) -> Frame:
+    """``place`` as a frame.
+
+    Raises:
+        NotImplementedError: it is a branch of a conditional; ``what`` cannot stand there.
+    """
+    if not isinstance(place, Frame):
+        raise NotImplementedError(
+            f"{what} in a branch of a tf.cond: how often it runs would depend on data; put it before or "
+            "behind the tf.cond"
+        )
+    return place
 
 
 @contextmanager

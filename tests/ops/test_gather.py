@@ -176,6 +176,33 @@ def test_scatter_none_writes_and_half(bench, rng):
     np.testing.assert_array_equal(found, [[4096]])
 
 
+@pytest.mark.parametrize("reduction", ["sum", "mul", "max"])
+def test_elements_at_negative_indices_are_skipped(bench, rng, reduction):
+    """Values and gradients are those of the other elements alone; the skipped ones have none."""
+    data, start = rng.standard_normal((1, 5, 3)), rng.standard_normal((1, 4, 3))
+    indices = np.array([[2, -1, 0, -7, 2]], np.int32)
+    kept = indices[0] >= 0
+    how = {"axis": 0, "axis_size": 4, "reduction": reduction}
+
+    def build(g, x, i, s, **more):
+        return g.create(ops.ScatterReduce, [x, i, s], ["y"], **how, **more).outputs[0]
+
+    wanted, _, (some, of_start) = bench.gradients(build, [data[:, kept], indices[:, kept], start])
+    y, _, (found, same) = bench.gradients(lambda *a: build(*a, skip_negative=True), [data, indices, start])
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(same, of_start)
+    np.testing.assert_array_equal(found[0, kept], some[0])
+    np.testing.assert_array_equal(found[0, ~kept], 0)
+    works = [
+        list(bench.op(ops.ScatterReduce, data, indices, start, **how, skip_negative=flag).work())
+        for flag in (False, True)
+    ]
+    assert works[0] == works[1]
+    if reduction == "max":
+        with pytest.raises(IrError, match="skip_negative needs"):
+            bench.run(ops.ScatterReduce, data, indices, **how, skip_negative=True)
+
+
 # -- one-hot -----------------------------------------------------------------------------------------------------------
 
 

@@ -172,6 +172,19 @@ def test_memory_proportions_and_serialised_products(stages: Any) -> None:
         np.testing.assert_allclose(mine, outputs[3] @ w.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_each_part_of_a_serialised_product_has_the_proportion() -> None:
+    w = noise(3, 6)
+
+    def function(x: Any, y: Any) -> Any:
+        modes = poptorch.MatMulSerializationMode
+        found = [poptorch.serializedMatMul(x, w, mode, 3) + 1 for mode in (modes.OutputChannels, modes.ReducingDim)]
+        return tuple(poptorch.set_available_memory(each, 0.3) for each in found)
+
+    parts = [op for op in export_model(Loss(function), loss_arguments()).parts[0].graph.ops if op.type == "MatMul"]
+    shares = [op.attributes["available_memory_proportion"] for op in parts]
+    assert shares.count(0.3) == 2 * 3
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

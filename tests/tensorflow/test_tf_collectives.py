@@ -167,3 +167,27 @@ def test_a_sum_over_one_replica_keeps_the_value_of_a_variable(graph) -> None:
     graph.session.run(tf1.global_variables_initializer())
     (found,) = compiled.run()
     np.testing.assert_allclose(found, 2 * X, rtol=1e-6)
+
+
+def test_collectives_in_branches(graph) -> None:
+    """Of an update every so many steps, whose optimizer reduces over the replicas."""
+
+    def reduced(x):
+        number = tf.cast(ipu.replication_ops.replication_index(), tf.float32)
+        return ipu.cross_replica_ops.cross_replica_sum(number * x) + number
+
+    def step(x):
+        largest = tf.reduce_max(ipu.all_to_all_op.all_gather(x, 4))
+        taken = tf.cond(largest > 0, lambda: reduced(x), lambda: x)
+        return taken + tf.cond(largest < 0, lambda: reduced(x), lambda: x)
+
+    numbers = np.arange(4, dtype=np.float32)[:, None]
+    np.testing.assert_allclose(on_replicas(step), (numbers * X).sum(0) + numbers + X, rtol=1e-6, atol=1e-6)
+    graph.fresh()
+
+    def sent(x):
+        with tf.control_dependencies([ipu_outfeed_queue.IPUOutfeedQueue().enqueue(x)]):
+            return tf.identity(x)
+
+    with pytest.raises(Exception, match="enqueue in a branch of a tf.cond"):
+        on_replicas(lambda x: tf.cond(x[0] > 0, lambda: sent(x), lambda: x))

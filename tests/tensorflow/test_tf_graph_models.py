@@ -107,10 +107,16 @@ def test_a_training_step_equals_tensorflow(name: str) -> None:
 
 
 def test_mixed_precision_with_a_scaled_loss_equals_tensorflow() -> None:
+    """With Keras' scale of 32768 gradients end near float16's largest number: most steps are left out, some by one of
+    the two alone, whose products are rounded otherwise. With 256 all are taken."""
+    K.utils.set_random_seed(3)
+    rng = np.random.default_rng(3)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in (IMAGES, (IMAGES[0], 2)))
     half = K.mixed_precision.Policy("mixed_float16")
     model = K.Sequential([L.Conv2D(4, 3, dtype=half), L.BatchNormalization(dtype=half), L.Flatten(), L.Dense(2)])
-    optimizer = K.mixed_precision.LossScaleOptimizer(K.optimizers.legacy.SGD(0.1, momentum=0.9))
-    model(f32(*IMAGES))
+    inner = K.optimizers.legacy.SGD(0.1, momentum=0.9)
+    optimizer = K.mixed_precision.LossScaleOptimizer(inner, initial_scale=256)
+    model(x)
     optimizer.inner_optimizer._create_all_weights(model.trainable_variables)
 
     @tf.function
@@ -122,7 +128,7 @@ def test_mixed_precision_with_a_scaled_loss_equals_tensorflow() -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    check(run, f32(*IMAGES), f32(IMAGES[0], 2), rtol=1e-2, atol=1e-2)
+    check(run, x, y, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["cnn", "lookup"])

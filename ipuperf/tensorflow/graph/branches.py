@@ -6,12 +6,14 @@ assigns afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
 from ipuperf.ir import CONTEXT, Constant, Op, Tensor
+from ipuperf.ir.builder import OpT
 
 from .place import Place
 from .values import Resource, Value
@@ -47,6 +49,21 @@ class BranchPlace(Place):
                 self.captured.append(self.outer.get(tensor))
                 self._images[tensor] = self.graph.add_input(tensor.spec, name)
         return self._images[tensor]
+
+    @property
+    def unconditional(self) -> Place:
+        """Where the outermost conditional stands."""
+        return self.outer.unconditional
+
+    def configured(self, op_class: type[Op]) -> dict[str, Any]:
+        """As in the place around it."""
+        return self.outer.configured(op_class)
+
+    def create_with(
+        self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
+    ) -> OpT:
+        """A new op, with the configured options."""
+        return super().create_with(op_class, inputs, names, {**self.configured(op_class), **attributes})
 
     def made(self, op: Op) -> None:
         """Ops run in the order in which they are made."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ipuperf.functions import arithmetic, constant, selection
+from ipuperf.functions import arithmetic, constant, make, selection
 from ipuperf.functions.arranging import broadcast, cut, joined, moved, permuted, reshaped
 from ipuperf.ir import BOOL, INT32, Tensor
+from ipuperf.ops import ScatterReduce
 
 from .node import Node
 from .ops_reductions import integer_sums
@@ -73,8 +75,8 @@ def gathered(table: Tensor, positions: Tensor, axis: int, batch: int) -> Tensor:
 def gather(node: Node, data: Tensor, positions: Tensor, *axis: Value) -> Tensor:
     """Slices at positions."""
     along = node.integer(axis[0], "the axis") % len(data.shape) if axis else 0
-    batch = node.attr("batch_dims") % max(1, len(positions.shape)) if axis else 0
-    return gathered(data, positions, along, batch)
+    batch = node.attr("batch_dims") if axis else 0
+    return gathered(data, positions, along, batch + len(positions.shape) if batch < 0 else batch)
 
 
 @op("ResourceGather")
@@ -139,9 +141,9 @@ def scattered(table: Tensor, places: Tensor, updates: Tensor, how: str) -> Tenso
     return selection.scatter_reduce(updates, places, COMBINATIONS[how], table, 0)
 
 
-def summed(updates: Tensor, places: Tensor, rows: int, reduction: str = "sum") -> Tensor:
-    """Updates ``(n, *rest)`` combined at places ``(n,)`` of a new table."""
-    return selection.scatter_reduce(updates, places, reduction, None, 0, rows)
+def summed(updates: Tensor, places: Tensor, rows: int) -> Tensor:
+    """Updates ``(n, *rest)`` added up at places ``(n,)`` of a new table."""
+    return selection.scatter_reduce(updates, places, "sum", None, 0, rows)
 
 
 @op("ScatterNd")
@@ -174,25 +176,21 @@ def scattered_nd(data: Tensor, positions: Tensor, new: Tensor, how: str) -> Tens
 
 @op("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd")
 def unsorted_segment(node: Node, data: Tensor, numbers: Value, count: Value) -> Tensor:
-    """Rows combined by the numbers of their segments; those of negative ones, which have to be known, are left out."""
+    """Rows combined by the numbers of their segments; those of negative ones are left out."""
     rows = node.integer(count, "the number of segments")
     flat = reshaped(data, (math.prod(numbers.shape), *data.shape[len(numbers.shape) :]))
-    if isinstance(numbers, np.ndarray) and (numbers < 0).any():
-        (kept,) = np.nonzero(numbers.reshape(-1) >= 0)
-        flat, numbers = selection.gather(flat, constant(kept, INT32), 0), numbers.reshape(-1)[kept]
     places = reshaped(node.tensor(numbers), (-1,))
     return _segments(node.op.type.removeprefix("UnsortedSegment"), flat, places, rows)
 
 
 def _segments(how: str, flat: Tensor, places: Tensor, rows: int) -> Tensor:
-    if how == "Sum":
-        return summed(flat, places, rows)
-    if how == "Prod":
-        return summed(flat, places, rows, "mul")
+    named: dict[str, Any] = {"axis": 0, "axis_size": rows, "skip_negative": True}
+    if how in ("Sum", "Prod"):
+        return make(ScatterReduce, flat, places, reduction="sum" if how == "Sum" else "mul", **named)
     limits = (np.finfo if flat.dtype.is_floating_point else np.iinfo)(flat.dtype.numpy)
     start = limits.min if how == "Max" else limits.max
     table = broadcast(constant(np.array(start), flat.dtype), (rows, *flat.shape[1:]))
-    return selection.scatter_extreme(flat, places, how.lower(), table)
+    return make(ScatterReduce, flat, places, table, reduction=how.lower(), share_ties=True, **named)
 
 
 @op("SegmentSum", "SegmentMax", "SegmentMin", "SegmentProd", "SegmentMean")

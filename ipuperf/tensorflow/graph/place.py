@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ipuperf.ir import Builder, Tensor
+from ipuperf.ir import Builder, Op, Tensor
 
 from .values import Resource, Value
 
@@ -31,6 +31,15 @@ class Place(Builder):
     executions: int
     captured: list[Tensor]
     differentiated: bool = False
+
+    @property
+    def unconditional(self) -> Place:
+        """This place; of a branch that in which its conditional stands."""
+        return self
+
+    def configured(self, op_class: type[Op]) -> dict[str, Any]:
+        """Attributes that the program's configuration gives new ops of a class."""
+        return {}
 
     def surroundings(self, op: tf.Operation, operands: Sequence[Value]) -> AbstractContextManager[object]:
         """What is in force while ops for ``op`` are made: its IPU, what it is for."""

@@ -17,9 +17,9 @@ class _Index:
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """A variable that is another one on each replica."""
-        frame = importer.place
+        frame = importer.place.unconditional
         assert isinstance(frame, Frame)
-        return [frame.get(frame.program.replica_number())]
+        return [importer.place.get(frame.program.replica_number())]
 
 
 def replication_index(name: str | None = None) -> tf.Tensor:

@@ -49,10 +49,12 @@ class Evaluator:
         """Allocate what the device holds and compile the program."""
         program, replicas = self.program, self.program.replication_factor
         self.variables: dict[ir.Variable, np.ndarray] = {
-            v: aligned_zeros((replicas, *v.spec.shape), v.dtype.numpy) for v in program.variables() if v.remote is None
+            v: aligned_zeros((replicas, *v.spec.shape), v.dtype.numpy, f"variable {v.id!r}")
+            for v in program.variables()
+            if v.remote is None
         }
         self.remote: dict[ir.RemoteBuffer, np.ndarray] = {
-            b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy) for b in program.remote_buffers
+            b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy, repr(b)) for b in program.remote_buffers
         }
         self._compiler = Compiler(replicas, self.variables, self.remote, exceptions=self._exceptions)
         for graph in program.callees_first():

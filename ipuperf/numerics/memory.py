@@ -19,17 +19,26 @@ SLACK = 2
 
 def aligned_bytes(size: int) -> np.ndarray:
     """``size`` uninitialised bytes whose address is a multiple of :data:`ALIGNMENT`."""
-    raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    return _aligned(np.empty(size + ALIGNMENT, dtype=np.uint8), size)
+
+
+def _aligned(raw: np.ndarray, size: int) -> np.ndarray:
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
 
 
-def aligned_zeros(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A zeroed array of its own, aligned."""
+def aligned_zeros(shape: Sequence[int], dtype: np.dtype, what: str = "an array") -> np.ndarray:
+    """A zeroed array of its own, aligned. Of a large one, pages are taken when they are written.
+
+    Raises:
+        MemoryError: the host has not the memory for it, which is for ``what``.
+    """
     size = math.prod(shape) * dtype.itemsize
-    memory = aligned_bytes(max(size, 1))
-    memory.fill(0)
-    return memory[:size].view(dtype).reshape(tuple(shape))
+    try:
+        raw = np.zeros(max(size, 1) + ALIGNMENT, dtype=np.uint8)
+    except MemoryError:
+        raise MemoryError(f"{what}: the values of all replicas are {size:,} bytes, more than this host gives") from None
+    return _aligned(raw, size).view(dtype).reshape(tuple(shape))
 
 
 class Block:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from traceback import format_exception_only
 
 from .executable import Executable
 from .run_context import RUN
-from .script import run_script
+from .script import ScriptResult, run_script
 from .settings import RunSettings, use_settings
 
 
@@ -51,8 +52,14 @@ def executable_of(
         around.enter_context(redirect_stdout(StringIO()))
         done = run_script(script, arguments, clock=clock)
     if done.exit_code and not isinstance(done.error, _Reached):
-        last = (printed.getvalue().strip().splitlines() or [f"exit code {done.exit_code}"])[-1]
-        raise NotReachedError(f"{script} fails: {last}")
+        raise NotReachedError(f"{script} fails: {_last_words(done, printed.getvalue())}")
     if len(settings.executables) <= session:
         raise NotReachedError(f"{script} makes {len(settings.executables)} sessions, the run is of number {session}")
     return settings.executables[session]
+
+
+def _last_words(done: ScriptResult, printed: str) -> str:
+    """In one line the exception that ended a program, all of it; else the last line on standard error."""
+    if isinstance(done.error, Exception):
+        return " ".join("".join(format_exception_only(done.error)).split())
+    return (printed.strip().splitlines() or [f"exit code {done.exit_code}"])[-1]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.numerics.memory import Pool
+from ipuperf.numerics.memory import Pool, aligned_zeros
 from ipuperf.numerics.plan import make_plan
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul, Sub
@@ -217,3 +218,13 @@ def test_a_copy_that_nobody_can_tell_from_a_view_is_none():
     with ir.CONTEXT.sequence(True):
         main.create(AddLhsInplace, [turned.outputs[0], summed], ["u"])
     assert make_plan(main).elided == set()
+
+
+def test_zeroed_arrays_are_aligned_and_name_what_they_are_for_when_there_is_no_memory():
+    array = aligned_zeros((3, 5), np.dtype(np.float16))
+    assert array.ctypes.data % 64 == 0
+    assert not array.any()
+    with pytest.raises(
+        MemoryError, match=r"variable 'w': the values of all replicas are 4,611,686,018,427,387,904 bytes"
+    ):
+        aligned_zeros((2**60,), np.dtype(np.float32), "variable 'w'")

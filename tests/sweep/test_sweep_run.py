@@ -89,6 +89,9 @@ def test_seeds_and_failing_scripts(tmp_path: Path, in_this_process: list[Configu
     draws = [text.split("KeyError")[1].split("[")[0] for text in found]
     assert draws[0] == draws[2] != draws[1] == draws[3]
     assert "['2', '1']" in found[3]
+    script.write_text("raise ValueError('first line\\nsecond line')\n")
+    found = run_sweep(replace(sweep, _hash=""), tmp_path / "three", table="csv")["failure"]
+    assert found.str.endswith("s.py fails: ValueError: first line second line").all()
     script.write_text("import popxl\n")
     found = run_sweep(replace(sweep, _hash=""), tmp_path / "one", table="csv")["failure"]
     assert found.str.contains("makes 0 sessions, the run is of number 0").all()

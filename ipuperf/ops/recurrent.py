@@ -6,7 +6,8 @@ is kept (``recomputationMode`` none).
 
 Simplifications: the gradients of the weights are products of all time steps, where popnn has one for as many steps as
 fit (``interleaveWUCadence``), so the gates' gradients of all steps are kept for them; the gradient of the input is
-there also where nobody needs it; the counter of the loop costs nothing.
+there also where nobody needs it; weights arranged for the backward products take no memory of their own; the counter
+of the loop costs nothing.
 """
 
 from __future__ import annotations

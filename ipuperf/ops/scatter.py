@@ -44,7 +44,7 @@ class ScatterReduce(GroupIndexed):
     false, indices may be smaller than the data, of which only that part is used (as ``torch.scatter_reduce``);
     ``group_size``: with more than one group, the first axis of all operands goes over them, and each has indices of its
     own; ``share_ties``: equal extremes get equal parts of the gradient; ``skip_negative``: elements at negative
-    indices count for nothing (popops skips them: no further work), which are refused otherwise. Without initial values,
+    indices count for nothing (assumed to cost nothing more), which are refused otherwise. Without initial values,
     elements that no index names are 0 (1 for ``mul``).
     """
 

@@ -78,7 +78,6 @@ class CompiledModel:
         anchors: the tensors of ``Options.anchorTensor``, by their short names.
         kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
         micro_batches: micro-batches of one call on one replica.
-        synthetic: nothing is copied between host and IPUs.
         compilation_time: real seconds it took to compile.
     """
 
@@ -91,18 +90,14 @@ class CompiledModel:
     anchors: Mapping[str, Anchor]
     kept_period: int
     micro_batches: int
-    synthetic: bool
     compilation_time: timedelta
 
     def copied_weights(self, direction: Direction, only: Sequence[Variable] | None = None) -> None:
         """PopART has copied ``only`` these variables, or all but numbers of the optimiser and random states (they are
         no weights of its), ``h2d`` to the IPUs or ``d2h`` to the host: simulated time passes."""
-        if self.synthetic:
-            return
-        if only is None:
-            others = {*self.pipeline.scalars.values(), *self.pipeline.seeds}
-            only = [variable for variable in self.executable.ir.variables() if variable not in others]
-        self.executable.copied_weights(direction, only)
+        others = {*self.pipeline.scalars.values(), *self.pipeline.seeds}
+        weights = [variable for variable in self.executable.ir.variables() if variable not in others]
+        self.executable.copied_weights(direction, weights if only is None else only)
 
 
 @collector_paused()
@@ -185,10 +180,7 @@ def compile_model(
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
     period //= every
-    synthetic = options._Popart.synthetic_data
-    return CompiledModel(
-        exported, executable, pipeline, rule, streams, written, anchors.found, period, count, synthetic, passed
-    )
+    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
 
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
@@ -208,6 +200,7 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
             floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
         )
+        executable.copies_weights = not options._Popart.synthetic_data
         if executable.settings.strict_memory:
             _ = executable.device_program
     except MachineError as error:

@@ -88,6 +88,8 @@ class Executable:
     (:meth:`bring_values`); a front end that has such a run sets it. ``values_each_run`` says that each run comes after
     one of these, which the trace and the times of a run then hold.
 
+    ``copies_weights`` is False where host and IPUs exchange nothing (synthetic data).
+
     ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
 
     Raises:
@@ -137,6 +139,7 @@ class Executable:
         self.values_each_run = False
         self._has_new_values = False
         self._value_runs = 0
+        self.copies_weights = True
         self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
@@ -329,7 +332,7 @@ class Executable:
         """Variables (default: all) were copied, ``h2d`` to the IPUs or ``d2h`` to the host: the active clock advances.
         Before the first run after the program was loaded this is part of loading."""
         clock = active_clock()
-        if self._loaded and clock is not None:
+        if self._loaded and self.copies_weights and clock is not None:
             clock.advance(self.weight_copy_seconds(direction, only))
 
     def weight_copy_seconds(self, direction: Direction, only: Sequence[Variable] | None = None) -> float:

@@ -20,3 +20,13 @@ def refused(name: str, instead: str) -> Callable[..., NoReturn]:
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
     call.__doc__ = f"Not simulated: {instead}"
     return call
+
+
+def absent(module: str, name: str, older: str = "") -> AttributeError:
+    """The error of a name that ``module`` does not have.
+
+    Args:
+        older: what to use instead of it, for a name that a later release took away.
+    """
+    since = f": later releases took it away, use {older}" if older else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{since}")

@@ -162,6 +162,24 @@ def test_names_that_are_refused_say_what_to_do(call, instead):
         call()
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("keras", "PipelineModel", "set_pipelining_options"),
+        ("keras", "Model", r"tf\.keras\.Model within"),
+        ("utils", "set_ipu_model_options", r"the fields of ipu\.config\.IPUConfig"),
+    ],
+)
+def test_names_of_older_releases_say_what_stands_for_them(module, name, instead):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': .*{instead}"):
+        getattr(getattr(ipu, module), name)
+
+
+def test_unknown_names_are_unknown():
+    assert not hasattr(ipu.keras, "Unknown")
+    assert not hasattr(ipu.utils, "set_unknown")
+
+
 def test_small_helpers(graph):
     ipu.utils.move_variable_initialization_to_cpu()
     with pytest.raises(TypeError, match="is no graph"):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from ...devices import num_ipus
 from ...effects import EFFECTS
-from ...refusals import refused
+from ...refusals import absent, refused
 from ...state import state
 from .config import (
     DeviceConnectionType,
@@ -67,6 +67,12 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """IPUs of a device such as ``/device:IPU:0``; 1 when the configuration does not say."""
     EFFECTS.given("ipu.utils.get_num_of_ipus_in_device(device)", device)
     return num_ipus(state().config, int(ipu_device.rpartition(":")[2])) or 1
+
+
+def __getattr__(name: str) -> NoReturn:
+    """An error; for the functions that set options of an older configuration, one that says what to use instead."""
+    older = name.startswith("set_") and name.endswith("_options")
+    raise absent(__name__, name, "the fields of ipu.config.IPUConfig" if older else "")
 
 
 __all__ = [

@@ -10,7 +10,7 @@ willow/src/transforms/autodiff/safeaddfwdoutputstitcher.cpp).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .builder import Builder
@@ -58,6 +58,10 @@ class Derivative:
         return set(required) <= have and [c.tensor for c in self.inputs if c.is_gradient] == list(provided)
 
 
+Join = Callable[["GradientBuilder", Sequence[Tensor]], Tensor | None]
+"""Makes ops whose result is the sum of gradients of one tensor, or says None."""
+
+
 def gradient_name(tensor: Tensor) -> str:
     """Name of a tensor's gradient."""
     return f"Gradient___{tensor.name}"
@@ -71,11 +75,17 @@ class GradientBuilder(Builder):
     """
 
     def __init__(
-        self, derivative: Derivative, add_class: type[Op], known: dict[Graph, Derivative], others: list[Derivative]
+        self,
+        derivative: Derivative,
+        add_class: type[Op],
+        join: Join | None,
+        known: dict[Graph, Derivative],
+        others: list[Derivative],
     ) -> None:
         super().__init__(derivative.graph)
         self.derivative = derivative
         self.add_class = add_class
+        self.join = join
         self.known = known
         self.others = others
         self._forward: dict[Tensor, Tensor] = {}
@@ -114,7 +124,9 @@ class GradientBuilder(Builder):
                 f"graph {callee.name!r} is called in ways that need different gradients; differentiate it beforehand "
                 "with all outputs and inputs and pass the result as called_graphs_grad_info"
             )
-        new = differentiate(callee, provided, required, add_class=self.add_class, known=self.known, others=self.others)
+        new = differentiate(
+            callee, provided, required, add_class=self.add_class, join=self.join, known=self.known, others=self.others
+        )
         self.known.setdefault(callee, new)
         self.others.append(new)
         return new
@@ -135,6 +147,7 @@ def differentiate(
     required: Sequence[Tensor] | None = None,
     *,
     add_class: type[Op],
+    join: Join | None = None,
     known: dict[Graph, Derivative] | None = None,
     recomputation: Recomputation | None = None,
     within: Sequence[Tensor] = (),
@@ -147,6 +160,8 @@ def differentiate(
         provided: outputs whose gradients will be given (default: all).
         required: inputs whose gradients are wanted (default: all floating-point inputs).
         add_class: op class that adds two gradients of the same tensor.
+        join: given all gradients of a tensor that has several, makes ops whose result is their sum, or says None, which
+            leaves the sum to ``add_class``.
         known: derivatives of called graphs to use.
         recomputation: forward ops of ``forward`` itself (a call counts as one) that the gradient graph runs again;
             their results are not among its inputs. Default: none, or all but what gives results where a loop or a
@@ -169,21 +184,23 @@ def differentiate(
         name = f"{forward.name or 'main'}_bwd_{taken}"
     with CONTEXT.phase("bwd"):
         derivative = Derivative(forward, forward.ir.create_named_graph(name))
-    builder = GradientBuilder(derivative, add_class, {} if known is None else known, [] if others is None else others)
-    grads: dict[Tensor, Tensor] = {}
+    builder = GradientBuilder(
+        derivative, add_class, join, {} if known is None else known, [] if others is None else others
+    )
+    grads = _Gradients(builder)
     with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
             grad = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
-            _collect(builder, grads, tensor, grad)  # an output that is there twice has both gradients
+            grads.collect(tensor, grad)  # an output that is there twice has both gradients
             derivative.inputs.append(Connection(tensor, True))
         _backward(forward, builder, grads, required)
         for tensor in required:
-            if tensor not in grads:
+            if tensor not in grads.of:
                 raise IrError(
                     f"autodiff of {forward.name!r}: no gradient reaches required input {tensor.id!r} from "
                     f"{', '.join(t.id for t in provided)}; leave it out of grads_required"
                 )
-            derivative.graph.add_output(grads[tensor])
+            derivative.graph.add_output(grads.of[tensor])
             derivative.outputs.append(Connection(tensor, True))
     images = dict(builder.forward_inputs())
     if recomputation is None and _inner(forward, images) and any(site.type != "Call" for site in _sites(forward)):
@@ -207,14 +224,39 @@ def _check(forward: Graph, provided: Sequence[Tensor], required: Sequence[Tensor
             raise IrError(f"autodiff of {forward.name!r}: {tensor.id!r} is not an {what} of the graph")
 
 
-def _backward(
-    forward: Graph, builder: GradientBuilder, grads: dict[Tensor, Tensor], required: Sequence[Tensor]
-) -> None:
+class _Gradients:
+    """The gradients of forward tensors, as far as they are known: ``of`` tensor, their sum."""
+
+    def __init__(self, builder: GradientBuilder) -> None:
+        self.of: dict[Tensor, Tensor] = {}
+        self._builder = builder
+        self._parts: dict[Tensor, list[Tensor]] = {}
+
+    def collect(self, tensor: Tensor, grad: Tensor) -> None:
+        """Add ``grad`` to what is known of the gradient of ``tensor``."""
+        self._parts.setdefault(tensor, []).append(grad)
+        if tensor in self.of:
+            grad = self._builder.op(self._builder.add_class, [self.of[tensor], grad], gradient_name(tensor))
+        self.of[tensor] = grad
+
+    def complete(self, tensor: Tensor) -> Tensor | None:
+        """The gradient of ``tensor``, to which nothing is added any more; what joins its parts replaces their sum."""
+        parts = self._parts.pop(tensor, [])
+        if self._builder.join is not None and len(parts) > 1:
+            before, last = len(self._builder.graph.ops), self.of[tensor].producer
+            joined = self._builder.join(self._builder, parts)
+            if joined is not None and last is not None:
+                self.of[tensor] = joined
+                _belong_to(last, self._builder.graph.ops[before:])
+        return self.of.get(tensor)
+
+
+def _backward(forward: Graph, builder: GradientBuilder, grads: _Gradients, required: Sequence[Tensor]) -> None:
     """Walk the ops backwards and collect the gradient of each tensor in ``grads``."""
     order = schedule(forward)
     active = _dependents(order, required)
     for op in reversed(order):
-        out_grads = [grads.get(t) for t in op.outputs]
+        out_grads = [grads.complete(t) for t in op.outputs]
         if all(g is None for g in out_grads) or not any(t in active for t in op.inputs):
             continue
         made = len(builder.graph.ops)
@@ -223,16 +265,10 @@ def _backward(
             raise IrError(f"{op.where()}: gradient gives {len(in_grads)} results for {len(op.inputs)} inputs")
         for tensor, grad in zip(op.inputs, in_grads, strict=True):
             if grad is not None and tensor in active:
-                _collect(builder, grads, tensor, grad)
+                grads.collect(tensor, grad)
         _belong_to(op, builder.graph.ops[made:])
-    _drop_unused(builder, {grads[t] for t in required if t in grads})
-
-
-def _collect(builder: GradientBuilder, grads: dict[Tensor, Tensor], tensor: Tensor, grad: Tensor) -> None:
-    """Add ``grad`` to what is known of the gradient of ``tensor``."""
-    if tensor in grads:
-        grad = builder.op(builder.add_class, [grads[tensor], grad], gradient_name(tensor))
-    grads[tensor] = grad
+    wanted = [grads.complete(t) for t in required]
+    _drop_unused(builder, {grad for grad in wanted if grad is not None})
 
 
 def _belong_to(forward: Op, made: Sequence[Op]) -> None:

@@ -58,6 +58,8 @@ def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndar
     total = math.prod(padded)
     if len(padded) != len(whole) or any(own not in (1, n) for own, n in zip(padded, whole, strict=True)):
         return np.minimum(count, total)
+    if 0 in whole:
+        return np.zeros_like(count)
     read, span = np.minimum(count, 1), 1  # of the axes so far
     for own, n in zip(reversed(padded), reversed(whole), strict=True):
         if own == n:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ipuperf.ir import Derivative, Graph, Recomputation, Tensor, differentiate
 
 from .elementwise import Add
+from .pad_sums import join_pads
 
 
 def autodiff(
@@ -17,6 +18,7 @@ def autodiff(
     recomputation: Recomputation | None = None,
     within: Sequence[Tensor] = (),
     others: list[Derivative] | None = None,
+    joins_pads: bool = False,
 ) -> Derivative:
     """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
 
@@ -28,6 +30,7 @@ def autodiff(
         recomputation: forward ops that the gradient graph runs again.
         within: other tensors of ``graph`` whose gradients are wanted.
         others: to which derivatives of called graphs that are made on the way are added.
+        joins_pads: gradients of disjoint parts of a tensor are joined (:func:`~ipuperf.ops.pad_sums.join_pads`).
 
     Raises:
         IrError: see :func:`ipuperf.ir.differentiate`.
@@ -37,6 +40,7 @@ def autodiff(
         provided,
         required,
         add_class=Add,
+        join=join_pads if joins_pads else None,
         known=known,
         recomputation=recomputation,
         within=within,

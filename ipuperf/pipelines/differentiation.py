@@ -50,7 +50,9 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
         before = stage.own = len(part.graph.outputs)
         stage.provided = provided
         again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
-        stage.derivative = autodiff(part.graph, provided, required, recomputation=again, within=asked_for)
+        stage.derivative = autodiff(
+            part.graph, provided, required, recomputation=again, within=asked_for, joins_pads=training.joins_pads
+        )
         place(stage.derivative.graph, part.ipu)
         for tensor in part.graph.outputs[before:]:
             tensor.ipu = part.ipu

@@ -242,6 +242,7 @@ class Training:
             micro-batches), the rule that works so; None: they are always two.
         gradients: those that the host gets.
         joint: what computes numbers from all gradients together before the updates; None: there are none.
+        joins_pads: gradients of disjoint parts of a tensor are joined, not padded and added up.
     """
 
     loss_part: int
@@ -258,6 +259,7 @@ class Training:
     combined: CombinedRule | None = None
     gradients: Sequence[GradientOutput] = ()
     joint: JointRule | None = None
+    joins_pads: bool = False
 
 
 @dataclass(frozen=True)

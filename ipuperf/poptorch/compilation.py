@@ -503,10 +503,9 @@ def _training(
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
     reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
-    summed = options.Training.gradient_accumulation * options.replication_factor
+    summed, mean = options.Training.gradient_accumulation * options.replication_factor, reduction is ReductionType.Mean
     automatic = options._Popart.automatic_loss_scale
-    divisor = summed if reduction is ReductionType.Mean else 1.0
-    rule = TorchRule(optimiser, groups, divisor, automatic=automatic is not None)
+    rule = TorchRule(optimiser, groups, summed if mean else 1.0, automatic=automatic is not None)
     if not groups:
         return rule, None
     if reduction is ReductionType.NoReduction:
@@ -516,7 +515,7 @@ def _training(
             "Training.setAutomaticLossScaling with use_combined_accum, which has its loss scaling compiled in, is not "
             "supported; use the separate variant (use_combined_accum=False)"
         )
-    words = "mean" if reduction is ReductionType.Mean else "sum"
+    words = "mean" if mean else "sum"
     part, output = exported.loss
     return rule, Training(
         part,
@@ -532,6 +531,7 @@ def _training(
         max_grad_norm=optimiser.max_grad_norm,
         combined=rule if optimiser.use_combined_accum else None,
         gradients=anchors.gradients,
+        joins_pads=options._Popart.joins_pads,
     )
 
 

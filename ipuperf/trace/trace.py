@@ -245,7 +245,8 @@ class Trace:
 
         Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
         op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
-        where a step has none; iteration is that of the innermost loop around the step.
+        where a step has none; iteration is that of the innermost loop around the step; micro_batch is -1 for steps of
+        the weight update, whatever else their instance has.
 
         Raises :class:`TraceError` for more than ``fold.MOST_SLICES`` rows, with their number: give a window then.
         ``ValueError`` for what is no window, and for ``clip`` without one.
@@ -277,7 +278,9 @@ class Trace:
         for name in ("op", "program"):
             codes, words = pd.factorize(getattr(self, f"step_{name}s"))
             data[name] = pd.Categorical.from_codes(codes[found.step], categories=pd.Index(words))
-        data["micro_batch"] = instances["micro_batch"][found.instance]
+        ops = self.columns("ops")
+        updates = np.isin(steps["op_id"], ops["op_id"][ops["phase"] == "update"])
+        data["micro_batch"] = np.where(updates[found.step], -1, instances["micro_batch"][found.instance])
         data["iteration"] = np.where(found.trip < 0, instances["iteration"][found.instance], found.trip)
         for name in ("op_id", "program_id"):
             data[name] = steps[name][found.step]

@@ -27,6 +27,8 @@ BUFFERING_DEPTHS = ("defaultBufferingDepth", "defaultPrefetchBufferingDepth")
 COLLECTIVES = "replicatedCollectivesSettings."
 """Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans."""
 
+_DEFAULT_PATTERNS = 2
+"""``popart::PatternsLevel::Default``."""
 
 LOSS_SCALING = "automaticLossScalingSettings."
 """Start of the keys of ``popart::AutomaticLossScalingSettings``."""
@@ -45,6 +47,8 @@ class _PopartOptions(Freezable):
         require(isinstance(key, str), f"_Popart.set: key {key!r} given, expected a string")
         if key == "engineOptions":
             return self.setEngineOptions(value)
+        if key == "patterns":
+            return self.setPatterns(value, self.options.get("patterns_level", _DEFAULT_PATTERNS))
         _check_value(key, value)
         self._ledger.record(f"_Popart.set {key}", value, POPART_EFFECTS.get(key, OTHER_POPART_KEY))
         self.options[key] = value
@@ -72,12 +76,18 @@ class _PopartOptions(Freezable):
         self.options["engineOptions"] = dict(engine_options)
         return self
 
-    def setPatterns(self, patterns: Mapping[str, bool], level: int = 2) -> _PopartOptions:
-        """PopART's rewriting patterns; without effect, as there is no PopART."""
+    def setPatterns(self, patterns: Mapping[str, bool], level: int = _DEFAULT_PATTERNS) -> _PopartOptions:
+        """PopART's rewriting patterns, of which ``PadSum`` alone is here; it is on from level 2 (the default) on."""
+        self.checkIsFrozen()
         require(isinstance(level, int), f"setPatterns: level {level!r} given, expected an int")
         require(isinstance(patterns, Mapping), f"setPatterns: {patterns!r} given, expected a dictionary")
-        self.set("patterns_level", level)
-        return self.set("patterns", dict(patterns))
+        if level != _DEFAULT_PATTERNS:
+            self._ledger.record("_Popart.set patterns_level", level, OTHER_POPART_KEY)
+        for name in patterns:
+            if name != "PadSum":
+                self._ledger.record(f"_Popart.set patterns.{name}", patterns[name], OTHER_POPART_KEY)
+        self.options.update(patterns_level=level, patterns=dict(patterns))
+        return self
 
     # -- for the executor --------------------------------------------------------------------------------------------
 
@@ -99,6 +109,12 @@ class _PopartOptions(Freezable):
         if not self.options.get("enableOutlining", True):
             return None
         return max(0.0, float(self.options.get("outlineThreshold", 1.0)))
+
+    @property
+    def joins_pads(self) -> bool:
+        """Whether gradients of disjoint parts of a tensor are joined, not padded and added up (pattern ``PadSum``)."""
+        level = self.options.get("patterns_level", _DEFAULT_PATTERNS)
+        return bool(self.options.get("patterns", {}).get("PadSum", level >= _DEFAULT_PATTERNS))
 
     @property
     def prefetch_depth(self) -> int:

@@ -66,7 +66,10 @@ def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
     def handler(low: Lowering, given: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
         x = low.tensor(given, INT32) if given.dtype == BOOL else given
         axis = axis_of(dim, len(x.shape))
-        return [low.tensor(_reduced(function, x, axis, keepdim), given.dtype), position(x, axis, keepdim)]
+        return [
+            low.tensor(_reduced(function, x, axis, keepdim), given.dtype),
+            _position_along(position, x, axis, keepdim),
+        ]
 
     return handler
 
@@ -77,9 +80,14 @@ def _position(function: Reduction) -> Handler:
     def handler(low: Lowering, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None:
             return reshaped(function(reshaped(x, (-1,))), low.shape)
-        return function(x, axis_of(dim, len(x.shape)), keepdim)
+        return _position_along(function, x, axis_of(dim, len(x.shape)), keepdim)
 
     return handler
+
+
+def _position_along(position: Reduction, x: Tensor, axis: int, keepdim: bool) -> Tensor:
+    """Positions along an axis; that of a scalar, which has axes 0 and -1 in PyTorch, is a scalar."""
+    return position(x, axis, keepdim) if x.shape else reshaped(position(reshaped(x, (1,)), 0), ())
 
 
 def _root(variance: Tensor) -> Tensor:

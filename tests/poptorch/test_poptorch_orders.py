@@ -65,6 +65,16 @@ def test_small_shapes(check_all: Any, shape: tuple[int, ...]) -> None:
     check_all(SHAPES, torch.full(shape, 0.75))
 
 
+SCALARS = {
+    "argmax": lambda x: (x.argmax(0), x.argmax(-1, keepdim=True), x.argmin(0)),
+    "extremes": lambda x: (*x.max(-1), *x.min(0, keepdim=True)),
+}
+
+
+def test_scalars_have_one_axis_for_positions(check_all: Any) -> None:
+    check_all(SCALARS, torch.tensor(1.5))
+
+
 def test_running_products_of_zeros_have_gradients(check_all: Any) -> None:
     check_all({"cumprod": lambda x: (x.cumprod(1), x.prod(1))}, torch.tensor([[2.0, 0.0, 3.0, 0.0, 5.0]]))
 

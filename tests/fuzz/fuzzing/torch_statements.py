@@ -74,7 +74,7 @@ MAKING = (
     "nn.functional.pad({a}, (1, 0))",
     "{a} @ self.p.t()",
     "nn.functional.layer_norm({a}, {a}.shape[-1:])",
-    "torch.einsum('...i,...i->...', {a}, {a})",
+    "torch.einsum('...i,...i->...', {a}.float(), {a}.float())",
     "torch.zeros(3, 4) + {a}",
     "self.{s} * 1",
     "{a}.sort(-1)[0]",

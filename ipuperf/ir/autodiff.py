@@ -58,8 +58,8 @@ class Derivative:
         return set(required) <= have and [c.tensor for c in self.inputs if c.is_gradient] == list(provided)
 
 
-Join = Callable[["GradientBuilder", Sequence[Tensor]], Tensor | None]
-"""Makes ops whose result is the sum of gradients of one tensor, or says None."""
+Join = Callable[["GradientBuilder", Sequence[Tensor], str], Tensor | None]
+"""Makes ops whose result, of this name, is the sum of gradients of one tensor, or says None."""
 
 
 def gradient_name(tensor: Tensor) -> str:
@@ -244,7 +244,7 @@ class _Gradients:
         parts = self._parts.pop(tensor, [])
         if self._builder.join is not None and len(parts) > 1:
             before, last = len(self._builder.graph.ops), self.of[tensor].producer
-            joined = self._builder.join(self._builder, parts)
+            joined = self._builder.join(self._builder, parts, gradient_name(tensor))
             if joined is not None and last is not None:
                 self.of[tensor] = joined
                 _belong_to(last, self._builder.graph.ops[before:])

@@ -10,7 +10,7 @@ from ipuperf.ir import GradientBuilder, Tensor
 from .shape import Concat, Init, SliceGrad
 
 
-def join_pads(builder: GradientBuilder, parts: Sequence[Tensor]) -> Tensor | None:
+def join_pads(builder: GradientBuilder, parts: Sequence[Tensor], name: str) -> Tensor | None:
     """The sum of gradients that are all zero but for a stretch of one axis, the same for all, where no two stretches
     meet: the stretches one after another, with zeros in between (popart: willow/src/patterns/padsum.cpp).
 
@@ -33,7 +33,7 @@ def join_pads(builder: GradientBuilder, parts: Sequence[Tensor]) -> Tensor | Non
         reached = stop
     if reached < shape[axis]:
         operands.append(_zeros(builder, parts[0], axis, shape[axis] - reached))
-    return builder.op(Concat, operands, parts[0].name, axis=axis)
+    return builder.op(Concat, operands, name, axis=axis)
 
 
 def _stretch(tensor: Tensor) -> tuple[int, int, int, Tensor] | None:

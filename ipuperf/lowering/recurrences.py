@@ -20,13 +20,13 @@ def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
     steps, whose code and plans are there once."""
     op, out = stepper.op, stepper.out
     stepper.gathered = True  # the exchanges of the steps bring the operands
-    wanted = _sliced(stepper, op.inputs[0])
+    wanted = _laid_out(stepper, op.inputs[0])
     if stepper.layouts[op.inputs[0]].key != wanted.key:
         arriving = wanted.bytes(item.dtype.size)
         stepper.exchange(f"{op.type}/sequence", arriving)
         out.need(arriving)
     for tensor in op.outputs:
-        stepper.layouts[tensor] = _sliced(stepper, tensor) if len(tensor.shape) == 3 else stepper.linear(tensor)
+        stepper.layouts[tensor] = _laid_out(stepper, tensor)
     planned = [_planned(stepper, item, each) for each in item.products]
     if item.backward:
         for product in planned:
@@ -41,12 +41,17 @@ def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
 def _planned(stepper: Superstepper, item: w.Recurrence, own: w.MatMul) -> products.PlannedProduct:
     plan = plan_product(stepper.chip, own)
     stages = rearrangements.stages(plan, arranged=item.backward)
-    return products.PlannedProduct(PlacedPlan(plan), stepper.op.inputs[1:3], stepper.op.outputs[0], own.flops, stages)
+    weights = stepper.op.inputs[item.weights : item.weights + 2]
+    return products.PlannedProduct(PlacedPlan(plan), weights, stepper.op.outputs[0], own.flops, stages)
 
 
 def _time_step(stepper: Superstepper, item: w.Recurrence, planned: list[products.PlannedProduct]) -> None:
     """Slices in; products and vertices, or the other way round; slices out."""
     _copy(stepper, item, item.read)
+    if item.rows:
+        values = stepper.spread(item.row * item.products[0].m, item.dtype.size).elements
+        each = item.rows * item.dtype.size
+        stepper.exchange(f"{stepper.op.type}/rows", values.map(lambda units: -(-units // item.row) * each))
     if not item.backward:
         _products(stepper, item, planned)
     for each in item.vertices:
@@ -74,7 +79,9 @@ def _copy(stepper: Superstepper, item: w.Recurrence, elements: int) -> None:
     stepper.compute(f"poplar::Memcpy{size * 8}", copy_cycles(share, stepper.machine))
 
 
-def _sliced(stepper: Superstepper, sequence: Tensor) -> Layout:
-    """Of a sequence ``(T, ...)``: all time steps lie alike."""
-    time, *rest = sequence.shape
-    return stack(stepper.spread(math.prod(rest), sequence.dtype.size), (0,), time)
+def _laid_out(stepper: Superstepper, tensor: Tensor) -> Layout:
+    """Of a sequence ``(T, ...)``: all time steps lie alike; a state, or a value for each row, lies evenly."""
+    time, *rest = tensor.shape
+    if len(rest) < 2:
+        return stepper.linear(tensor)
+    return stack(stepper.spread(math.prod(rest), tensor.dtype.size), (0,), time)

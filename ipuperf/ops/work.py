@@ -143,6 +143,8 @@ class Recurrence(Work):
         read, written: elements of a step's slices.
         dtype: of the sequences.
         backward: the products come last.
+        weights: the first of the two inputs of the op that hold them.
+        rows: values that each sequence of the batch has in a step, which come to the tiles of its ``row`` units.
     """
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
@@ -154,6 +156,9 @@ class Recurrence(Work):
     written: int
     dtype: DType
     backward: bool = False
+    weights: int = 1
+    rows: int = 0
+    row: int = 1
 
     @property
     def flops(self) -> int:

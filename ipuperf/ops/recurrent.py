@@ -41,11 +41,11 @@ class Recurrent(RecurrentOp):
     """All time steps of a recurrent layer in one direction.
 
     Inputs: the sequence ``(T, B, I)``, weights of its elements ``(gates * units, I)`` and of the states
-    ``(gates * units, units)``, the bias of their sum ``(gates * units,)``, of a ``gru`` also that of the states' products
-    alone, and the states before the first step ``(B, units)``: the result, of an LSTM also the cell. With ``lengths``
-    those of the sequences ``(B,)``, with ``scored`` scores of an attention ``(T, B)``. Results: those of all steps
-    ``(T, B, units)``, the states after the last one ``(B, units)``; if it ``trains`` of an LSTM the cells of all steps,
-    and of an LSTM or GRU what else the backward pass needs ``(T, B, kept * units)``.
+    ``(gates * units, units)``, the bias of their sum ``(gates * units,)``, of a ``gru`` also that of the states'
+    products alone, and the states before the first step ``(B, units)``: the result, of an LSTM also the cell. With
+    ``lengths`` those of the sequences ``(B,)``, with ``scored`` scores of an attention ``(T, B)``. Results: those of
+    all steps ``(T, B, units)``, the states after the last one ``(B, units)``; if it ``trains`` of an LSTM the cells of
+    all steps, and of an LSTM or GRU what else the backward pass needs ``(T, B, kept * units)``.
 
     Attributes:
         cell: ``lstm`` (gates input, forget, candidate, output), ``gru`` and ``gru_reset_first`` (reset, update,
@@ -87,8 +87,8 @@ class Recurrent(RecurrentOp):
         )
         self.require(
             fits and [t.shape for t in others] == [(wide,)] * biases + [(batch, units)] * cell.states,
-            f"a cell {self.cell!r} needs weights of ({cell.gates} * units, I) and ({cell.gates} * units, units), {biases} "
-            f"biases ({cell.gates} * units,) and {cell.states} states (B, units), got "
+            f"a cell {self.cell!r} needs weights of ({cell.gates} * units, I) and ({cell.gates} * units, units), "
+            f"{biases} biases ({cell.gates} * units,) and {cell.states} states (B, units), got "
             f"{', '.join(str(t.shape) for t in self.inputs)}",
         )
         self._check_rows(time, batch)

@@ -49,9 +49,7 @@ def _time_step(stepper: Superstepper, item: w.Recurrence, planned: list[products
     """Slices in; products and vertices, or the other way round; slices out."""
     _copy(stepper, item, item.read)
     if item.rows:
-        values = stepper.spread(item.row * item.products[0].m, item.dtype.size).elements
-        each = item.rows * item.dtype.size
-        stepper.exchange(f"{stepper.op.type}/rows", values.map(lambda units: -(-units // item.row) * each))
+        _rows(stepper, item)
     if not item.backward:
         _products(stepper, item, planned)
     for each in item.vertices:
@@ -60,6 +58,13 @@ def _time_step(stepper: Superstepper, item: w.Recurrence, planned: list[products
     if item.backward:
         _products(stepper, item, planned)
     _copy(stepper, item, item.written)
+
+
+def _rows(stepper: Superstepper, item: w.Recurrence) -> None:
+    """The values of sequences come to the tiles of their units."""
+    units = stepper.spread(item.row * item.products[0].m, item.dtype.size).elements
+    each = item.rows * item.dtype.size
+    stepper.exchange(f"{stepper.op.type}/rows", units.map(lambda values: -(-values // item.row) * each))
 
 
 def _products(stepper: Superstepper, item: w.Recurrence, planned: list[products.PlannedProduct]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from ipuperf.ir import Builder, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, optional
 
-from . import reduce, shape
+from . import shape
 from .base import Arrays, Environment, Gradients, Kernel
 from .binding import WorkingArrays
 from .elementwise import Mul
@@ -31,6 +31,7 @@ from .recurrent_cell import RecurrentCell, Scores, States, StepSize
 from .recurrent_cells import cell_of
 from .recurrent_grad import RecurrentGrad, RecurrentOp
 from .recurrent_gru import ResetFirstGruCell
+from .reduce import ReduceSum
 from .work import Recurrence, Work
 
 #: Attributes that a layer and its backward pass have in common.
@@ -162,7 +163,7 @@ class Recurrent(RecurrentOp):
                 time,
                 self.products(batch, inputs, size.row, backward=False),
                 tuple(self._masked(size, own)),
-                batch * inputs,
+                batch * (inputs + int(self.scored)),
                 written,
                 size.dtype,
                 rows=self._row_values,
@@ -301,4 +302,4 @@ class _Gradients:
 
     def _rows_sum(self, sums: Tensor) -> Tensor:
         """The gradient of a bias."""
-        return reduce.sum_to(self.builder, self._rows(sums), sums.shape[2:])
+        return self.builder.op(ReduceSum, [self._rows(sums)], axes=(0,), keepdims=False)

@@ -59,10 +59,14 @@ class _OneVertex(RecurrentActivation):
         vertex: str,
         slope_flops: int,
     ) -> None:
-        self.value = function  # type: ignore[method-assign]
+        self._function = function
         self._slope = slope
         self._vertex = vertex
         self._slope_flops = slope_flops
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        """The function."""
+        return self._function(x)
 
     def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
         """Times the slope."""

@@ -168,7 +168,7 @@ class RecurrentGrad(RecurrentOp):
                 time,
                 self.products(batch, inputs, units, backward=True),
                 tuple(self._masked(size, own)),
-                read * size.units,
+                read * size.units + (batch if self.scored else 0),
                 written,
                 size.dtype,
                 backward=True,

@@ -16,6 +16,8 @@ import numpy as np
 from ipuperf.ir import DType
 
 from . import vertices
+from .activations import ActivationGrad, ReluGrad, TanhGrad
+from .sigmoid import SigmoidGrad
 from .update_vertices import fused_cycles
 from .work import Vertices
 
@@ -48,7 +50,12 @@ class RecurrentActivation:
 
 
 class _OneVertex(RecurrentActivation):
-    """An activation that popnn has a vertex of."""
+    """An activation that popnn has a vertex of.
+
+    Args:
+        function, slope: its value, and its slope by the value.
+        op: its gradient as an op, for the vertex.
+    """
 
     shares = True
 
@@ -56,13 +63,11 @@ class _OneVertex(RecurrentActivation):
         self,
         function: Callable[[np.ndarray], np.ndarray],
         slope: Callable[[np.ndarray], np.ndarray],
-        vertex: str,
-        slope_flops: int,
+        op: type[ActivationGrad],
     ) -> None:
         self._function = function
         self._slope = slope
-        self._vertex = vertex
-        self._slope_flops = slope_flops
+        self._op = op
 
     def value(self, x: np.ndarray) -> np.ndarray:
         """The function."""
@@ -74,11 +79,11 @@ class _OneVertex(RecurrentActivation):
 
     def work(self, dtype: DType, units: int, row: int, *, in_place: bool = True) -> list[Vertices]:
         """One."""
-        return [vertices.unary(self._vertex, dtype, units, in_place=in_place)]
+        return [vertices.unary(self._op.vertex, dtype, units, in_place=in_place)]
 
     def gradient_work(self, dtype: DType, units: int, row: int) -> list[Vertices]:
         """One."""
-        return [vertices.non_linearity_grad(self._vertex, dtype, units, self._slope_flops)]
+        return [vertices.non_linearity_grad(self._op.vertex, dtype, units, self._op.flops)]
 
 
 class _HardSigmoid(RecurrentActivation):
@@ -151,15 +156,27 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (np.tanh(0.5 * x) + 1)
 
 
+def _sigmoid_slope(y: np.ndarray) -> np.ndarray:
+    return y * (1 - y)
+
+
+def _tanh_slope(y: np.ndarray) -> np.ndarray:
+    return 1 - y * y
+
+
 def _relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0)
 
 
+def _relu_slope(y: np.ndarray) -> np.ndarray:
+    return (y > 0).astype(y.dtype)
+
+
 ACTIVATIONS: Mapping[str, RecurrentActivation] = MappingProxyType(
     {
-        "tanh": _OneVertex(np.tanh, lambda y: 1 - y * y, "TANH", 3),
-        "sigmoid": _OneVertex(_sigmoid, lambda y: y * (1 - y), "SIGMOID", 3),
-        "relu": _OneVertex(_relu, lambda y: (y > 0).astype(y.dtype), "RELU", 2),
+        "tanh": _OneVertex(np.tanh, _tanh_slope, TanhGrad),
+        "sigmoid": _OneVertex(_sigmoid, _sigmoid_slope, SigmoidGrad),
+        "relu": _OneVertex(_relu, _relu_slope, ReluGrad),
         "hard_sigmoid": _HardSigmoid(),
         "softmax": _Softmax(),
     }

@@ -26,7 +26,7 @@ ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-class Recurrence:
+class RecurrentLayer:
     """The op of a layer.
 
     Args:

@@ -13,7 +13,7 @@ import tf_keras
 from tf_keras import initializers
 
 from ...configured import Configured
-from ...recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, Recurrence, activation_name, plans
+from ...recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
 
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
 _REFUSED = """
@@ -145,7 +145,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         # as upstream, what is not known when the program is traced counts as training
         trains = training if isinstance(training, bool) else True
         names = {"activation": self.activation, "gate": self.recurrent_activation}
-        op = Recurrence(**self._cell(), **names, **self._plans)
+        op = RecurrentLayer(**self._cell(), **names, **self._plans)
         operands = [x, *(tf.convert_to_tensor(t) for t in (self.kernel, self.recurrent_kernel, *self._sums()))]
         rows, states = op.run(self.name, operands, self._first(x, initial_state), trains=trains)
         if self.stateful:

@@ -157,17 +157,21 @@ class Recurrent(RecurrentOp):
         time, batch, inputs = self.inputs[0].shape
         cell, size = self.step, StepSize(self.outputs[0].dtype, batch, self.outputs[0].shape[2])
         own = cell.forward_work(size, self.scored) + (cell.masking(size, self.trains) if self.lengths else [])
-        written = (1 if not self.trains else cell.states + cell.kept) * size.units
+        written = 1 if not self.trains else cell.states + cell.kept
         return [
             Recurrence(
                 time,
+                batch,
+                inputs,
+                size.row,
                 self.products(batch, inputs, size.row, backward=False),
                 tuple(self._masked(size, own)),
-                batch * (inputs + int(self.scored)),
-                written,
-                size.dtype,
+                read=(1, 0),
+                written=(0, written),
+                results=(0, sum(gates for gates, _ in cell.sides)),
+                kept=self._kept,
+                dtype=size.dtype,
                 rows=self._row_values,
-                row=size.row,
             )
         ]
 

@@ -73,6 +73,11 @@ class RecurrentOp(Op):
         ]
 
     @property
+    def _kept(self) -> int:
+        """Slices of states that are kept in training, the cell before a step among them."""
+        return self.step.kept + self.step.states - 1
+
+    @property
     def _row_values(self) -> int:
         """Values of a step that each sequence has: whether it goes on, as 1 and as 0, and its score."""
         return 2 * int(self.lengths) + int(self.scored)
@@ -160,20 +165,24 @@ class RecurrentGrad(RecurrentOp):
         time, batch, inputs = self.outputs[0].shape
         cell, units = self.step, self.inputs[self._grads + 2].shape[1]
         size = StepSize(self.outputs[0].dtype, batch, units)
+        sides = [one for _, side in cell.sides for one in ("xh" if side == "both" else side)]
         read = int(self.of_results) + 1 + cell.kept  # one state: an LSTM's cell, a GRU's result before, a plain result
-        written = batch * inputs + self._sums * cell.gates * size.units + (batch if self.scored else 0)
         own = cell.backward_work(size, self.scored) + (cell.gradient_masking(size) if self.lengths else [])
         return [
             Recurrence(
                 time,
+                batch,
+                inputs,
+                units,
                 self.products(batch, inputs, units, backward=True),
                 tuple(self._masked(size, own)),
-                read * size.units + (batch if self.scored else 0),
-                written,
-                size.dtype,
+                read=(0, read),
+                written=(1, self._sums * cell.gates),
+                results=(sides.count("x"), sides.count("h")),
+                kept=self._kept,
+                dtype=size.dtype,
                 backward=True,
                 weights=self._grads,
                 rows=self._row_values,
-                row=units,
             )
         ]

@@ -30,7 +30,7 @@ _SHARDS_APART = 15
 """Most shards that have code of their own; more share it (``limitShardingWithoutCodeReuse``)."""
 
 
-class Slices:
+class StepSlices:
     """Where the slices of a recurrence lie.
 
     Attributes:
@@ -82,7 +82,7 @@ def _slice(chip: Chip, item: w.Recurrence, wide: int) -> Layout:
 def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
     """The first operand to where its slices lie, the weights to where the products of a gradient find them; then the
     steps, whose code is there once for each shard, and whose plans once."""
-    op, out, slices = stepper.op, stepper.out, Slices(stepper.chip, item)
+    op, out, slices = stepper.op, stepper.out, StepSlices(stepper.chip, item)
     stepper.gathered = True  # the exchanges of the steps bring the operands
     wanted = slices.sequence(op.inputs[0], not item.backward)
     if stepper.layouts[op.inputs[0]].key != wanted.key:
@@ -100,7 +100,7 @@ def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
 
 
 def _shard(
-    stepper: Superstepper, item: w.Recurrence, slices: Slices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
     """The states from the shard before, and the steps of this one, which are all alike."""
     out = stepper.out
@@ -124,9 +124,9 @@ def _planned(stepper: Superstepper, item: w.Recurrence, own: w.MatMul) -> produc
 
 
 def _time_step(
-    stepper: Superstepper, item: w.Recurrence, slices: Slices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
-    """Slices in; products and vertices, or the other way round; slices out."""
+    """StepSlices in; products and vertices, or the other way round; slices out."""
     _copy(stepper, item, slices.of(*item.read, shard))
     if item.rows:
         each = item.rows * item.dtype.size
@@ -146,7 +146,7 @@ def _time_step(
 
 
 def _products(
-    stepper: Superstepper, item: w.Recurrence, slices: Slices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
     """The products, and their results to where inputs and states lie (``rearrangeUnitsOutputFwd``)."""
     for own, product in zip(item.products, planned, strict=True):

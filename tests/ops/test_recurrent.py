@@ -7,7 +7,7 @@ import pytest
 
 from ipuperf import ops
 from ipuperf.ir import FLOAT32, DTypeError, IrError, ShapeError
-from ipuperf.lowering.recurrences import Slices
+from ipuperf.lowering.recurrences import StepSlices
 from ipuperf.machine import load_machine
 from ipuperf.ops.recurrent_cells import CELLS
 from ipuperf.ops.work import Recurrence
@@ -143,7 +143,7 @@ def test_the_products_of_a_step(bench, rng):
 
 
 def test_what_a_step_reads_and_writes(bench, rng):
-    """Slices of inputs, and of states."""
+    """StepSlices of inputs, and of states."""
     sizes = {"time": 7, "batch": 3, "inputs": 5, "units": 4}
     lstm = recurrence(bench, rng, "lstm", trains=True, **sizes)
     assert (lstm.read, lstm.written) == ((1, 0), (0, 1 + 1 + 5))  # results, cells; four gates and a tangent
@@ -160,14 +160,16 @@ def test_where_slices_lie(bench, rng):
     place on 1,472 tiles, and there are as many as keep eight slices of a step within a tenth of a tile's memory."""
     chip = load_machine("gc200-1").chip
     for time, shards in ((50, 1), (124, 1), (125, 2), (300, 3), (5000, 5)):
-        slices = Slices(chip, recurrence(bench, rng, "lstm", time=time, batch=16, inputs=256, units=256, replicas=1))
+        slices = StepSlices(
+            chip, recurrence(bench, rng, "lstm", time=time, batch=16, inputs=256, units=256, replicas=1)
+        )
         assert (slices.state.elements.max, slices.state.elements.active) == (16, 256)
         assert slices.shards == shards
     assert slices.of(1, 4, shard=1).dense()[256:512].tolist() == [5 * 16] * 256
-    small = Slices(chip, recurrence(bench, rng, "lstm", time=9, batch=3, inputs=24, units=5, replicas=1))
+    small = StepSlices(chip, recurrence(bench, rng, "lstm", time=9, batch=3, inputs=24, units=5, replicas=1))
     assert (small.inputs.elements.max, small.inputs.elements.active) == (8, 9)
     assert (small.state.elements.max, small.state.elements.active) == (1, 15)
-    wide = Slices(chip, recurrence(bench, rng, "tanh", time=2, batch=64, inputs=1024, units=8, replicas=1))
+    wide = StepSlices(chip, recurrence(bench, rng, "tanh", time=2, batch=64, inputs=1024, units=8, replicas=1))
     assert (wide.inputs.elements.max, wide.inputs.elements.active, wide.shards) == (48, 1366, 1)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import Builder, GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir import Builder, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, optional
 
 from . import shape
@@ -80,19 +80,19 @@ class Recurrent(RecurrentOp):
         time, batch, inputs = x.shape
         units = recurrent.shape[0 if self.inputs_first else -1]
         wide = cell.gates * units
-        weights = (own.shape, recurrent.shape)
-        fits = (
-            weights == ((inputs, wide), (units, wide))
-            if self.inputs_first
-            else weights == ((wide, inputs), (wide, units))
-        )
+        wanted = [(wide, inputs), (wide, units)]
+        wanted = [shape[::-1] for shape in wanted] if self.inputs_first else wanted
         self.require(
-            fits and [t.shape for t in others] == [(wide,)] * biases + [(batch, units)] * cell.states,
+            [own.shape, recurrent.shape] == wanted
+            and [t.shape for t in others] == [(wide,)] * biases + [(batch, units)] * cell.states,
             f"a cell {self.cell!r} needs weights of ({cell.gates} * units, I) and ({cell.gates} * units, units), "
             f"{biases} biases ({cell.gates} * units,) and {cell.states} states (B, units), got "
             f"{', '.join(str(t.shape) for t in self.inputs)}",
         )
         self._check_rows(time, batch)
+        for share in (self.available_memory_proportion, self.gradient_memory_proportion):
+            if share is not None and not 0 < share <= 1:
+                raise IrError(f"{self.where()}: share of memory {share}; allowed: above 0, up to 1")
         sequence, state = TensorSpec((time, batch, units), dtype), TensorSpec((batch, units), dtype)
         found = [sequence, *[state] * cell.states]
         if self.trains:
@@ -150,6 +150,8 @@ class Recurrent(RecurrentOp):
         """See :func:`recurrent_gradients`."""
         if not self.trains:
             self.refuse("no gradient, as it was made without `trains` (TensorFlow: with `training=False`)")
+        if any(grad is not None for grad in grads[1 + self.step.states :]):
+            self.refuse("no gradient of what is kept for the backward pass; use the results and the last states")
         return recurrent_gradients(builder, self.attributes, self.inputs, self.outputs, grads, builder.forward)
 
     def work(self) -> list[Work]:
@@ -208,7 +210,6 @@ class _Gradients:
         taken: Callable[[Tensor], Tensor],
     ) -> None:
         self.builder = builder
-        self.attributes = attributes
         self.inputs, self.outputs = inputs, outputs
         self.taken = taken
         self.shared = {name: attributes[name] for name in _SHARED if name in attributes}

@@ -153,6 +153,11 @@ def test_wrong_rows_are_refused(bench, rng):
     lstm = operands(rng, cell="lstm", scored=True)
     with pytest.raises(ShapeError, match="'lstm' takes no scores"):
         bench.op(ops.Recurrent, *lstm, outputs=3, cell="lstm", scored=True)
+    with pytest.raises(IrError, match="share of memory 0.0; allowed: above 0, up to 1"):
+        bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", available_memory_proportion=0.0)
+    graph = bench.op(ops.Recurrent, *lstm[:-1], outputs=5, cell="lstm", trains=True).graph
+    with pytest.raises(IrError, match="no gradient of what is kept"):
+        ops.autodiff(graph, [graph.add_output(graph.ops[0].outputs[3])], [graph.inputs[0]])
     with pytest.raises(IrError, match="activation"):
         bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", activation="elu")
 

@@ -346,19 +346,89 @@ def test_inside_of_loops():
             1
         ]
 
-    def plain(x):
-        own, kernel = layer.kernel[:INPUTS], layer.kernel[INPUTS:]
-        biases = tf.reshape(tf.transpose(layer.biases, [1, 0, 2]), [2, -1])
-        rows, h = [], tf.zeros([2, INPUTS])
-        for t in range(3):
-            (a, b, n), (d, e, m) = tf.split(x[t] @ own + biases[0], 3, 1), tf.split(h @ kernel + biases[1], 3, 1)
-            r, z = tf.sigmoid(a + d), tf.sigmoid(b + e)
-            h = z * h + (1 - z) * tf.tanh(n + r * m)
-            rows.append(h)
-        return tf.stack(rows)
-
     variables = layer.trainable_variables
     program = Program(tf.function(with_gradients(looped(lambda x: layer(x)[0]), variables, True)), [x])
-    expected = with_gradients(looped(plain), variables, True)(tf.constant(x))
+    expected = with_gradients(looped(lambda x: plain_gru(layer, x)[0]), variables, True)(tf.constant(x))
     for one, other in zip(program.run(), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_pipelines_of_version_1(recompute):
+    """Losses of accumulated steps equal TensorFlow's; the options of a stage are those of its layers' products."""
+    tf1, ops = tf.compat.v1, ipu.pipelining_ops
+    batches = data(8, 5, 2, INPUTS)
+
+    def first(x):
+        return ipu.rnn_ops.PopnnLSTM(UNITS, seed=1, name="a")(x)[0]
+
+    def second(x):
+        rows, state = ipu.rnn_ops.PopnnGRU(4, seed=2, name="b", reset_after=True)(x)
+        return tf.reduce_sum(rows**2) + tf.reduce_sum(tf.sin(state))
+
+    def optimiser(loss):
+        return ops.OptimizerFunctionOutput(tf1.train.GradientDescentOptimizer(0.05), loss)
+
+    with graphs() as made:
+        settings = ipu.config.IPUConfig()
+        settings.auto_select_ipus = 2
+        settings.allow_recompute = recompute
+        settings.configure_ipu_system()
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(batches))
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def net():
+            return ops.pipeline(
+                [first, second],
+                gradient_accumulation_count=4,
+                repeat_count=2,
+                infeed_queue=infeed,
+                outfeed_queue=outfeed,
+                optimizer_function=optimiser,
+                reduction_method="sum",
+                forward_propagation_stages_poplar_options=[
+                    ops.PipelineStageOptions(matmul_options={"availableMemoryProportion": share})
+                    for share in (0.3, 0.4)
+                ],
+            )
+
+        with ipu.scopes.ipu_scope("/device:IPU:0"):
+            run = Compiled(net, [], [infeed])
+        run()
+        losses = made.session.run(outfeed.dequeue())
+        found = [op for graph in run.program.ir.all_graphs() for op in graph.ops if op.type == "Recurrent"]
+        assert {op.available_memory_proportion for op in found} == {0.3, 0.4}
+        made.fresh()
+        tf1.enable_resource_variables()
+        lstm, gru = ipu.rnn_ops.PopnnLSTM(UNITS, seed=1, name="a"), ipu.rnn_ops.PopnnGRU(4, seed=2, reset_after=True)
+        lstm.build((5, 2, INPUTS))
+        gru.build((5, 2, UNITS))
+        weights = [*lstm.trainable_variables, *gru.trainable_variables]
+        holder = tf1.placeholder(tf.float32, batches.shape[1:])
+        rows = steps(lstm, holder)[0]
+        after, (state,) = plain_gru(gru, rows)
+        loss = tf.reduce_sum(after**2) + tf.reduce_sum(tf.sin(state))
+        gradients = tf1.gradients(loss, weights)
+        made.session.run(tf1.variables_initializer(weights))
+        wanted = []
+        for start in (0, 4):
+            every = [made.session.run([loss, gradients], {holder: x}) for x in batches[start : start + 4]]
+            wanted += [value for value, _ in every]
+            sums = [sum(parts) for parts in zip(*(g for _, g in every))]
+            made.session.run([v.assign_sub(0.05 * g) for v, g in zip(weights, sums)])
+    np.testing.assert_allclose(np.ravel(losses), wanted, rtol=2e-5)
+
+
+def plain_gru(layer, x):
+    """Results and last state of a layer of four units whose reset gate comes after the product, by TensorFlow alone."""
+    size = x.shape[2]
+    biases = tf.reshape(tf.transpose(tf.convert_to_tensor(layer.biases), [1, 0, 2]), [2, -1])
+    kernel = tf.convert_to_tensor(layer.kernel)
+    rows, h = [], tf.zeros([x.shape[1], layer.num_units])
+    for t in range(x.shape[0]):
+        sums, more = x[t] @ kernel[:size] + biases[0], h @ kernel[size:] + biases[1]
+        (a, b, n), (d, e, m) = tf.split(sums, 3, 1), tf.split(more, 3, 1)
+        r, z = tf.sigmoid(a + d), tf.sigmoid(b + e)
+        h = z * h + (1 - z) * tf.tanh(n + r * m)
+        rows.append(h)
+    return tf.stack(rows), [h]

@@ -28,6 +28,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
     Args:
         units: elements of the state.
         activation, recurrent_activation: names of activations.
+        use_bias: True.
         kernel_initializer, recurrent_initializer, bias_initializer: of the weights.
         dropout: rate at which elements of the inputs are dropped in training, the same ones in all time steps.
         dropout_seed: two numbers of 32 bits.
@@ -55,6 +56,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         units: int,
         activation: Any = "tanh",
         recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
@@ -72,7 +74,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         options_bwd: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._refuse(kwargs)
+        self._refuse({**kwargs, "use_bias": use_bias})
         super().__init__(**{name: value for name, value in kwargs.items() if name not in _REFUSED})
         self.units = units
         self.activation = self._activation(activation, ACTIVATIONS, "an activation")
@@ -133,8 +135,18 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
     def _biases(self, size: int) -> Any:
         return self.add_weight("biases", shape=[size], initializer=self.bias_initializer)
 
-    def call(self, inputs: Any, training: Any = None, initial_state: Any = None) -> Any:
-        """The layer's results."""
+    def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+        """The layer's results.
+
+        Raises:
+            NotImplementedError: a mask, as of an embedding with ``mask_zero``. ValueError: an unknown number of time
+                steps.
+        """
+        if mask is not None:
+            raise NotImplementedError(
+                f"ipu.keras.{type(self).__name__} does not support call argument mask; use tf.keras.layers."
+                f"{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
+            )
         x = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         if x.shape[0] is None:
             raise ValueError(

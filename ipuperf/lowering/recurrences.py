@@ -55,11 +55,8 @@ class StepSlices:
         return TileVector.of(np.roll(found, shard * self._tiles))
 
     def sequence(self, tensor: Tensor, of_inputs: bool) -> Layout:
-        """Of a sequence ``(T, B, ...)`` of inputs, or of several states; a state, or a value for each sequence of the
-        batch, lies evenly."""
+        """Of a sequence ``(T, B, ...)`` of inputs, or of several states."""
         item, chip = self._item, self._chip
-        if len(tensor.shape) < 3:
-            return even(("rows", tensor.shape), tensor.spec.elements, chip.tiles, chip.tiles, 1)
         number = 1 if of_inputs else tensor.shape[2] // item.units
         kind, elements = (self.inputs, self.of(1, 0)) if of_inputs else (self.state, self.of(0, number))
         if self.shards == 1:
@@ -84,19 +81,24 @@ def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
     steps, whose code is there once for each shard, and whose plans once."""
     op, out, slices = stepper.op, stepper.out, StepSlices(stepper.chip, item)
     stepper.gathered = True  # the exchanges of the steps bring the operands
-    wanted = slices.sequence(op.inputs[0], not item.backward)
+    wanted = _layout(stepper, slices, op.inputs[0], not item.backward)
     if stepper.layouts[op.inputs[0]].key != wanted.key:
         arriving = wanted.bytes(item.dtype.size)
         stepper.exchange(f"{op.type}/sequence", arriving)
         out.need(arriving)
     for number, tensor in enumerate(op.outputs):
-        stepper.layouts[tensor] = slices.sequence(tensor, item.backward and number == 0)
+        stepper.layouts[tensor] = _layout(stepper, slices, tensor, item.backward and number == 0)
     planned = [_planned(stepper, item, each) for each in item.products]
     if item.backward:
         for product in planned:
             products.arrange_weights(stepper, f"{op.type}/weights", product)
     for shard in range(slices.shards):
         _shard(stepper, item, slices, planned, shard)
+
+
+def _layout(stepper: Superstepper, slices: StepSlices, tensor: Tensor, of_inputs: bool) -> Layout:
+    """Of a sequence; of a state, or of a value for each step and sequence of the batch."""
+    return slices.sequence(tensor, of_inputs) if len(tensor.shape) == 3 else stepper.linear(tensor)
 
 
 def _shard(

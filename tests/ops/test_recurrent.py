@@ -194,3 +194,21 @@ def test_time_grows_with_the_steps_and_code_does_not(bench, rng, cell, backward)
     assert plans == (2 if cell == "gru" else 1)
     before, after = (sum(float(np.sum(part)) for part in own.parts.values()) for own in (code, most))
     assert after == pytest.approx(before, rel=0.1)  # bringing a longer sequence takes more exchange code
+
+
+def test_each_shard_has_code_of_its_own_up_to_fifteen(bench, rng):
+    """One tile holds 124 steps of 16 units: the loop stands once for each shard, or once where there are many."""
+    from ipuperf.lowering.layout import linear
+    from ipuperf.lowering.supersteps import Superstepper
+
+    machine, code, exchanges = load_machine("gc200-1"), {}, {}
+    for time in (100, 300, 1800, 2000):
+        arrays = operands(rng, "lstm", time=time, batch=1, inputs=16, units=16, replicas=1, dtype=np.float32)
+        op = bench.op(ops.Recurrent, *arrays, outputs=count("lstm", True), cell="lstm", trains=True)
+        layouts = {t: linear(t.spec.elements, FLOAT32.size, 2, machine.chip.tiles) for t in op.inputs}
+        out = Superstepper(op, 0, layouts, machine).run()
+        code[time] = sum(float(np.sum(part)) for part in out.code.parts.values())
+        exchanges[time] = sum("/shard" in step.name for step in out.steps) / 2  # each with its sync
+    assert exchanges == {100: 0, 300: 2, 1800: 14, 2000: 16}
+    assert 2 * code[100] < code[300] < 4 * code[100]
+    assert code[2000] < code[300] < code[1800]

@@ -1,8 +1,8 @@
 """Recurrent layers of PopNN: one layer, sequences ``[time, batch, inputs]``.
 
 Upstream: ``tensorflow: python/ipu/ops/rnn_ops.py``. The kernel ``[inputs + units, gates * units]`` has the rows of the
-inputs first; gates are in the order input, forget, cell, output of an LSTM (``driver/tools/rnn_util.cc``), reset,
-update, candidate of a GRU (PopLibs' default).
+inputs first; gates are in the order input, forget, cell, output of an LSTM (``driver/tools/rnn_util.cc``), update,
+reset, candidate of a GRU (as its results say: ``graphcore/examples``, DIEN, tests of its GRU and AUGRU).
 """
 
 from __future__ import annotations
@@ -110,8 +110,11 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
         glorot = tf1.glorot_uniform_initializer(self._seed)
         self.kernel = self.add_weight("kernel", shape=size, initializer=weights or glorot)
         zeros = tf1.zeros_initializer()
-        self.biases = self.add_weight("biases", shape=self.canonical_bias_shapes, initializer=bias or zeros)
+        self.biases = self._biases("biases", bias or zeros)
         self.built = True
+
+    def _biases(self, name: str, initializer: Any) -> Any:
+        return self.add_weight(name, shape=self.canonical_bias_shapes, initializer=initializer)
 
     def state_shape(self, batch_size: int) -> Any:
         """Shape of a state."""
@@ -216,7 +219,8 @@ class _Gru(_Popnn):
     ) -> Any:
         x = tf.convert_to_tensor(inputs, self.dtype)
         state = self._zeros(x) if initial_state is None else tf.convert_to_tensor(initial_state, self.dtype)
-        op = RecurrentLayer("gru" if self._reset_after else "gru_reset_first", **self._attributes)
+        cell = "gru" if self._reset_after else "gru_reset_first"
+        op = RecurrentLayer(cell, update_first=True, **self._attributes)
         operands = self._operands(x, [biases[:, 0], biases[:, 1]] if self._reset_after else [biases])
         trains = bool(training)
         outputs, (state,) = op.run("PopnnGRULayer", operands, [state], trains=trains, lengths=lengths, scores=scores)
@@ -235,12 +239,11 @@ class _DynamicGru(_Gru):
     """With biases of its own: ``bias_r_u`` (ones) and ``bias_c`` (zeros), which both products have with
     ``reset_after``."""
 
-    def build(self, input_shape: Any) -> None:
-        """Make the weights."""
-        super().build(input_shape)
+    def _biases(self, name: str, initializer: Any) -> Any:
         ones, zeros = tf1.ones_initializer(), tf1.zeros_initializer()
         self._bias_r_u = self.add_weight("bias_r_u", shape=[2, self.num_units], initializer=ones)
         self._bias_c = self.add_weight("bias_c", shape=[1, self.num_units], initializer=zeros)
+        return super()._biases(name, initializer)
 
     def _own_biases(self) -> Any:
         biases = tf.concat([self._bias_r_u, self._bias_c], 0)

@@ -25,7 +25,7 @@ def data(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
-def steps(layer, x, lengths=None, scores=None, cell="lstm", update_first=False, after=False):
+def steps(layer, x, lengths=None, scores=None, cell="lstm", after=False):
     """Results and last states of a layer, step by step, by TensorFlow alone; ``x [time, batch, inputs]``."""
     weights = [tf.convert_to_tensor(w) for w in layer.trainable_variables]
     if hasattr(layer, "recurrent_kernel"):
@@ -50,8 +50,7 @@ def steps(layer, x, lengths=None, scores=None, cell="lstm", update_first=False, 
             new = gate(o) * act(new_c)
         else:
             (a, b, n), (d, e, m) = tf.split(sums, 3, 1), tf.split(more, 3, 1)
-            r, z = gate(a + d), gate(b + e)
-            r, z = (z, r) if update_first else (r, z)
+            z, r = gate(a + d), gate(b + e)
             n = act(n + r * m) if after else act(n + (r * h) @ kernel[:, 2 * UNITS :])
             z = z if scores is None else z * (1 - scores[:, t : t + 1])
             new, new_c = z * h + (1 - z) * n, c
@@ -99,7 +98,7 @@ def test_keras_layers(kind, time, batch):
         layer, how = layers.LSTM(UNITS, **options, unit_forget_bias=False), {}
     else:
         layer = layers.GRU(UNITS, **options, reset_after=after)
-        how = {"cell": "gru", "update_first": True, "after": after}
+        how = {"cell": "gru", "after": after}
     x = data(batch, time, INPUTS)
     layer(x)
 
@@ -427,7 +426,7 @@ def plain_gru(layer, x):
     for t in range(x.shape[0]):
         sums, more = x[t] @ kernel[:size] + biases[0], h @ kernel[size:] + biases[1]
         (a, b, n), (d, e, m) = tf.split(sums, 3, 1), tf.split(more, 3, 1)
-        r, z = tf.sigmoid(a + d), tf.sigmoid(b + e)
+        z, r = tf.sigmoid(a + d), tf.sigmoid(b + e)
         h = z * h + (1 - z) * tf.tanh(n + r * m)
         rows.append(h)
     return tf.stack(rows), [h]

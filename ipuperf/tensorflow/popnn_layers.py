@@ -273,10 +273,11 @@ class PopnnAUGRU(_DynamicGru):
         training: bool = True,
         time_major: bool = True,
     ) -> Any:
-        """As there; ``attention_score [batch, time]``, with ``time_major`` also ``[time, batch]`` where sizes tell."""
+        """As there; ``attention_score [time, batch]``, where sizes tell also ``[batch, time]`` (as upstream's documents
+        have it); without ``time_major`` ``[batch, time]``."""
         inputs = _time_first(inputs, time_major)
         scores = tf.convert_to_tensor(attention_score, self.dtype)
         time, batch, _ = inputs.shape
-        turned = not time_major or time == batch or scores.shape.as_list() != [time, batch]
-        scores = tf.transpose(scores) if turned else scores
+        given = time_major and scores.shape.as_list() == [time, batch]
+        scores = scores if given else tf.transpose(scores)
         return self._over(inputs, self._own_biases(), initial_state, training, seq_len, scores)

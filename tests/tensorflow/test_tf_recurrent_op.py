@@ -191,6 +191,9 @@ def test_arguments_of_the_newest_layers():
     expected = augru(x, lengths, scores)
     same(augru(x, lengths, scores.T), expected)
     same(augru(x.transpose(1, 0, 2), lengths, scores, time_major=False), expected)
+    square, scores = x[:2], scores[:, :2]
+    found = augru(square, lengths, scores.T)
+    same(augru(square.transpose(1, 0, 2), lengths, scores, time_major=False), found)
 
 
 def products(layer, x):

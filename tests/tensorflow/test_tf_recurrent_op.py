@@ -433,3 +433,25 @@ def plain_gru(layer, x):
         h = z * h + (1 - z) * tf.tanh(n + r * m)
         rows.append(h)
     return tf.stack(rows), [h]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_states_that_are_inputs_of_a_model(kind):
+    x, y = data(4, 6, INPUTS), data(4, 5)
+    given = [x, *(data(4, 5) for _ in range(2 if kind == "LSTM" else 1))]
+
+    def made(kinds):
+        inputs = [keras.Input(t.shape[1:]) for t in given]
+        states = inputs[1:] if kind == "LSTM" else inputs[1]
+        model = keras.Model(inputs, getattr(kinds, kind)(5)(inputs[0], initial_state=states))
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=kinds is keras.layers)
+        return model
+
+    cpu = made(keras.layers)
+    first = cpu.get_weights()
+    cpu.fit(given, y, batch_size=4, verbose=0)
+    with ipus(1):
+        model = made(layers)
+        model.set_weights(first)
+        model.fit(given, y, batch_size=4, verbose=0)
+        same(model.get_weights(), cpu.get_weights())

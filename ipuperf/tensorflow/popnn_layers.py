@@ -135,7 +135,8 @@ def _named(given: Any, allowed: Sequence[str]) -> str:
     )
 
 
-def _time_first(inputs: Any, time_major: bool) -> Any:
+def time_first(inputs: Any, time_major: bool) -> Any:
+    """Inputs as ``[time, batch, inputs]``."""
     return inputs if time_major else tf.transpose(inputs, [1, 0, 2])
 
 
@@ -251,14 +252,15 @@ class _DynamicGru(_Gru):
 
 
 class PopnnDynamicGRU(_DynamicGru):
-    """:class:`PopnnGRU` over sequences of several lengths."""
+    """:class:`PopnnGRU` over sequences of several lengths, with biases of its own (as upstream, ``biases`` is
+    there too, and unused)."""
 
     def call(
         self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
     ) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0. Without ``time_major`` inputs are
         ``[batch, time, inputs]``."""
-        return self._over(_time_first(inputs, time_major), self._own_biases(), initial_state, training, seq_len)
+        return self._over(time_first(inputs, time_major), self._own_biases(), initial_state, training, seq_len)
 
 
 class PopnnAUGRU(_DynamicGru):
@@ -275,7 +277,7 @@ class PopnnAUGRU(_DynamicGru):
     ) -> Any:
         """As there; ``attention_score [time, batch]``, where sizes tell also ``[batch, time]`` (as upstream's documents
         have it); without ``time_major`` ``[batch, time]``."""
-        inputs = _time_first(inputs, time_major)
+        inputs = time_first(inputs, time_major)
         scores = tf.convert_to_tensor(attention_score, self.dtype)
         time, batch, _ = inputs.shape
         given = time_major and scores.shape.as_list() == [time, batch]

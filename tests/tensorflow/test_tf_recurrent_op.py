@@ -14,6 +14,7 @@ from sessions import Compiled, graphs  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.runtime.effects import WithoutEffectWarning  # noqa: E402
+from ipuperf.tensorflow.addons.v1 import layers as addons  # noqa: E402
 from ipuperf.tensorflow.keras import layers  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 
@@ -136,6 +137,19 @@ def test_sequences_of_several_lengths(kind, time, batch):
     layer._trainable_weights = [v for v in layer._trainable_weights if all(v is not other for other in unused)]
     watched = (True, kind.startswith("augru"))
     compared(layer, lambda *a: flat(ours(*a)), theirs, x, scores, watched=watched)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_the_dynamic_gru_of_the_addons_has_the_biases_of_a_gru(after):
+    start = tf.compat.v1.random_uniform_initializer(seed=3)
+    layer = addons.PopnnDynamicGRU(UNITS, seed=1, reset_after=after, bias_initializer=start)
+    x, lengths = data(4, 3, INPUTS), np.array([4, 1, 3], np.int32)
+    layer(x, lengths)
+
+    def theirs(x):
+        return steps(layer, x, lengths, cell="gru", after=after)
+
+    compared(layer, lambda x: layer(x, lengths), theirs, x)
 
 
 def test_half_precision():

@@ -111,7 +111,8 @@ from .randomness import (
     RandomNormal,
     RandomUniform,
 )
-from .recurrent import Recurrent, RecurrentGrad
+from .recurrent import Recurrent
+from .recurrent_grad import RecurrentGrad
 from .reduce import (
     ArgMax,
     ArgMin,

@@ -27,12 +27,12 @@ BATCH_OPERANDS = ("x", "scale", "bias", "running mean", "running variance")
 class BatchNormalization(norms.Normalisation):
     """Batch norm in training, with PyTorch's rules.
 
-    Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``); attributes
-    ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group`` (replicas whose samples share the
-    statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each for itself), ``stable`` (the
-    variance is that of centred values, which costs a pass more). Outputs ``y``, the new running mean and variance
-    (the caller stores them; the variance is unbiased, that of one value 0) and, for the gradient, the batch mean and
-    the inverse standard deviation (of the biased variance).
+    Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``, beside float16
+    ``x`` also float32); attributes ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group``
+    (replicas whose samples share the statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each
+    for itself), ``stable`` (the variance is that of centred values, which costs a pass more). Outputs ``y``, the new
+    running mean and variance (the caller stores them; the variance is unbiased, that of one value 0) and, for the
+    gradient, the batch mean and the inverse standard deviation (of the biased variance).
     """
 
     type = "BatchNormalization"
@@ -54,7 +54,7 @@ class BatchNormalization(norms.Normalisation):
 
     def infer(self) -> list[TensorSpec]:
         """y like x; running statistics as given, saved ones in float32 for fp16."""
-        self.check(BATCH_OPERANDS, 2)
+        self.check(BATCH_OPERANDS, 0)
         if self.group is not None:
             check_group(self, self.group)
         if not 0 <= self.momentum <= 1:
@@ -146,6 +146,7 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
     """
 
     type = "BatchNormalizationGrad"
+    mixed = True
 
     frozen = Attribute(FLAG)
     group = Attribute(optional(instance(ReplicaGrouping)), None)

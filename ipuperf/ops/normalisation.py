@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -411,12 +412,20 @@ def create_gradient(
 
 
 class NormalisationGrad(Op):
-    """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``."""
+    """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
+
+    Class attributes:
+        mixed: beside float16 ``x`` ``scale`` and its gradient may be float32.
+    """
+
+    mixed: ClassVar[bool] = False
 
     def infer(self) -> list[TensorSpec]:
         """x, and twice scale; the gradient of y must look like x."""
         x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
-        self.same_dtype(x, scale, grad)
+        self.same_dtype(x, grad)
+        if not (self.mixed and scale.dtype == statistics_dtype(x.dtype)):
+            self.same_dtype(x, scale)
         self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")
         parameter = TensorSpec(scale.shape, scale.dtype)
         return [TensorSpec(x.shape, x.dtype), parameter, parameter]

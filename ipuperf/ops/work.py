@@ -132,28 +132,39 @@ class Recurrence(Work):
     """A loop over time steps, of a recurrent layer or of its gradient.
 
     Each step reads its slices of sequences, runs products and vertices on their results (``backward``: the products
-    last, with weights that are arranged for them once), and writes its slices of results. Sequences lie so that slices
-    do not travel (:func:`ipuperf.lowering.supersteps.stack`); the op's first operand is brought there once, if it lies
-    otherwise.
+    last, with weights that are arranged for them once), and writes its slices of results. Where slices lie, and how
+    many shards of tiles hold those of successive steps, the lowering says; the sequence of inputs, or of their
+    gradients, is the op's first operand, or result.
 
     Attributes:
         steps: time steps.
+        batch, inputs, units: sequences, and elements of a sequence in a step: of an input, of a state.
         products: of one step.
-        vertices: of one step.
-        read, written: elements of a step's slices.
+        vertices: of one step; as many elements as states have, or times as many, lie as states do.
+        read, written, results: slices of a step, of inputs and of states: of sequences, and what the products give.
+        kept: slices of states that a forward step keeps for the backward pass.
         dtype: of the sequences.
         backward: the products come last.
+        weights: the first of the two inputs of the op that hold them.
+        rows: values that each sequence has in a step, which come to the tiles of its state.
     """
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
 
     steps: int
+    batch: int
+    inputs: int
+    units: int
     products: tuple[MatMul, ...]
     vertices: tuple[Vertices, ...]
-    read: int
-    written: int
+    read: tuple[int, int]
+    written: tuple[int, int]
+    results: tuple[int, int]
+    kept: int
     dtype: DType
     backward: bool = False
+    weights: int = 1
+    rows: int = 0
 
     @property
     def flops(self) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipuperf.functions import make, make_all
+from ipuperf.functions import make
 from ipuperf.functions.arranging import cut, flipped, joined, reshaped, row, swapped
+from ipuperf.functions.recurrences import recurrent
 from ipuperf.ir import Tensor
-from ipuperf.ops import Recurrent, Sigmoid, Tanh
+from ipuperf.ops import Sigmoid, Tanh
 
 from .aten_lowering import Handler, Lowering, Value
 from .aten_norms import dropout
@@ -19,13 +20,16 @@ class _Layers:
     """The layers of one module.
 
     Args:
-        cell: name of the cell (:data:`ipuperf.ops.recurrent_cells.CELLS`).
+        cell, activation: names of the cell (:data:`ipuperf.ops.recurrent_cells.CELLS`) and of its function.
         params: of each layer and direction its weights, and biases if there are any.
     """
 
-    def __init__(self, low: Lowering, cell: str, params: Sequence[Value], has_biases: bool, directions: int) -> None:
+    def __init__(
+        self, low: Lowering, cell: str, activation: str, params: Sequence[Value], has_biases: bool, directions: int
+    ) -> None:
         self.low = low
         self.cell = cell
+        self.activation = activation
         self.directions = directions
         self.biased = has_biases
         self.params = low.tensors(list(params), low.dtype)
@@ -68,14 +72,9 @@ class _Layers:
         self, operands: Sequence[Tensor], biases: Sequence[Tensor], states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         joined_biases = list(biases) if self.cell == "gru" else [biases[0] + biases[1]]
-        inputs, last = [*operands, *joined_biases, *states], operands[0].shape[0] - 1
-        lstm, training = self.cell == "lstm", self.low.training
-        names = ["results", *["cells"] * lstm, *["kept"] * (training and self.cell in ("lstm", "gru"))]
-        results, *cells = make_all(Recurrent, inputs, names, cell=self.cell, trains=training)
-        after = [row(results, 0, last)]
-        if lstm:
-            after.append(row(cells[0], 0, last) if training else cells[0])
-        return results, after
+        inputs, options = [*operands, *joined_biases, *states], {"cell": self.cell, "activation": self.activation}
+        found, _ = recurrent(inputs, **options, trains=self.low.training)
+        return found[0], found[1 : 1 + len(states)]
 
     def _projected(
         self,
@@ -99,7 +98,7 @@ class _Layers:
         return joined(results, 0), [h, c]
 
 
-def _layer(cell: str) -> Handler:
+def _layer(cell: str, activation: str = "tanh") -> Handler:
     def handler(
         low: Lowering,
         x: Tensor,
@@ -114,7 +113,7 @@ def _layer(cell: str) -> Handler:
     ) -> list[Tensor]:
         """Results and last states of a recurrent layer."""
         states = low.tensors(list(hx) if cell == "lstm" else [hx], low.dtype)
-        layers = _Layers(low, cell, params, has_biases, 2 if bidirectional else 1)
+        layers = _Layers(low, cell, activation, params, has_biases, 2 if bidirectional else 1)
         x = low.tensor(x, low.dtype)
         results, last = layers.run(swapped(x, 0, 1) if batch_first else x, states, num_layers, dropout, train)
         stacked = [[reshaped(t, (1, *t.shape)) for t in own] for own in zip(*last, strict=True)]
@@ -128,6 +127,6 @@ def _layer(cell: str) -> Handler:
 HANDLERS: Mapping[str, Handler] = {
     "gru.input": _layer("gru"),
     "lstm.input": _layer("lstm"),
-    "rnn_relu.input": _layer("relu"),
-    "rnn_tanh.input": _layer("tanh"),
+    "rnn_relu.input": _layer("rnn", "relu"),
+    "rnn_tanh.input": _layer("rnn"),
 }

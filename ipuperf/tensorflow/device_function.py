@@ -33,21 +33,27 @@ class DeviceFunction:
     Args:
         function: makes them in the active graph.
         order: axes in which operand 0 is taken and result 0 given, of TensorFlow's; None: as they are.
+        absent: of so many last operands the function gets None for those that are known to be 0 everywhere, but not for
+            all of them.
 
     Attributes:
         arranged: it takes values in an order of axes of their own.
     """
 
-    def __init__(self, function: Function, order: tuple[int, ...] | None = None) -> None:
+    def __init__(self, function: Function, order: tuple[int, ...] | None = None, absent: int = 0) -> None:
         self._function = function
         self._order = order
+        self._absent = absent
         self.arranged = order is not None
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Make them where the importer is."""
         order = self._order
         taken: list[Any] = []
-        for value in inputs:
+        for value in self._present(inputs):
+            if value is None:
+                taken.append(None)
+                continue
             placed = order is not None and len(value.shape) == len(order)
             if placed and isinstance(value, Arranged) and value.order == order:
                 taken.append(value.inner)
@@ -59,15 +65,23 @@ class DeviceFunction:
             return found
         return [Arranged(t, order) if len(t.shape) == len(order) else t for t in found]
 
+    def _present(self, values: Sequence[Any]) -> list[Any]:
+        """The operands, None for the absent ones."""
+        first = len(values) - self._absent
+        found = [None if i >= first and _is_zero(value) else value for i, value in enumerate(values)]
+        if self._absent and all(value is None for value in found[first:]):
+            found[first] = values[first]
+        return found
+
     def on_host(self, *operands: Any) -> list[np.ndarray]:
         """What they give for arrays."""
-        arrays = [np.asarray(operand) for operand in operands]
+        arrays = self._present([np.asarray(operand) for operand in operands])
         ir = Ir()
         graph = ir.main_graph
         builder = Builder(graph)
         with CONTEXT.building(builder):
-            tensors = [_variable(ir, i, array) for i, array in enumerate(arrays)]
-            results = _listed(self._function(*(self._turned(t) for t in tensors)))
+            tensors = [None if array is None else _variable(ir, i, array) for i, array in enumerate(arrays)]
+            results = _listed(self._function(*(None if t is None else self._turned(t) for t in tensors)))
             streams = [_stored(builder, self._turned(t, back=True)) for t in results]
         evaluator = Evaluator(ir)
         evaluator.load_variables()
@@ -79,6 +93,10 @@ class DeviceFunction:
         if order is None or len(tensor.shape) != len(order):
             return tensor
         return permuted(tensor, [order.index(axis) for axis in range(len(order))] if back else order)
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.any()
 
 
 def _listed(found: Any) -> list[Tensor]:
@@ -109,6 +127,7 @@ def device_function(
     specs: Sequence[tf.TensorSpec],
     gradient: Gradient | None = None,
     order: tuple[int, ...] | None = None,
+    absent: int = 0,
 ) -> list[tf.Tensor]:
     """What ``function`` gives for tensors of TensorFlow.
 
@@ -118,9 +137,10 @@ def device_function(
         specs: shapes and types of the results.
         gradient: see :data:`Gradient`; None: no gradient flows through it in TensorFlow's graph.
         order: see :class:`DeviceFunction`: operands and results of as many axes are taken and given so.
+        absent: see there.
     """
     tensors = [tf.convert_to_tensor(value) for value in inputs]
-    meaning = DeviceFunction(function, order)
+    meaning = DeviceFunction(function, order, absent)
 
     def made(*operands: tf.Tensor) -> list[tf.Tensor]:
         if not tf.executing_eagerly():

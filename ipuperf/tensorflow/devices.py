@@ -149,3 +149,14 @@ def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"partialsType {options['partialsType']!r}; allowed: half, float")
         attributes["partials_dtype"] = types[options["partialsType"]]
     return attributes
+
+
+_OF_GRADIENT = {
+    "partials_dtype": "gradient_partials_dtype",
+    "available_memory_proportion": "gradient_memory_proportion",
+}
+
+
+def of_gradient(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a recurrent layer for those of the products of its backward pass."""
+    return {_OF_GRADIENT[name]: value for name, value in attributes.items()}

@@ -19,7 +19,6 @@ _PLAN_KEYS = Effect(NO_EFFECT, "plans take availableMemoryProportion and partial
 _DEPRECATED = Effect(NO_EFFECT, "deprecated upstream", (None,))
 _STATISTICS = Effect(NO_DIFFERENCE, "statistics are those of the batch either way")
 _CAPTURE = Effect(UNSUPPORTED, "gradients cannot be captured", (None,))
-_RECURRENT_PLANS = Effect(NO_EFFECT, "the products of a time step are planned with the program's options", (None, -1.0))
 
 _FUNCTIONS: dict[str, Effect] = {
     "ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)": _DEVICE,
@@ -63,12 +62,7 @@ _FUNCTIONS: dict[str, Effect] = {
     "ipu.normalization_ops.instance_norm(training)": _STATISTICS,
     "ipu.rand_ops.dropout(seed)": Effect(NO_EFFECT, "masks follow from the program's seed", (None,)),
     "ipu.rand_ops.dropout(ref)": Effect(NO_DIFFERENCE, "the backward pass has the same mask"),
-    "ipu.keras.layers.LSTM(partials_dtype)": Effect(NO_EFFECT, "sums are float32", ("float32",)),
-    "ipu.keras.layers.LSTM(available_memory_proportion_fwd)": _RECURRENT_PLANS,
-    "ipu.keras.layers.LSTM(available_memory_proportion_bwd)": _RECURRENT_PLANS,
-    "ipu.rnn_ops.PopnnLSTM.call(training)": Effect(
-        NO_DIFFERENCE, "what a backward pass needs is kept where there is one"
-    ),
+    "ipu.keras.layers.LSTM(options, other keys)": _PLAN_KEYS,
     "ipu.embedding_ops.HostEmbedding(partition_strategy)": Effect(NO_DIFFERENCE, "the table is in one place"),
     "ipu.embedding_ops.embedding_lookup(serialization_factor)": Effect(NO_EFFECT, "a lookup is made at once", (1,)),
     "ipu.embedding_ops.embedding_lookup(one_hot_threshold)": _DEPRECATED._replace(neutral=(0,)),

@@ -1,24 +1,20 @@
 """Recurrent layers of PopNN: one layer, sequences ``[time, batch, inputs]``.
 
 Upstream: ``tensorflow: python/ipu/ops/rnn_ops.py``. The kernel ``[inputs + units, gates * units]`` has the rows of the
-inputs first; gates are in the order input, forget, cell, output of an LSTM (``driver/tools/rnn_util.cc``), reset,
-update, candidate of a GRU (PopLibs' default).
+inputs first; gates are in the order input, forget, cell, output of an LSTM (``driver/tools/rnn_util.cc``), update,
+reset, candidate of a GRU (as its results say: ``graphcore/examples``, DIEN, tests of its GRU and AUGRU).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-import tf_keras
 
-from .effects import EFFECTS
-from .recurrences import Step, gru_step, lstm_step, products, run
+from .recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
 
 tf1 = tf.compat.v1
-_ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
-_RECURRENT = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
 class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
@@ -27,7 +23,9 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
     Args:
         num_units: elements of the state.
         dtype: float32 or float16.
-        partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd: without effect.
+        partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd, options, options_bwd: of the
+            products of a step (:func:`.recurrences.plans`).
+        return_state: the states after the last step are a result too.
         seed: of the default initializer of the kernel, Glorot's uniform one.
         weights_initializer, bias_initializer: of ``kernel`` and ``biases`` (default: zeros).
         activation, recurrent_activation: names.
@@ -51,18 +49,24 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
         name: str | None = None,
         available_memory_proportion_fwd: float | None = None,
         available_memory_proportion_bwd: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        options_bwd: Mapping[str, Any] | None = None,
+        return_state: bool = True,
     ) -> None:
         super().__init__(dtype=dtype, name=name)
         if tf.as_dtype(dtype) not in (tf.float16, tf.float32):
             raise ValueError(f"Only support float16, float32, provided {dtype}")
-        EFFECTS.given("ipu.keras.layers.LSTM(partials_dtype)", tf.as_dtype(partials_dtype).name)
-        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_fwd)", available_memory_proportion_fwd)
-        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_bwd)", available_memory_proportion_bwd)
+        self._attributes = {
+            "activation": _named(activation, ACTIVATIONS),
+            "gate": _named(recurrent_activation, RECURRENT_ACTIVATIONS),
+            **plans(
+                partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd, options, options_bwd
+            ),
+        }
         self.num_units = num_units
         self._initializers = weights_initializer, bias_initializer
         self._seed = seed
-        self._activation = _activation(activation, _ACTIVATIONS)
-        self._recurrent_activation = _activation(recurrent_activation, _RECURRENT)
+        self._return_state = return_state
 
     @property
     def num_layers(self) -> int:
@@ -106,8 +110,11 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
         glorot = tf1.glorot_uniform_initializer(self._seed)
         self.kernel = self.add_weight("kernel", shape=size, initializer=weights or glorot)
         zeros = tf1.zeros_initializer()
-        self.biases = self.add_weight("biases", shape=self.canonical_bias_shapes, initializer=bias or zeros)
+        self.biases = self._biases("biases", bias or zeros)
         self.built = True
+
+    def _biases(self, name: str, initializer: Any) -> Any:
+        return self.add_weight(name, shape=self.canonical_bias_shapes, initializer=initializer)
 
     def state_shape(self, batch_size: int) -> Any:
         """Shape of a state."""
@@ -116,17 +123,21 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
     def _zeros(self, inputs: Any) -> Any:
         return tf.zeros([inputs.shape[1], self.num_units], inputs.dtype)
 
-    def _kernels(self, inputs: Any) -> tuple[Any, Any]:
-        """The rows of the inputs, and those of the state."""
+    def _operands(self, inputs: Any, biases: Sequence[Any]) -> list[Any]:
+        """The sequence, the rows of the kernel for the inputs and for the state, the biases."""
         size = inputs.shape[-1]
-        return self.kernel[:size], self.kernel[size:]
+        return [inputs, self.kernel[:size], self.kernel[size:], *(tf.reshape(bias, [-1]) for bias in biases)]
 
 
-def _activation(name: str, allowed: tuple[str, ...]) -> Callable[[Any], Any]:
-    if name not in allowed:
-        raise ValueError(f"activation {name!r} is not supported; allowed: {', '.join(allowed)}")
-    found: Callable[[Any], Any] = tf_keras.activations.get(name)
-    return found
+def _named(given: Any, allowed: Sequence[str]) -> str:
+    return activation_name(
+        given, allowed, lambda name: f"activation {name!r} is not supported; allowed: {', '.join(allowed)}"
+    )
+
+
+def time_first(inputs: Any, time_major: bool) -> Any:
+    """Inputs as ``[time, batch, inputs]``."""
+    return inputs if time_major else tf.transpose(inputs, [1, 0, 2])
 
 
 class _Lstm(_Popnn):
@@ -138,7 +149,7 @@ class _Lstm(_Popnn):
         """Shapes of cell and output."""
         return ([batch_size, self.num_units],) * 2
 
-    def _over(self, inputs: Any, lengths: Any, initial_state: Any) -> Any:
+    def _over(self, inputs: Any, lengths: Any, initial_state: Any, training: bool) -> Any:
         tuple_of = tf1.nn.rnn_cell.LSTMStateTuple
         x = tf.convert_to_tensor(inputs, self.dtype)
         if initial_state is None:
@@ -146,11 +157,10 @@ class _Lstm(_Popnn):
         if type(initial_state).__name__ != "LSTMStateTuple":
             raise ValueError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
         c, h = (tf.convert_to_tensor(state, self.dtype) for state in initial_state)
-        own, recurrent = self._kernels(x)
-        step = lstm_step(recurrent, self._activation, self._recurrent_activation)
-        weighted = products(x, own, tf.reshape(self.biases, [-1]))
-        outputs, (h, c) = run(step, [weighted], [h, c], lengths)
-        return outputs, tuple_of(c, h)
+        op = RecurrentLayer("lstm", **self._attributes)
+        operands = self._operands(x, [self.biases])
+        outputs, (h, c) = op.run("PopnnLstmLayer", operands, [h, c], trains=bool(training), lengths=lengths)
+        return (outputs, tuple_of(c, h)) if self._return_state else outputs
 
 
 class PopnnLSTM(_Lstm):
@@ -158,13 +168,13 @@ class PopnnLSTM(_Lstm):
     arguments."""
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
-        """Run over a sequence from ``initial_state``, an ``LSTMStateTuple``; default: zeros.
+        """Run over a sequence from ``initial_state``, an ``LSTMStateTuple``; default: zeros. ``training``: what the
+        backward pass needs is kept, and there may be one.
 
         Raises:
-            ValueError: another initial state.
+            ValueError: another initial state, or gradients without ``training``.
         """
-        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
-        return self._over(inputs, None, initial_state)
+        return self._over(inputs, None, initial_state, training)
 
 
 class PopnnDynamicLSTM(_Lstm):
@@ -172,8 +182,7 @@ class PopnnDynamicLSTM(_Lstm):
 
     def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
         """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
-        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
-        return self._over(inputs, tf.cast(seq_len, tf.int32), initial_state)
+        return self._over(inputs, seq_len, initial_state, training)
 
 
 class _Gru(_Popnn):
@@ -193,11 +202,11 @@ class _Gru(_Popnn):
         recurrent_activation: str = "sigmoid",
         name: str | None = None,
         reset_after: bool = False,
-        **proportions: float | None,
+        **options: Any,
     ) -> None:
         super().__init__(
             num_units, dtype, partials_dtype, seed, weights_initializer, bias_initializer, activation,
-            recurrent_activation, name, **proportions,
+            recurrent_activation, name, **options,
         )  # fmt: skip
         self._reset_after = reset_after
 
@@ -206,39 +215,36 @@ class _Gru(_Popnn):
         """Shape of the biases: with ``reset_after`` those of inputs and of states."""
         return [3, 2, self.num_units] if self._reset_after else [3, self.num_units]
 
-    def _over(self, inputs: Any, biases: Any, initial_state: Any, lengths: Any = None, scores: Any = None) -> Any:
+    def _over(
+        self, inputs: Any, biases: Any, initial_state: Any, training: bool, lengths: Any = None, scores: Any = None
+    ) -> Any:
         x = tf.convert_to_tensor(inputs, self.dtype)
         state = self._zeros(x) if initial_state is None else tf.convert_to_tensor(initial_state, self.dtype)
-        own, recurrent = self._kernels(x)
-        after = tf.reshape(biases[:, 1], [-1]) if self._reset_after else None
-        first = biases[:, 0] if self._reset_after else biases
-        step: Step = gru_step(recurrent, after, self._activation, self._recurrent_activation, update_first=False)
-        sequences = [products(x, own, tf.reshape(first, [-1]))]
-        if scores is not None:
-            sequences.append(tf.transpose(tf.convert_to_tensor(scores, self.dtype)))
-        outputs, (state,) = run(step, sequences, [state], lengths)
-        return outputs, state
+        cell = "gru" if self._reset_after else "gru_reset_first"
+        op = RecurrentLayer(cell, update_first=True, **self._attributes)
+        operands = self._operands(x, [biases[:, 0], biases[:, 1]] if self._reset_after else [biases])
+        trains = bool(training)
+        outputs, (state,) = op.run("PopnnGRULayer", operands, [state], trains=trains, lengths=lengths, scores=scores)
+        return (outputs, state) if self._return_state else outputs
 
 
 class PopnnGRU(_Gru):
     """Gated recurrent unit: ``(outputs [time, batch, units], state)``. See the base classes for the arguments."""
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> Any:
-        """Run over a sequence from ``initial_state``; default: zeros."""
-        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
-        return self._over(inputs, self.biases, initial_state)
+        """Run over a sequence from ``initial_state``; default: zeros. ``training``: as of :class:`PopnnLSTM`."""
+        return self._over(inputs, self.biases, initial_state, training)
 
 
 class _DynamicGru(_Gru):
     """With biases of its own: ``bias_r_u`` (ones) and ``bias_c`` (zeros), which both products have with
     ``reset_after``."""
 
-    def build(self, input_shape: Any) -> None:
-        """Make the weights."""
-        super().build(input_shape)
+    def _biases(self, name: str, initializer: Any) -> Any:
         ones, zeros = tf1.ones_initializer(), tf1.zeros_initializer()
         self._bias_r_u = self.add_weight("bias_r_u", shape=[2, self.num_units], initializer=ones)
         self._bias_c = self.add_weight("bias_c", shape=[1, self.num_units], initializer=zeros)
+        return super()._biases(name, initializer)
 
     def _own_biases(self) -> Any:
         biases = tf.concat([self._bias_r_u, self._bias_c], 0)
@@ -246,21 +252,34 @@ class _DynamicGru(_Gru):
 
 
 class PopnnDynamicGRU(_DynamicGru):
-    """:class:`PopnnGRU` over sequences of several lengths."""
+    """:class:`PopnnGRU` over sequences of several lengths, with biases of its own (as upstream, ``biases`` is
+    there too, and unused)."""
 
-    def call(self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True) -> Any:
-        """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0."""
-        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
-        return self._over(inputs, self._own_biases(), initial_state, tf.cast(seq_len, tf.int32))
+    def call(
+        self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
+    ) -> Any:
+        """As there; ``seq_len [batch]``: outputs behind the end of a sequence are 0. Without ``time_major`` inputs are
+        ``[batch, time, inputs]``."""
+        return self._over(time_first(inputs, time_major), self._own_biases(), initial_state, training, seq_len)
 
 
 class PopnnAUGRU(_DynamicGru):
     """:class:`PopnnDynamicGRU` whose update gate is multiplied by 1 less a score of attention."""
 
     def call(
-        self, inputs: Any, seq_len: Any, attention_score: Any, initial_state: Any = None, training: bool = True
+        self,
+        inputs: Any,
+        seq_len: Any,
+        attention_score: Any,
+        initial_state: Any = None,
+        training: bool = True,
+        time_major: bool = True,
     ) -> Any:
-        """As there; ``attention_score [batch, time]``."""
-        EFFECTS.given("ipu.rnn_ops.PopnnLSTM.call(training)", training)
-        lengths = tf.cast(seq_len, tf.int32)
-        return self._over(inputs, self._own_biases(), initial_state, lengths, attention_score)
+        """As there; ``attention_score [time, batch]``, where sizes tell also ``[batch, time]`` (as upstream's documents
+        have it); without ``time_major`` ``[batch, time]``."""
+        inputs = time_first(inputs, time_major)
+        scores = tf.convert_to_tensor(attention_score, self.dtype)
+        time, batch, _ = inputs.shape
+        given = time_major and scores.shape.as_list() == [time, batch]
+        scores = scores if given else tf.transpose(scores)
+        return self._over(inputs, self._own_biases(), initial_state, training, seq_len, scores)

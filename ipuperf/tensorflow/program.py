@@ -219,7 +219,11 @@ class TracedProgram:
 
     def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
         """Attributes of products and convolutions: the options of the active pipeline stage over those of the
-        configuration; of norms: whether their statistics are stable. None for other ops."""
+        configuration (recurrent layers have those of products); of norms: whether their statistics are stable. None for
+        other ops."""
+        if op_class in (_k.Recurrent, _k.RecurrentGrad):
+            plans = self.plan_attributes(_k.MatMul)
+            return {**plans, **devices.of_gradient(plans)} if op_class is _k.Recurrent else plans
         options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
         config, own = state().config, options.get(op_class)
         if op_class in (_k.BatchNormalization, _k.GroupNormalization):

@@ -1,100 +1,154 @@
-"""Recurrences over time as loops: what the recurrent layers of PopNN have in common.
+"""Recurrent layers of PopNN in TensorFlow's graph: one op for all time steps (:mod:`ipuperf.ops.recurrent`).
 
-PopLibs (``lib/popnn/{Lstm,Gru}.cpp``) makes the products of the inputs of all time steps at once, then loops over the
-steps; so does this. Layouts: sequences are ``[time, batch, ...]``, states ``[batch, units]``.
+Upstream: ``tensorflow: compiler/plugin/poplar/driver/ops/custom_ops/popnn/{lstm,gru}.cc`` and
+``python/ipu/ops/rnn_ops_grad.py``. Layouts: sequences are ``[time, batch, ...]``, states ``[batch, units]``, weights
+``[inputs, gates * units]`` and ``[units, gates * units]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-#: ``step(inputs of a time step, states, number of the step)``: the states after it, the result first.
-Step = Callable[[list[Any], list[Any]], list[Any]]
+from ipuperf.functions.recurrences import recurrent
+from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, DType, Tensor
+from ipuperf.ops.recurrent import recurrent_gradients
+from ipuperf.ops.recurrent_cells import CELLS
+
+from .device_function import device_function
+from .devices import PLAN_OPTIONS, of_gradient, plan_attributes
+from .effects import EFFECTS
+
+#: Names that candidates, and gates, may have as functions.
+ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
+RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-def run(step: Step, sequences: Sequence[Any], states: Sequence[Any], lengths: Any = None) -> tuple[Any, list[Any]]:
-    """Results ``[time, batch, units]`` and the states after the last step.
-
-    Args:
-        step: ``step(inputs, states)``: the states after a time step, the result first; ``inputs`` has an element of
-            each of ``sequences``.
-        lengths: ``[batch]``: behind the end of a sequence results are 0 and states stay as they are.
-    """
-    time = sequences[0].shape[0]
-    given = [tf.TensorArray(s.dtype, time, element_shape=s.shape[1:]).unstack(s) for s in sequences]
-    results = tf.TensorArray(states[0].dtype, time, element_shape=states[0].shape)
-
-    def body(number: Any, results: Any, *before: Any) -> tuple[Any, ...]:
-        after = step([s.read(number) for s in given], list(before))
-        result = after[0]
-        if lengths is not None:
-            inside = (number < lengths)[:, tf.newaxis]
-            result = tf.where(inside, result, tf.zeros_like(result))
-            after = [tf.where(inside, new, old) for new, old in zip(after, before)]
-        return (number + 1, results.write(number, result), *after)
-
-    first = (tf.constant(0), results, *states)
-    _, results, *after = tf.while_loop(lambda number, *_: number < time, body, first, maximum_iterations=time)
-    return results.stack(), list(after)
-
-
-def products(sequence: Any, kernel: Any, bias: Any = None) -> Any:
-    """``sequence @ kernel + bias`` of all time steps in one product."""
-    time, _, inputs = sequence.shape
-    flat = tf.matmul(tf.reshape(sequence, [-1, inputs]), kernel)
-    flat = flat if bias is None else flat + bias
-    return tf.reshape(flat, [time, -1, kernel.shape[1]])
-
-
-def lstm_step(kernel: Any, activation: Callable[[Any], Any], gate: Callable[[Any], Any]) -> Step:
-    """A time step of an LSTM: inputs are products ``[batch, 4 * units]`` of the gates input, forget, cell, output;
-    states are output and cell; ``kernel [units, 4 * units]``."""
-
-    def step(inputs: list[Any], states: list[Any]) -> list[Any]:
-        h, c = states
-        i, f, g, o = tf.split(inputs[0] + tf.matmul(h, kernel), 4, axis=1)
-        c = gate(f) * c + gate(i) * activation(g)
-        return [gate(o) * activation(c), c]
-
-    return step
-
-
-def gru_step(
-    kernel: Any,
-    bias: Any,
-    activation: Callable[[Any], Any],
-    gate: Callable[[Any], Any],
-    *,
-    update_first: bool,
-) -> Step:
-    """A time step of a GRU: inputs are products ``[batch, 3 * units]`` of the gates and the candidate, and, where there
-    are two, scores of attention ``[batch]``, which weaken the update gate; ``kernel [units, 3 * units]``.
+class RecurrentLayer:
+    """The op of a layer.
 
     Args:
-        bias: ``[3 * units]`` of the states' products, where the reset gate is applied after them; None: before.
-        update_first: the gates are update, reset, not reset, update.
+        cell: ``lstm``, ``gru`` (the reset gate after the product of the state) or ``gru_reset_first``.
+        attributes: of the op, besides.
     """
-    units = kernel.shape[0]
 
-    def step(inputs: list[Any], states: list[Any]) -> list[Any]:
-        (h,) = states
-        *x, x_candidate = tf.split(inputs[0], 3, axis=1)
-        if bias is None:
-            first, second = tf.split(tf.matmul(h, kernel[:, : 2 * units]), 2, axis=1)
-        else:
-            first, second, recurrent = tf.split(tf.matmul(h, kernel) + bias, 3, axis=1)
-        gates = [gate(x[0] + first), gate(x[1] + second)]
-        update, reset = gates if update_first else reversed(gates)
-        if bias is None:
-            recurrent = tf.matmul(reset * h, kernel[:, 2 * units :])
-            candidate = activation(x_candidate + recurrent)
-        else:
-            candidate = activation(x_candidate + reset * recurrent)
-        if len(inputs) > 1:
-            update = update * (1 - inputs[1][:, tf.newaxis])
-        return [update * h + (1 - update) * candidate]
+    def __init__(self, cell: str, **attributes: Any) -> None:
+        self._attributes: dict[str, Any] = {"cell": cell, "inputs_first": True, **attributes}
+        self._states = CELLS[cell].states
 
-    return step
+    def run(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        states: Sequence[Any],
+        *,
+        trains: bool,
+        lengths: Any = None,
+        scores: Any = None,
+    ) -> tuple[Any, list[Any]]:
+        """Results ``[time, batch, units]`` and the states after the last step, the result first.
+
+        Args:
+            name: of the op, and in errors.
+            operands: the sequence, both weights, the biases.
+            states: before the first step, the result first.
+            trains: there may be gradients.
+            lengths: ``[batch]``: behind the end of a sequence results are 0 and states stay as they are.
+            scores: ``[time, batch]``: those of an attention.
+        """
+        x = tf.convert_to_tensor(operands[0])
+        rows = [] if lengths is None else [tf.cast(lengths, tf.int32)]
+        rows += [] if scores is None else [scores]
+        attributes = {**self._attributes, "lengths": lengths is not None, "scored": scores is not None}
+        inputs = [x, *operands[1:], *states, *rows]
+
+        def function(*given: Tensor) -> list[Tensor]:
+            return recurrent(given, trains=trains, **attributes)[0]
+
+        def gradient(taken: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+            if not trains:
+                raise ValueError(f"To use {name} in gradients, is_training must be set to True.")
+            return self._gradient(f"{name}_grad", {**attributes, "trains": True}, taken, results, grads)
+
+        specs = self._specs(x, states[0].shape[-1], trains)
+        found = device_function(name, function, inputs, specs, gradient)
+        return found[0], found[1 : 1 + self._states]
+
+    def _specs(self, x: tf.Tensor, units: int, trains: bool) -> list[tf.TensorSpec]:
+        time, batch, _ = x.shape
+        kept = [*[1] * (self._states - 1), CELLS[self._attributes["cell"]].kept] if trains else []
+        return [
+            tf.TensorSpec([time, batch, units], x.dtype),
+            *[tf.TensorSpec([batch, units], x.dtype)] * self._states,
+            *(tf.TensorSpec([time, batch, each * units], x.dtype) for each in kept),
+        ]
+
+    def _gradient(
+        self,
+        name: str,
+        attributes: Mapping[str, Any],
+        taken: Sequence[Any],
+        results: Sequence[Any],
+        grads: Sequence[Any],
+    ) -> list[Any]:
+        """Gradients of what the layer has taken; those of lengths are None."""
+        number, ends = len(taken), 1 + self._states
+
+        def backward(*given: Tensor | None) -> list[Tensor]:
+            tensors = [t for t in given[: number + len(results)] if t is not None]
+            arriving = [*given[number + len(results) :], *[None] * (len(results) - ends)]
+            made = recurrent_gradients(
+                CONTEXT.builder, attributes, tensors[:number], tensors[number:], arriving, lambda t: t
+            )
+            return [grad for grad in made if grad is not None]
+
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in taken if t.dtype.is_floating]
+        found = iter(device_function(name, backward, [*taken, *results, *grads[:ends]], specs, absent=ends))
+        return [next(found) if t.dtype.is_floating else None for t in taken]
+
+
+def activation_name(given: Any, allowed: Sequence[str], message: Callable[[str], str]) -> str:
+    """The name of an activation (a name, or one of Keras' functions).
+
+    Raises:
+        ValueError: ``message(name)``, for one that is not among the ``allowed`` ones.
+    """
+    name = given if isinstance(given, str) else getattr(given, "__name__", str(given))
+    if name not in allowed:
+        raise ValueError(message(name))
+    return name
+
+
+def plans(
+    partials_dtype: Any,
+    forward: float | None,
+    backward: float | None,
+    options: Mapping[str, Any] | None,
+    options_bwd: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Attributes of the op for a layer's arguments: type of partial sums, shares of memory (None, -1: the program's) of
+    the forward and the backward pass (None: as forwards), and options of both, which come before those.
+
+    Raises:
+        ValueError: another type of partial sums than float16 and float32.
+    """
+    kinds = {tf.float16: FLOAT16, tf.float32: FLOAT32}
+    kind = kinds.get(tf.as_dtype(partials_dtype))
+    if kind is None:
+        raise ValueError(f"partials_dtype {partials_dtype!r}; allowed: float16, float32")
+    behind = forward if backward is None else backward
+    return {
+        **_pass_plans(kind, forward, options or {}),
+        **of_gradient(_pass_plans(kind, behind, options_bwd or {})),
+    }
+
+
+def _pass_plans(kind: DType, share: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    if set(options) - PLAN_OPTIONS:
+        EFFECTS.given("ipu.keras.layers.LSTM(options, other keys)", dict(options))
+    own: dict[str, Any] = {"partials_dtype": kind}
+    if share is not None and share != -1:
+        own["available_memory_proportion"] = float(share)
+    return {**own, **plan_attributes(options)}

@@ -25,7 +25,7 @@ CONSTANTS = {
     POPLIBS: """
         lowering/layout.py MIN_BYTES_PER_TILE, lowering/lookups.py LEAST_INDICES REARRANGED_SPLIT,
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
-        lowering/planner/multi.py _SHARED_BUS,
+        lowering/planner/multi.py _SHARED_BUS, lowering/recurrences.py _GRAIN _OPERANDS _SHARDS_APART,
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
         COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,

@@ -55,6 +55,8 @@ def test_arguments_that_recurrent_layers_do_not_take():
         layers.GRU(3, activation="elu")
     with pytest.raises(ValueError, match="a known number of time steps"):
         layers.LSTM(3)(keras.Input((None, 4)))
+    with pytest.raises(NotImplementedError, match=r"PopnnLSTM does not support call argument mask; use tf\.keras"):
+        layers.LSTM(3)(keras.layers.Embedding(5, 4, mask_zero=True)(keras.Input((6,))))
 
 
 @pytest.mark.parametrize("strided", [False, True])

@@ -117,3 +117,30 @@ def test_one_value_for_each_channel() -> None:
     for _ in range(2):
         same(model.train_on_batch(x, y), cpu.train_on_batch(x, y))
     same(model.get_weights(), cpu.get_weights())
+
+
+def test_gradients_of_batch_norm_in_half_precision_are_summed_and_given_in_float32():
+    """Scale and offset stay float32 beside float16 images: their gradients are float64's, and may be beyond 65504."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.normal(1, 2, (8, 9, 9, 3)).astype(np.float16), rng.normal(130, 300, (8, 9, 9, 3)).astype(np.float16)
+    gamma, beta = rng.normal(1, 0.1, (2, 3)).astype(np.float32)
+
+    def gradients(x, gamma, beta, dy):
+        with tf.GradientTape() as tape:
+            tape.watch([x, gamma, beta])
+            zeros = tf.zeros_like(beta)
+            y = tf.raw_ops.FusedBatchNormV3(x=x, scale=gamma, offset=beta, mean=zeros, variance=zeros)[0]
+        return [y, *tape.gradient(y, [x, gamma, beta], dy)]
+
+    y, dx, dgamma, dbeta = Program(tf.function(gradients), [x, gamma, beta, dy]).run()
+    images, grads, axes = x.astype(float), dy.astype(float), (0, 1, 2)
+    inverse = 1 / np.sqrt(images.var(axes) + 1e-4)
+    white = (images - images.mean(axes)) * inverse
+    scaled = grads * gamma
+    wanted = inverse * (scaled - scaled.mean(axes) - white * (scaled * white).mean(axes))
+    np.testing.assert_allclose(y, white * gamma + beta, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(dx, wanted, rtol=2e-3, atol=2e-3 * np.abs(wanted).max())
+    np.testing.assert_allclose(dgamma, (grads * white).sum(axes), rtol=1e-5)
+    np.testing.assert_allclose(dbeta, grads.sum(axes), rtol=1e-5)
+    assert np.abs(dbeta).max() > np.finfo(np.float16).max
+    assert dgamma.dtype == dbeta.dtype == np.float32

@@ -55,7 +55,7 @@ def batch_norm(node: Node, value: Value, scale: Value, offset: Value, mean: Valu
         old = [constant(zeros, weight.dtype)] * 2
     else:
         old = [node.tensor(mean), node.tensor(variance)]
-    operands = [x, _like(weight, x), _like(bias, x), *old]
+    operands = [x, weight, bias, *old]
     names = [f"{node.op.name}{part}" for part in ("", "/mean", "/variance", "/saved_mean", "/saved_deviation")]
     found = make_all(BatchNormalization, operands, names, epsilon=epsilon, momentum=factor)
     return [layout.outer(found[0]), *found[1:], *rest]
@@ -76,12 +76,11 @@ def batch_norm_grad(
     inverse = node.tensor(spread)
     if not training:
         inverse = 1.0 / arithmetic.sqrt(inverse + node.attr("epsilon"))
-    operands = [x, _like(weight, x), node.tensor(mean), inverse, _like(dy, x)]
+    operands = [x, weight, node.tensor(mean), inverse, _like(dy, x)]
     names = [f"{node.op.name}{part}" for part in ("", "/scale", "/offset")]
     found = make_all(BatchNormalizationGrad, operands, names, frozen=not training)
-    parts = [_like(t, weight) for t in found[1:]]
     empty = [np.zeros(0, t.dtype.as_numpy_dtype) for t in node.op.outputs[3:]]
-    return [layout.outer(found[0]), *parts, *empty]
+    return [layout.outer(found[0]), *found[1:], *empty]
 
 
 # -- softmax and losses ------------------------------------------------------------------------------------------------

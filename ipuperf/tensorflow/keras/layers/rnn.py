@@ -1,12 +1,11 @@
-"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences with the products of the inputs done at once for all time steps
-(:mod:`ipuperf.tensorflow.recurrences`).
+"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences as one op (:mod:`ipuperf.tensorflow.recurrences`).
 
 Upstream: ``ipu_tensorflow_addons: keras/layers/rnn.py``. Weights are laid out as in Keras.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -14,11 +13,8 @@ import tf_keras
 from tf_keras import initializers
 
 from ...configured import Configured
-from ...effects import EFFECTS
-from ...recurrences import Step, gru_step, lstm_step, products, run
+from ...recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
 
-_ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
-_RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
 _REFUSED = """
     use_bias kernel_regularizer recurrent_regularizer bias_regularizer activity_regularizer kernel_constraint
@@ -32,6 +28,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
     Args:
         units: elements of the state.
         activation, recurrent_activation: names of activations.
+        use_bias: True.
         kernel_initializer, recurrent_initializer, bias_initializer: of the weights.
         dropout: rate at which elements of the inputs are dropped in training, the same ones in all time steps.
         dropout_seed: two numbers of 32 bits.
@@ -40,7 +37,8 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         stateful: the last state is the first one of the next batch.
         time_major: inputs and results are ``[time, batch, ...]``, not ``[batch, time, ...]``.
         seed: of the default initializers.
-        partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd: without effect.
+        partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd, options, options_bwd: of the
+            products of a step (:func:`ipuperf.tensorflow.recurrences.plans`).
 
     Raises:
         ValueError: an activation or another argument of Keras' layer that the IPU's does not take.
@@ -58,6 +56,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         units: int,
         activation: Any = "tanh",
         recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
         bias_initializer: Any = "zeros",
@@ -71,18 +70,19 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         time_major: bool = False,
         available_memory_proportion_fwd: float | None = None,
         available_memory_proportion_bwd: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        options_bwd: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._refuse(kwargs)
+        self._refuse({**kwargs, "use_bias": use_bias})
         super().__init__(**{name: value for name, value in kwargs.items() if name not in _REFUSED})
-        EFFECTS.given("ipu.keras.layers.LSTM(partials_dtype)", tf.as_dtype(partials_dtype).name)
-        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_fwd)", available_memory_proportion_fwd)
-        EFFECTS.given("ipu.keras.layers.LSTM(available_memory_proportion_bwd)", available_memory_proportion_bwd)
         self.units = units
-        self.activation = self._activation(activation, _ACTIVATIONS, "an activation")
+        self.activation = self._activation(activation, ACTIVATIONS, "an activation")
         self.recurrent_activation = self._activation(
-            recurrent_activation, _RECURRENT_ACTIVATIONS, "a recurrent activation"
+            recurrent_activation, RECURRENT_ACTIVATIONS, "a recurrent activation"
         )
+        shares = available_memory_proportion_fwd, available_memory_proportion_bwd
+        self._plans = plans(partials_dtype, *shares, options, options_bwd)
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.recurrent_initializer = initializers.get(recurrent_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
@@ -100,14 +100,12 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
                     f"tf.keras.layers.{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
                 )
 
-    def _activation(self, given: Any, allowed: tuple[str, ...], what: str) -> Callable[[Any], Any]:
-        name = given if isinstance(given, str) else getattr(given, "__name__", str(given))
-        if name not in allowed:
-            raise ValueError(
-                f"IPU custom RNN layer does not support '{name}' as {what}. Acceptable value are "
-                + ",".join(f'"{one}"' for one in allowed)
-            )
-        return tf_keras.activations.get(name)
+    def _activation(self, given: Any, allowed: tuple[str, ...], what: str) -> str:
+        def message(name: str) -> str:
+            known = ",".join(f'"{one}"' for one in allowed)
+            return f"IPU custom RNN layer does not support '{name}' as {what}. Acceptable value are {known}"
+
+        return activation_name(given, allowed, message)
 
     def build(self, input_shape: Any) -> None:
         """Make kernel ``[inputs, gates * units]``, recurrent kernel ``[units, gates * units]`` and biases."""
@@ -137,8 +135,18 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
     def _biases(self, size: int) -> Any:
         return self.add_weight("biases", shape=[size], initializer=self.bias_initializer)
 
-    def call(self, inputs: Any, training: Any = None, initial_state: Any = None) -> Any:
-        """The layer's results."""
+    def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+        """The layer's results.
+
+        Raises:
+            NotImplementedError: a mask, as of an embedding with ``mask_zero``. ValueError: an unknown number of time
+                steps.
+        """
+        if mask is not None:
+            raise NotImplementedError(
+                f"ipu.keras.{type(self).__name__} does not support call argument mask; use tf.keras.layers."
+                f"{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
+            )
         x = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         if x.shape[0] is None:
             raise ValueError(
@@ -146,10 +154,15 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
             )
         if training and self.dropout > 0:
             x = self._drop(x)
-        rows, states = run(self._step(), [self._products(x)], self._first(x, initial_state))
+        # as upstream, what is not known when the program is traced counts as training
+        trains = training if isinstance(training, bool) else True
+        names = {"activation": self.activation, "gate": self.recurrent_activation}
+        op = RecurrentLayer(**self._cell(), **names, **self._plans)
+        operands = [x, *(tf.convert_to_tensor(t) for t in (self.kernel, self.recurrent_kernel, *self._sums()))]
+        rows, states = op.run(self.name, operands, self._first(x, initial_state), trains=trains)
         if self.stateful:
             for variable, value in zip(self.states, states):
-                variable.assign(value)
+                variable.assign(tf.cast(value, variable.dtype))
         result = rows if self.time_major else tf.transpose(rows, [1, 0, 2])
         result = result if self.return_sequences else states[0]
         return (result, *states) if self.return_state else result
@@ -170,13 +183,13 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         batch = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
         return [tf.zeros([batch, self.units], x.dtype)] * self.states_count
 
-    def _products(self, x: Any) -> Any:
-        """``x @ kernel + biases`` ``[time, batch, gates * units]`` of all time steps."""
-        return products(x, self.kernel, self.biases)
-
-    def _step(self) -> Step:
-        """What makes states of those before."""
+    def _cell(self) -> dict[str, Any]:
+        """The cell of the op, and how its weights lie."""
         raise NotImplementedError
+
+    def _sums(self) -> list[Any]:
+        """The biases of the op."""
+        return [self.biases]
 
 
 class PopnnLSTM(_Recurrent):
@@ -203,8 +216,8 @@ class PopnnLSTM(_Recurrent):
             "biases", shape=[size], initializer=initialise if self.unit_forget_bias else self.bias_initializer
         )
 
-    def _step(self) -> Step:
-        return lstm_step(self.recurrent_kernel, self.activation, self.recurrent_activation)
+    def _cell(self) -> dict[str, Any]:
+        return {"cell": "lstm"}
 
 
 class PopnnGRU(_Recurrent):
@@ -226,12 +239,11 @@ class PopnnGRU(_Recurrent):
         shape = [2, size] if self.reset_after else [size]
         return self.add_weight("biases", shape=shape, initializer=self.bias_initializer)
 
-    def _products(self, x: Any) -> Any:
-        return products(x, self.kernel, self.biases[0] if self.reset_after else self.biases)
+    def _cell(self) -> dict[str, Any]:
+        return {"cell": "gru" if self.reset_after else "gru_reset_first", "update_first": True}
 
-    def _step(self) -> Step:
-        bias = self.biases[1] if self.reset_after else None
-        return gru_step(self.recurrent_kernel, bias, self.activation, self.recurrent_activation, update_first=True)
+    def _sums(self) -> list[Any]:
+        return [self.biases[0], self.biases[1]] if self.reset_after else [self.biases]
 
 
 LSTM, GRU = PopnnLSTM, PopnnGRU

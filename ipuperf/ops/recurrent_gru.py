@@ -1,0 +1,184 @@
+"""Cells of GRUs: the reset gate after the product of the state, or before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import vertices
+from .recurrent_activations import expression, row_reduction
+from .recurrent_cell import Product, RecurrentCell, Scores, States, StepSize
+from .work import Vertices
+
+
+class _GatedUnit(RecurrentCell):
+    """Base of both GRUs: ``h = n + u (h - n)`` with ``u = z (1 - score)``. What is kept begins with reset gate, update
+    gate (without scores) and candidate."""
+
+    gates = 3
+    scored = True
+
+    def _split(self, array: np.ndarray, parts: int) -> list[np.ndarray]:
+        """Reset, update and, of three, candidate."""
+        first, second, *rest = np.split(array, parts, axis=-1)
+        return [second, first, *rest] if self.update_first else [first, second, *rest]
+
+    def _joined(self, reset: np.ndarray, update: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        """As the weights have them."""
+        gates = [update, reset] if self.update_first else [reset, update]
+        return np.concatenate([*gates, *rest], axis=-1)
+
+    def _after(self, state: np.ndarray, update: np.ndarray, candidate: np.ndarray, scores: Scores) -> States:
+        update = update if scores is None else update * (1 - scores)
+        return (candidate + update * (state - candidate),)
+
+    def _through_update(
+        self, grad: np.ndarray, state: np.ndarray, kept: list[np.ndarray], scores: Scores
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Scores]:
+        """Gradients of the sums of the candidate and of the update gate, of the state as far as it is taken over, and
+        of the scores."""
+        _, update, candidate, *_ = kept
+        gained, found, used = grad * (state - candidate), None, update
+        if scores is not None:
+            found = -(gained * update).sum(axis=-1, keepdims=True)
+            gained, used = gained * (1 - scores), update * (1 - scores)
+        candidates = self.activation.gradient(candidate, grad * (1 - used))
+        return candidates, self.gate.gradient(update, gained), grad * used, found
+
+    def _begin_back(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """The gradient of the result joins that of the state; through the new state; the scores; two slopes."""
+        dtype, units = size.dtype, size.units
+        found = [
+            vertices.binary("ADD", dtype, units),
+            vertices.binary("SUBTRACT", dtype, units),
+            vertices.binary("SUBTRACT", dtype, units),
+            vertices.binary("MULTIPLY", dtype, 2 * units),
+        ]
+        if scored:
+            found += [
+                expression("UpdateScores", dtype, units, 2, 1, 2),
+                expression("AttentionsGrad", dtype, units, 2, 0, 2),
+                row_reduction("ADD", dtype, units),
+                expression("UpdateGateGrad", dtype, units, 2, 0, 2),
+            ]
+        return [*found, *self.activated(size, 1, 1, backward=True)]
+
+    def _end(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """The scores; the new state."""
+        weakened = [expression("UpdateScores", size.dtype, size.units, 2, 0, 2)] if scored else []
+        return [*weakened, expression("CalcNextOutput", size.dtype, size.units, 3, 0, 3)]
+
+    def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
+        """The result; for the backward step also both gates and the candidate, one after the other."""
+        masked = vertices.broadcast_outer("MULTIPLY", size.dtype, size.units, size.row, in_place=True)
+        return [masked] * (4 if trains else 1)
+
+    def gradient_masking(self, size: StepSize) -> list[Vertices]:
+        """The candidate."""
+        return [vertices.broadcast_outer("MULTIPLY", size.dtype, size.units, size.row, in_place=True)]
+
+
+class GruCell(_GatedUnit):
+    """The reset gate comes after the product (PopLibs ``lib/popnn/Gru.cpp`` with ``resetAfter``), which has a bias."""
+
+    kept = 4
+    alike = False
+    sides = ((3, "x"), (3, "h"))
+
+    def forward(
+        self, x: np.ndarray, states: States, product: Product, scores: Scores
+    ) -> tuple[States, np.ndarray | None]:
+        """``n = a(x_n + r h_n)``."""
+        xr, xz, xn = self._split(x, 3)
+        hr, hz, hn = self._split(product(states[0], 0, 3), 3)
+        r, z = self.gate.value(xr + hr), self.gate.value(xz + hz)
+        n = self.activation.value(xn + r * hn)
+        return self._after(states[0], z, n, scores), np.concatenate([r, z, n, hn], axis=-1)
+
+    def backward(
+        self, grads: States, states: States, kept: np.ndarray, product: Product, scores: Scores
+    ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
+        """Through the candidate and the gates."""
+        parts = np.split(kept, 4, axis=-1)
+        candidate, update, taken, found = self._through_update(grads[0], states[0], parts, scores)
+        r, hn = parts[0], parts[3]
+        reset = self.gate.gradient(r, candidate * hn)
+        h = self._joined(reset, update, candidate * r)
+        return self._joined(reset, update, candidate), h, (taken + product(h, 0, 3),), found
+
+    def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """``gruCellForwardPassCalcUnitsResetAfter``: biases; the gates; the candidate of the reset sum; the new
+        state."""
+        dtype, units = size.dtype, size.units
+        return [
+            vertices.binary("ADD", dtype, 6 * units, in_place=True),
+            vertices.binary("ADD", dtype, 2 * units, in_place=True),
+            *self.gate.work(dtype, 2 * units, size.row),
+            vertices.binary("MULTIPLY", dtype, units, in_place=True),
+            vertices.binary("ADD", dtype, units, in_place=True),
+            *self.activation.work(dtype, units, size.row),
+            *self._end(size, scored),
+        ]
+
+    def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """``backwardStepImplResetAfter``: the reset gate and what the product gets of the candidate; what the state
+        before gets of the update gate."""
+        dtype, units = size.dtype, size.units
+        return [
+            *self._begin_back(size, scored),
+            vertices.binary("MULTIPLY", dtype, units),
+            *self.gate.gradient_work(dtype, units, size.row),
+            vertices.binary("MULTIPLY", dtype, units),
+            expression("PrevStepGrad", dtype, units, 3, 0, 2),
+        ]
+
+
+class ResetFirstGruCell(_GatedUnit):
+    """The reset gate comes before the product (PopLibs ``lib/popnn/Gru.cpp`` without ``resetAfter``)."""
+
+    kept = 3
+    sides = ((2, "both"), (1, "both"))
+
+    def forward(
+        self, x: np.ndarray, states: States, product: Product, scores: Scores
+    ) -> tuple[States, np.ndarray | None]:
+        """``n = a(x_n + (r h) W)``."""
+        xr, xz, xn = self._split(x, 3)
+        hr, hz = self._split(product(states[0], 0, 2), 2)
+        r, z = self.gate.value(xr + hr), self.gate.value(xz + hz)
+        n = self.activation.value(xn + product(r * states[0], 2, 3))
+        return self._after(states[0], z, n, scores), np.concatenate([r, z, n], axis=-1)
+
+    def backward(
+        self, grads: States, states: States, kept: np.ndarray, product: Product, scores: Scores
+    ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
+        """Through the candidate, the reset state and the gates."""
+        parts = np.split(kept, 3, axis=-1)
+        candidate, update, taken, found = self._through_update(grads[0], states[0], parts, scores)
+        reset_state = product(candidate, 2, 3)
+        reset = self.gate.gradient(parts[0], reset_state * states[0])
+        state = taken + reset_state * parts[0] + product(self._joined(reset, update), 0, 2)
+        sums = self._joined(reset, update, candidate)
+        return sums, sums, (state,), found
+
+    def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """``gruCellForwardPassCalcUnits``, twice: bias and gates; the reset state; bias and candidate; the new
+        state."""
+        dtype, units = size.dtype, size.units
+        return [
+            vertices.binary("ADD", dtype, 2 * units, in_place=True),
+            *self.gate.work(dtype, 2 * units, size.row),
+            vertices.binary("MULTIPLY", dtype, units, in_place=True),
+            vertices.binary("ADD", dtype, units, in_place=True),
+            *self.activation.work(dtype, units, size.row),
+            *self._end(size, scored),
+        ]
+
+    def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
+        """``backwardStepImpl``: the reset gate; the state before."""
+        dtype, units = size.dtype, size.units
+        return [
+            *self._begin_back(size, scored),
+            vertices.binary("MULTIPLY", dtype, units),
+            *self.gate.gradient_work(dtype, units, size.row),
+            expression("PrevStepGrad", dtype, units, 5, 0, 4),
+        ]

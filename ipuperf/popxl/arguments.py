@@ -1,6 +1,8 @@
-"""Checks of integer-valued arguments, one rule for the whole front end: nothing is rounded.
+"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.runtime.kinds`), and of numbers that
+have to be whole, one rule for the whole front end: nothing is rounded.
 
-Allowed are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and bools are refused.
+Allowed as whole numbers are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and
+bools are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+
+from ipuperf.ir import ALL_DTYPES, DType
+from ipuperf.runtime.kinds import Kind, Kinds, Signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -117,16 +122,53 @@ def _as_said(value: Any, what: str, sequence: bool) -> Any:
     return several(found, what) if sequence else found
 
 
-def whole_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: arguments annotated as integers (or sequences of them) must be integers, see :func:`whole`."""
+# -- kinds -------------------------------------------------------------------------------------------------------------
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether ``value`` is PopXL's tensor (whose module knows this one)."""
+    return hasattr(type(value), "in_sync_with_ipu")
+
+
+def _is_operand(value: Any) -> bool:
+    """Whether ``value`` is a tensor, or host data that becomes one."""
+    if _is_tensor(value) or isinstance(value, (bool, int, float, np.number, np.bool_)):
+        return True
+    if isinstance(value, (list, tuple)):
+        try:
+            value = np.asarray(value)
+        except (ValueError, TypeError):  # ragged lists, tensors in lists
+            return False
+    known = isinstance(value, np.ndarray) and value.size > 0
+    return known and (value.dtype.kind in "biuf" or (value.dtype.names or ("",))[0] in ALL_DTYPES)
+
+
+def _is_dtype(value: Any) -> bool:
+    """Whether ``value`` stands for a type of elements; whether there is such a type is asked where it is looked up."""
+    return isinstance(value, (str, type, np.dtype, DType)) or type(value).__name__ == "dtype"
+
+
+#: What names mean in annotations of functions that PopXL's programs call.
+KINDS = Kinds(
+    {
+        "Tensor": Kind(_is_tensor, "a popxl.Tensor"),
+        "Operand": Kind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
+        "DType": Kind(_is_dtype, "a popxl dtype"),
+    }
+)
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: arguments must be of the kinds that their annotations say (:meth:`Signature.check`), and whole
+    where these say integers (:func:`whole`)."""
     parameters = whole_parameters(function)
-    if not parameters:
-        return function
+    signature = Signature(function, function.__name__, KINDS)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Any] = list(args)
         check_wholes(parameters, given, kwargs)
+        signature.check(given, kwargs)
         return function(*given, **kwargs)
 
     return call

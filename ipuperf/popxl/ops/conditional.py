@@ -8,6 +8,7 @@ from typing import Any
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..arguments import checked_arguments
 from ..dtypes import dtype as _dtype
 from ..effects import EFFECTS
 from ..graph import Graph
@@ -96,9 +97,10 @@ def _operands(graph: Graph, inputs: Inputs, inputs_dict: InputsDict, what: str) 
     by_ref = [t.id for t in graph._by_ref_inputs]
     if by_ref:
         raise NotImplementedError(f"{what} {graph.name!r} takes {by_ref} by reference; branches take values")
-    return resolve_operands(graph, inputs or (), inputs_dict, what)
+    return resolve_operands(graph, () if inputs is None else inputs, inputs_dict, what)
 
 
+@checked_arguments
 def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,
@@ -134,6 +136,7 @@ def conditional_with_info(
     return ConditionalSiteInfo(op)
 
 
+@checked_arguments
 def conditional(
     cond: Tensor,
     then_branch: Graph,

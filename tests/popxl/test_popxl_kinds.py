@@ -1,0 +1,114 @@
+"""Arguments of a wrong kind: every function of ``popxl.ops`` refuses them with its name, the argument's, and what is
+allowed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl
+from ipuperf.popxl import ops
+
+MODULES = (ops, ops.collectives, ops.var_updates)
+FUNCTIONS = sorted(
+    {f for m in MODULES for f in (getattr(m, n) for n in m.__all__) if inspect.isfunction(f)}, key=lambda f: f.__name__
+)
+#: ``call`` names its graph and that one's inputs.
+_OWN = {"call", "call_with_info"}
+
+
+class Thing:
+    """What is no argument of any op."""
+
+
+def _parameters() -> list[tuple[Callable[..., Any], str, str]]:
+    """Each parameter of each function with its annotation, those that take anything aside."""
+    return [
+        (function, name, str(parameter.annotation))
+        for function in FUNCTIONS
+        if function.__name__ not in _OWN
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD and not {"Any", "Inputs"} & {str(parameter.annotation)}
+    ]
+
+
+def _called(function: Callable[..., Any], name: str, value: Any) -> Any:
+    """The function with one argument; what it takes with a star is given so."""
+    starred = inspect.signature(function).parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+    return function(value) if starred else function(**{name: value})
+
+
+@pytest.mark.parametrize(("function", "name", "annotation"), _parameters())
+def test_what_is_no_argument_of_any_op(function: Callable[..., Any], name: str, annotation: str) -> None:
+    with popxl.Ir().main_graph:
+        with pytest.raises((TypeError, ValueError), match=f"{function.__name__}: {name} is <.*needed"):
+            _called(function, name, Thing())
+        if "Tensor" in annotation and "Sequence" not in annotation and "Mapping" not in annotation:
+            for value in ("a", {}, [None]):
+                with pytest.raises((TypeError, ValueError), match=rf"{function.__name__}: {name} is .*needed"):
+                    _called(function, name, value)
+        if annotation == "Tensor":
+            for value in (2, 1.5, [], np.ones(2)):
+                with pytest.raises(TypeError, match=rf"{function.__name__}: {name} is .*popxl.Tensor is needed"):
+                    _called(function, name, value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: ops.interpolate(x, 2), "interpolate: scale_factor is 2; a sequence of numbers is needed"),
+        (lambda x: ops.histogram(x, 3, False), "histogram: levels is 3; a sequence of numbers is needed"),
+        (lambda x: ops.matmul(x, x, "a"), "matmul: available_memory_proportion is 'a'; a number or None is needed"),
+        (lambda x: ops.init((2,), popxl.float32, name=5), "init: name is 5; a string or None is needed"),
+        (lambda x: ops.argmax(x, x), r"argmax: dim is Variable\[.*a whole number is needed"),
+        (lambda x: ops.argmax(x, None), "argmax: dim is None; a whole number is needed"),
+        (lambda x: ops.scaled_add(x, x, np.ones(2)), r"scaled_add: a is array.*a number or a popxl.Tensor is needed"),
+        (lambda x: ops.cast(x, 5), "cast: data_type is 5; a popxl dtype is needed"),
+        (lambda x: ops.concat([x, "a"]), "concat: ts is .*a sequence of popxl.Tensors is needed"),
+        (lambda x: ops.max(x, keepdims="a"), "max: keepdims is 'a'; True or False is needed"),
+    ],
+)
+def test_messages(call: Callable[[popxl.Tensor], Any], message: str) -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.ones((1, 1, 2, 2), np.float32), name="x")
+        with pytest.raises(TypeError, match=message):
+            call(x)
+
+
+def test_a_type_that_the_ipu_does_not_have() -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.ones(2, np.float32))
+        with pytest.raises(ValueError, match="cast: data_type: unknown popxl dtype 'complex64'; allowed: bool"):
+            ops.cast(x, "complex64")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [2**31, 2**40])
+def test_more_trips_than_a_loop_has(count: int) -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.ones(2, np.float32))
+        graph = ir.create_graph(lambda t: t + 1, x)
+        with pytest.raises(ValueError, match=f"repeat_count is {count}; allowed: 0 to 2147483647"):
+            ops.repeat(graph, count, x)
+
+
+@pytest.mark.parametrize("n", [0, -7, 2**40])
+def test_a_number_of_seeds_that_cannot_be(n: int) -> None:
+    with popxl.Ir().main_graph:
+        seed = popxl.variable(np.ones(2, np.uint32))
+        with pytest.raises(ValueError, match=f"split_random_seed: n is {n}; allowed: 1 to 65536"):
+            ops.split_random_seed(seed, n)
+
+
+def test_levels_of_a_histogram_may_be_an_array() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        counts = ops.histogram(popxl.variable(np.array([0.5, 1.5, 2.5, 3.5], np.float32)), np.array([1.0, 3.0]), False)  # type: ignore[arg-type]
+        stream = popxl.d2h_stream(counts.shape, counts.dtype)
+        ops.host_store(stream, counts)
+    with popxl.Session(ir, "ipu_hw") as session:
+        np.testing.assert_array_equal(session.run()[stream], [1, 2, 1])

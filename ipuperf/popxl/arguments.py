@@ -11,7 +11,7 @@ import inspect
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ipuperf.ir import ALL_DTYPES, DType
-from ipuperf.runtime.kinds import Kind, Kinds, Signature
+from ipuperf.runtime.kinds import Kind, Kinds, Signature, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,13 +51,13 @@ def wholes(values: Iterable[Any], what: str, least: int | None = None) -> tuple[
 
 
 def several(values: Any, what: str) -> Any:
-    """``values`` unless they are one number.
+    """``values`` unless they are one number, or nothing that has an order.
 
     Raises:
         TypeError: they are.
     """
-    if isinstance(values, (int, float, np.number)):
-        raise TypeError(f"{what} is {values!r}; a sequence of whole numbers is needed")
+    if isinstance(values, Mapping) or not isinstance(values, Iterable) or hasattr(values, "_ir_tensor"):
+        raise TypeError(f"{what} is {told(values)}; a sequence of whole numbers is needed")
     return values
 
 
@@ -71,7 +71,7 @@ def _is_integral(annotation: str) -> bool:
 
 def _checked(value: Any, what: str) -> Any:
     """``value`` with every number in it checked; tensors and None are left alone."""
-    if value is None or type(value) is int or hasattr(value, "_ir_tensor"):
+    if type(value) is int or _is_given_whole(value):
         return value
     if isinstance(value, (tuple, list)):
         return tuple([_checked(item, what) for item in value])
@@ -116,10 +116,15 @@ def check_wholes(parameters: Wholes, given: list[Any], named: dict[str, Any]) ->
             named[name] = _as_said(named[name], what, sequence)
 
 
+def _is_given_whole(value: Any) -> bool:
+    """Whether nothing in ``value`` is to be asked: nothing, or a tensor (which kinds refuse where none may be)."""
+    return value is None or hasattr(value, "_ir_tensor")
+
+
 def _as_said(value: Any, what: str, sequence: bool) -> Any:
     """The integers of an argument, of which there may have to be several."""
     found = _checked(value, what)
-    return several(found, what) if sequence else found
+    return several(found, what) if sequence and not _is_given_whole(found) else found
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ KINDS = Kinds(
     {
         "Tensor": Kind(_is_tensor, "a popxl.Tensor"),
         "Operand": Kind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
-        "DType": Kind(_is_dtype, "a popxl dtype"),
+        **dict.fromkeys(("DType", "dtype", "_dtype"), Kind(_is_dtype, "a popxl dtype")),
     }
 )
 
@@ -172,3 +177,23 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*given, **kwargs)
 
     return call
+
+
+def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments must be of the kinds that their annotations say, those aside that are integers, which the
+    function itself asks to be whole (:func:`whole`, :func:`wholes`), and its ``own``, which it names better."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        plain = inspect.unwrap(function)
+        name = plain.__qualname__.replace(".__init__", "").rpartition(".")[2]
+        skipped = {key for _, key, note in parameters_of(plain) if _is_integral(note)}
+        signature = Signature(function, name, KINDS, skipped={*skipped, *own})
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            signature.check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated

@@ -13,7 +13,7 @@ from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
 from ipuperf.popdist import instances_stood_for, replicas_of_one_process
 
-from .arguments import whole
+from .arguments import checked_kinds, whole
 from .effects import EFFECTS
 from .graph import Graph
 from .pb_ir import ConfiguredIr, PbIr
@@ -38,7 +38,7 @@ class Ir:
 
     def __init__(self, replication: int | str = 1) -> None:
         processes = 1
-        if replication == "popdist":
+        if isinstance(replication, str) and replication == "popdist":
             replication, processes = replicas_of_one_process("popxl.Ir(replication='popdist')"), instances_stood_for()
         self._ir = ConfiguredIr(whole(replication, "replication factor", 1))
         self._ir.host_processes = processes
@@ -136,6 +136,7 @@ class Ir:
         trace(graph, fn, args, kwargs)
         return graph
 
+    @checked_kinds()
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """An empty subgraph named ``<name>_subgraph(k)``."""
         return Graph._from_ir(self._ir.create_graph(name or "graph"))

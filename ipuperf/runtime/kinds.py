@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_origin
 
@@ -49,6 +49,11 @@ def _is_truth(value: Any) -> bool:
 def _is_class(name: str) -> Holds:
     """Whether the class of a value, or one that it comes from, is called ``name``."""
     return lambda value: any(base.__name__ == name for base in type(value).__mro__)
+
+
+def _one(name: str) -> str:
+    """A class as errors call one of it."""
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 ANYTHING = Kind(lambda value: True, "anything")
@@ -156,12 +161,14 @@ class Kinds:
             return _mapping()
         meant = scope.get(name)
         if inspect.isclass(meant):
-            return Kind(lambda value: isinstance(value, meant), f"a {name}", frozenset([meant]))
+            return Kind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
         if get_origin(meant) is not None:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
-        return Kind(_is_class(name), f"a {name}") if name[:1].isupper() and name not in scope else ANYTHING
+        return Kind(_is_class(name), _one(name)) if name[:1].isupper() and name not in scope else ANYTHING
 
-    def parameters(self, function: Callable[..., Any]) -> list[tuple[int | slice | None, str, Kind]]:
+    def parameters(
+        self, function: Callable[..., Any], skipped: Collection[str]
+    ) -> list[tuple[int | slice | None, str, Kind]]:
         """Place (None: given by name alone; a slice: all of them, ``*``), name and kind of the parameters of which
         something is known."""
         plain = inspect.unwrap(function)
@@ -174,9 +181,11 @@ class Kinds:
             *[slice(code.co_argcount, None)] * starred,
         ]
         names = code.co_varnames[: count + starred]
+        notes = plain.__annotations__
         found = [
-            (place, name, self.of(str(plain.__annotations__.get(name, "")), scope))
+            (place, name, self.of(str(notes.get(name, "")), scope))
             for place, name in zip(places, names, strict=True)
+            if name not in skipped
         ]
         return [one for one in found if one[2] is not ANYTHING]
 
@@ -194,10 +203,12 @@ class Signature:
         function: whose annotations say them.
         name: what errors call it.
         kinds: what names mean.
+        skipped: names of parameters that are looked at elsewhere.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, kinds: Kinds) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, kinds: Kinds, skipped: Collection[str] = ()) -> None:
         self._function = function
+        self._skipped = skipped
         self._name = name
         self._kinds = kinds
         self._parameters: list[tuple[int | slice | None, str, Kind]] | None = None
@@ -209,7 +220,7 @@ class Signature:
             TypeError: one is of another kind; names the function, the parameter, the value and what is allowed.
         """
         if self._parameters is None:
-            self._parameters = self._kinds.parameters(self._function)
+            self._parameters = self._kinds.parameters(self._function, self._skipped)
         count = len(given)
         for place, name, kind in self._parameters:
             if type(place) is slice:

@@ -112,3 +112,31 @@ def test_levels_of_a_histogram_may_be_an_array() -> None:
         ops.host_store(stream, counts)
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_array_equal(session.run()[stream], [1, 2, 1])
+
+
+DATA = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: popxl.variable(DATA, name=5), "variable: name is 5; a string or None is needed"),
+        (lambda: popxl.variable(DATA, downcast="a"), "variable: downcast is 'a'; True or False is needed"),
+        (lambda: popxl.constant(DATA, dtype=5), "constant: dtype is 5; a popxl dtype or None is needed"),
+        (lambda: popxl.h2d_stream((2,), popxl.float32, 5), "h2d_stream: name is 5; a string or None is needed"),
+        (lambda: popxl.h2d_stream(None, popxl.float32), "shape of stream 'h2d' is None; a sequence of whole numbers"),
+        (lambda: popxl.h2d_stream({}, popxl.float32), "shape of stream 'h2d' is {}; a sequence of whole numbers"),
+        (lambda: popxl.remote_buffer(Thing(), popxl.float32), "shape of a remote buffer is <.*a sequence"),
+        (lambda: popxl.replica_sharded_buffer((2,), popxl.float32, 5), "replica_grouping is 5; a ReplicaGrouping"),
+        (lambda: popxl.Session(5), "Session: ir is 5; an Ir is needed"),
+        (lambda: popxl.Session(popxl.Ir(), 5), "Session: device_desc is 5; a string or a DeviceInfo is needed"),
+        (lambda: popxl.Tensor(DATA), "popxl.Tensor cannot be constructed of array.*use popxl.variable"),
+        (lambda: popxl.HostToDeviceStream("x"), "popxl.HostToDeviceStream cannot be constructed; use popxl.h2d_stream"),
+        (lambda: popxl.dtype("float32"), "popxl.dtype cannot be constructed of 'float32'"),
+        (lambda: popxl.in_sequence(DATA), r"in_sequence\(array.*allowed are True, False and 'pass'"),
+        (lambda: popxl.name_scope(5).__enter__(), "name_scope: name is 5; a string is needed"),
+    ],
+)
+def test_what_makes_tensors_and_programs(call: Callable[[], Any], message: str) -> None:
+    with popxl.Ir().main_graph, pytest.raises(TypeError, match=message):
+        call()

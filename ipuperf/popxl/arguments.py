@@ -156,8 +156,9 @@ def _is_dtype(value: Any) -> bool:
 #: What names mean in annotations of functions that PopXL's programs call.
 KINDS = Kinds(
     {
-        "Tensor": Kind(_is_tensor, "a popxl.Tensor"),
+        **dict.fromkeys(("Tensor", "TensorByRef"), Kind(_is_tensor, "a popxl.Tensor")),
         "Operand": Kind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
+        "ndarray": Kind(lambda value: hasattr(value, "shape") and hasattr(value, "ndim"), "a NumPy array"),
         **dict.fromkeys(("DType", "dtype", "_dtype"), Kind(_is_dtype, "a popxl dtype")),
     }
 )
@@ -185,7 +186,7 @@ def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         plain = inspect.unwrap(function)
-        name = plain.__qualname__.replace(".__init__", "").rpartition(".")[2]
+        name = plain.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
         skipped = {key for _, key, note in parameters_of(plain) if _is_integral(note)}
         signature = Signature(function, name, KINDS, skipped={*skipped, *own})
 

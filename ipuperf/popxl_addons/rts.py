@@ -11,6 +11,7 @@ from typing import Any
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_kinds
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
 from .graph import GraphWithNamedArgs
@@ -34,6 +35,7 @@ def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None =
     return size
 
 
+@checked_kinds()
 def replica_sharded_spec(
     t: popxl.Tensor | popxl.TensorSpec,
     shard_over: ReplicaGrouping | int | None = None,
@@ -59,6 +61,7 @@ def replica_sharded_spec(
     return popxl.TensorSpec((spec.nelms // shards,), spec.dtype, spec.shape)
 
 
+@checked_kinds()
 def gather_replica_sharded_tensor(
     t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
@@ -74,6 +77,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(t) if use_io_tiles else t
 
 
+@checked_kinds()
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     use_io_tiles: bool = False,
@@ -95,6 +99,7 @@ def all_gather_replica_sharded_graph(
     )
 
 
+@checked_kinds()
 def reduce_replica_sharded_tensor(
     t: popxl.Tensor,
     op: CollectiveOps = "add",
@@ -130,6 +135,7 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replicated_all_reduce(t, op, between)
 
 
+@checked_kinds()
 def reduce_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",

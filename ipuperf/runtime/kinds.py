@@ -160,6 +160,8 @@ class Kinds:
         if name in _MAPPINGS:
             return _mapping()
         meant = scope.get(name)
+        if meant is Any or getattr(meant, "_is_protocol", False):
+            return ANYTHING
         if inspect.isclass(meant):
             return Kind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
         if get_origin(meant) is not None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, Tensor, ops
+from ipuperf.popxl.arguments import checked_kinds
 
 from ..module import Module
 
@@ -26,6 +27,7 @@ class AdamOptimizerStep(Module):
     """
 
     @popxl.in_sequence()
+    @checked_kinds()
     def build(
         self,
         var: popxl.TensorByRef,

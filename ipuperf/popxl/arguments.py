@@ -92,6 +92,11 @@ def parameters_of(function: Callable[..., Any]) -> list[tuple[int, str, str]]:
     ]
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """What errors call a function: with its class, a constructor as that."""
+    return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+
+
 #: Of each parameter that takes whole numbers: its place, its name, what errors call it, whether one number will not do.
 Wholes = list[tuple[int, str, str, bool]]
 
@@ -100,7 +105,7 @@ def whole_parameters(function: Callable[..., Any]) -> Wholes:
     """Parameters annotated as integers or sequences of them."""
     found = parameters_of(function)
     return [
-        (i, name, f"{function.__name__}: {name}", not re.search(r"(?<!\[)\bint\b", note))
+        (i, name, f"{name_of(function)}: {name}", not re.search(r"(?<!\[)\bint\b", note))
         for i, name, note in found
         if _is_integral(note)
     ]
@@ -168,7 +173,7 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: arguments must be of the kinds that their annotations say (:meth:`Signature.check`), and whole
     where these say integers (:func:`whole`)."""
     parameters = whole_parameters(function)
-    signature = Signature(function, function.__name__, KINDS)
+    signature = Signature(function, name_of(function), KINDS)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -185,10 +190,8 @@ def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     function itself asks to be whole (:func:`whole`, :func:`wholes`), and its ``own``, which it names better."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        plain = inspect.unwrap(function)
-        name = plain.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
-        skipped = {key for _, key, note in parameters_of(plain) if _is_integral(note)}
-        signature = Signature(function, name, KINDS, skipped={*skipped, *own})
+        skipped = {key for _, key, note in parameters_of(function) if _is_integral(note)}
+        signature = Signature(function, name_of(function), KINDS, skipped={*skipped, *own})
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
-from ipuperf.popxl.arguments import checked_kinds
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
@@ -161,7 +161,7 @@ def create_grad_graph(
     return GraphWithNamedArgs.from_grad_graph(GradGraphInfo(derivative))
 
 
-@checked_kinds()
+@checked_arguments
 def create_grad_graph_info(
     ir: popxl.Ir,
     fwd_graph: popxl.Graph,

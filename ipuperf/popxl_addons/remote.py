@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
-from ipuperf.popxl.arguments import checked_kinds
+from ipuperf.popxl.arguments import checked_arguments, checked_kinds
 
 from .dot_tree import DotTree
 from .graph import GraphWithNamedArgs
@@ -24,7 +24,7 @@ class NamedRemoteBuffers(DotTree[popxl.RemoteBuffer]):
     """A tree of remote buffers."""
 
 
-@checked_kinds()
+@checked_arguments
 def create_remote_buffer(
     spec: popxl.TensorSpec,
     entries: int = 1,
@@ -57,7 +57,7 @@ def create_remote_buffer(
     return popxl.replica_sharded_buffer(shape, spec.dtype, replica_group, shards, entries)
 
 
-@checked_kinds()
+@checked_arguments
 def named_buffers(
     tensors: NamedTensors,
     entries: int = 1,
@@ -123,7 +123,7 @@ def _enlarge(buffer: popxl.RemoteBuffer, entries: int) -> None:
     buffer.entries = max(buffer.entries, entries)
 
 
-@checked_kinds()
+@checked_arguments
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> tuple[GraphWithNamedArgs, list[str]]:
@@ -155,7 +155,7 @@ def load_remote_tensor(
         return ops.remote_load(buffer, entry, name)
 
 
-@checked_kinds()
+@checked_arguments
 def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:
     """Load from each buffer in the current graph."""
     with popxl.in_sequence(False):
@@ -164,7 +164,7 @@ def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_
         )
 
 
-@checked_kinds()
+@checked_arguments
 def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
     """A graph with the entry as first input and a named input per buffer, sorted by name, that stores into the buffers.
 
@@ -189,7 +189,7 @@ def _store(buffer: popxl.RemoteBuffer, entry: int | popxl.Tensor, t: popxl.Tenso
         ops.remote_store(buffer, entry, t)
 
 
-@checked_kinds()
+@checked_arguments
 def store_remote(
     buffers: NamedRemoteBuffers,
     tensors: NamedTensors,

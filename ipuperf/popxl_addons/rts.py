@@ -11,8 +11,9 @@ from typing import Any
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
-from ipuperf.popxl.arguments import checked_kinds
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
+from ipuperf.runtime.kinds import told
 
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import (
@@ -35,7 +36,7 @@ def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None =
     return size
 
 
-@checked_kinds()
+@checked_arguments
 def replica_sharded_spec(
     t: popxl.Tensor | popxl.TensorSpec,
     shard_over: ReplicaGrouping | int | None = None,
@@ -48,6 +49,8 @@ def replica_sharded_spec(
         shard_over: the replicas that hold a shard each (default: all); an integer is a threshold.
         threshold: shard tensors with at least so many elements, if their number divides by the replicas.
     """
+    if shard_over is not None and not isinstance(shard_over, (int, ReplicaGrouping)):
+        raise TypeError(f"replica_sharded_spec: shard_over is {told(shard_over)}; a ReplicaGrouping or None is needed")
     if isinstance(shard_over, int):
         threshold, shard_over = shard_over, None
     spec = t.spec
@@ -61,7 +64,7 @@ def replica_sharded_spec(
     return popxl.TensorSpec((spec.nelms // shards,), spec.dtype, spec.shape)
 
 
-@checked_kinds()
+@checked_arguments
 def gather_replica_sharded_tensor(
     t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
@@ -77,7 +80,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(t) if use_io_tiles else t
 
 
-@checked_kinds()
+@checked_arguments
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     use_io_tiles: bool = False,
@@ -99,7 +102,7 @@ def all_gather_replica_sharded_graph(
     )
 
 
-@checked_kinds()
+@checked_arguments
 def reduce_replica_sharded_tensor(
     t: popxl.Tensor,
     op: CollectiveOps = "add",
@@ -135,7 +138,7 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replicated_all_reduce(t, op, between)
 
 
-@checked_kinds()
+@checked_arguments
 def reduce_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ipuperf.ir import ALL_DTYPES, DType
-from ipuperf.runtime.kinds import Kind, Kinds, Signature, told
+from ipuperf.runtime.kinds import Kind, Kinds, Signature, checked, name_of, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,11 +90,6 @@ def parameters_of(function: Callable[..., Any]) -> list[tuple[int, str, str]]:
     return [
         (i if i < code.co_argcount else sys.maxsize, name, str(notes.get(name, ""))) for i, name in enumerate(names)
     ]
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """What errors call a function: with its class, a constructor as that."""
-    return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 #: Of each parameter that takes whole numbers: its place, its name, what errors call it, whether one number will not do.
@@ -190,14 +185,7 @@ def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     function itself asks to be whole (:func:`whole`, :func:`wholes`), and its ``own``, which it names better."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        skipped = {key for _, key, note in parameters_of(function) if _is_integral(note)}
-        signature = Signature(function, name_of(function), KINDS, skipped={*skipped, *own})
-
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            signature.check(args, kwargs)
-            return function(*args, **kwargs)
-
-        return call
+        whole = {key for _, key, note in parameters_of(function) if _is_integral(note)}
+        return checked(KINDS, {*whole, *own})(function)
 
     return decorated

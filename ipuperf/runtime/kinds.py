@@ -12,10 +12,13 @@ import ast
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_origin
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, get_origin
 
 import numpy as np
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Holds = Callable[[Any], bool]
 
 
@@ -34,7 +37,7 @@ class Kind:
     exact: frozenset[type] = frozenset()
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether ``value`` is a real number of Python or NumPy, or an array of one."""
     return isinstance(value, (bool, int, float, np.number, np.bool_)) or (
         isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf"
@@ -43,7 +46,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_truth(value: Any) -> bool:
     """Whether ``value`` is True, False, or the number that they are."""
-    return isinstance(value, (bool, np.bool_)) or (_is_number(value) and value in (0, 1))
+    return isinstance(value, (bool, np.bool_)) or (is_number(value) and value in (0, 1))
 
 
 def _is_class(name: str) -> Holds:
@@ -57,16 +60,18 @@ def _one(name: str) -> str:
 
 
 ANYTHING = Kind(lambda value: True, "anything")
-NUMBER = Kind(_is_number, "a number", frozenset([int, float]))
+NUMBER = Kind(is_number, "a number", frozenset([int, float]))
 #: Kinds of the names that annotations use.
 PLAIN: Mapping[str, Kind] = {
-    "int": Kind(lambda value: _is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])),
+    "int": Kind(lambda value: is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])),
     "float": NUMBER,
     "bool": Kind(_is_truth, "True or False", frozenset([bool])),
     "str": Kind(lambda value: isinstance(value, str), "a string", frozenset([str])),
     "None": Kind(lambda value: value is None, "None", frozenset([type(None)])),
     "Callable": Kind(callable, "a function"),
-    "Path": Kind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path"),
+    **dict.fromkeys(
+        ("Path", "PathLike"), Kind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path")
+    ),
 }
 _SEQUENCES = frozenset(["Sequence", "Iterable", "list", "tuple", "List", "Tuple", "Collection"])
 _MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
@@ -237,6 +242,28 @@ class Signature:
         """See :meth:`check`."""
         if type(value) not in kind.exact and not kind.holds(value):
             raise TypeError(f"{self._name}: {name} is {told(value)}; {kind.words} is needed")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What errors call a function: with its class, a constructor as that."""
+    return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+
+
+def checked(kinds: Kinds, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments must be of the kinds that their annotations say, see :meth:`Signature.check`; those of the
+    names ``skipped`` are looked at elsewhere."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature = Signature(function, name_of(function), kinds, skipped)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            signature.check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated
 
 
 #: Types that a value's text shows.

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf import poptorch
+from ipuperf import poptorch  # noqa: E402
 
 PARAMETERS = [torch.nn.Parameter(torch.ones(2))]
 DATA = torch.utils.data.TensorDataset(torch.ones(8, 2))

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...attributes import written
 from ...effects import EFFECTS
 from .sharding import dependencies, has_attr, set_shard
@@ -21,6 +23,7 @@ def ipu_autoshard() -> Iterator[None]:
         yield
 
 
+@checked_kinds()
 def automatic_sharding(
     num_shards: int,
     input_ts: tf.Tensor,

@@ -9,10 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....effects import EFFECTS
 from ....norms import group_normalised
 
 
+@checked_kinds()
 def group_norm(
     inputs: Any,
     groups: int = 2,
@@ -47,6 +50,7 @@ def group_norm(
     )  # fmt: skip
 
 
+@checked_kinds()
 def layer_norm(
     inputs: Any,
     channels_axis: int = -1,
@@ -70,6 +74,7 @@ def layer_norm(
     )  # fmt: skip
 
 
+@checked_kinds()
 def instance_norm(
     inputs: Any,
     channels_axis: int = -1,

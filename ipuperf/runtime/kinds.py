@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -59,8 +60,19 @@ def _one(name: str) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
+def _is_whole(value: Any) -> bool:
+    """Whether ``value`` is an integer."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
 ANYTHING = Kind(lambda value: True, "anything")
 NUMBER = Kind(is_number, "a number", frozenset([int, float]))
+#: Integers, for front ends that have no rule of their own for them.
+WHOLE = Kind(_is_whole, "a whole number", frozenset([int]))
 #: Kinds of the names that annotations use.
 PLAIN: Mapping[str, Kind] = {
     "int": Kind(lambda value: is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])),

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ipuperf.runtime.kinds import ANYTHING, Kinds, checked
+from ipuperf.runtime.kinds import ANYTHING, WHOLE, Kinds, checked
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_KINDS = Kinds(dict.fromkeys(("Tensor", "Dataset", "DType", "Variable", "ndarray"), ANYTHING))
+_KINDS = Kinds({"int": WHOLE, **dict.fromkeys(("Tensor", "Dataset", "DType", "Variable", "ndarray"), ANYTHING)})
 
 
 def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
@@ -53,7 +52,8 @@ def get_shard_from_colocation(op: tf.Operation) -> int | None:
     return None
 
 
-def propagate_sharding(graph: Any) -> None:
+@checked_kinds()
+def propagate_sharding(graph: tf.Graph) -> None:
     """Give ops without a shard that of an op that they read; gradient ops have that of their forward ops."""
     for op in graph.get_operations():
         if get_shard(op) is None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.runtime.kinds import told
 from ipuperf.tensorflow.kinds import checked_kinds
 
 from .... import host_embedding
@@ -33,6 +34,8 @@ def embedding_lookup(
     Raises:
         ValueError: a factor that does not divide the rows.
     """
+    if not hasattr(params, "shape"):
+        raise TypeError(f"embedding_lookup: params is {told(params)}; a variable or a tensor is needed")
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(serialization_factor)", serialization_factor)
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(one_hot_threshold)", one_hot_threshold)
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(min_encoding_size)", min_encoding_size)

@@ -5,6 +5,7 @@ Groups of channels are strided, as PopLibs' are by default: channel ``c`` is in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +25,7 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,
@@ -58,7 +59,7 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,
@@ -82,7 +83,7 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy

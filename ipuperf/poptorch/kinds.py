@@ -1,4 +1,4 @@
-"""Kinds of arguments of PopTorch's classes, by their annotations (:mod:`ipuperf.runtime.kinds`)."""
+"""Kinds of arguments of PopTorch's classes, by their annotations (:mod:`ipuperf.kinds`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from ipuperf.runtime.kinds import WHOLE, Kind, Kinds, checked, is_number
+from ipuperf.kinds import WHOLE, Kind, Kinds, checked, is_number
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.runtime.kinds`), and of numbers that
+"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.kinds`), and of numbers that
 have to be whole, one rule for the whole front end: nothing is rounded.
 
 Allowed as whole numbers are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and
@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ipuperf.ir import ALL_DTYPES, DType
-from ipuperf.runtime.kinds import Kind, Kinds, Signature, checked, name_of, told
+from ipuperf.kinds import Kind, Kinds, Signature, checked, name_of, told
 
 P = ParamSpec("P")
 R = TypeVar("R")

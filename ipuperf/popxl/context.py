@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT, Builder
+from ipuperf.kinds import told
 from ipuperf.popart.locations import ExecutionContext
-from ipuperf.runtime.kinds import told
 
 from .arguments import checked_kinds, whole
 from .effects import EFFECTS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 from ipuperf.functions.shapes import getitem
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 
 from .arguments import wholes
 from .dtypes import dtype as _dtype

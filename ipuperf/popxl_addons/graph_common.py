@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Union
 
 from ipuperf import popxl
+from ipuperf.kinds import told
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
-from ipuperf.runtime.kinds import told
 
 if TYPE_CHECKING:
     from .graph import BoundGraph, GraphWithNamedArgs

@@ -31,7 +31,7 @@ def create_remote_buffer(
     replica_group: ReplicaGrouping | None = None,
     shard_over: int | None = None,
     *,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
 ) -> popxl.RemoteBuffer:
     """A buffer for tensors of ``spec``, or of their shards.
 
@@ -61,7 +61,7 @@ def create_remote_buffer(
 def named_buffers(
     tensors: NamedTensors,
     entries: int = 1,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
     *,
     shard_over_dict: Mapping[str, int] | None = None,
 ) -> NamedRemoteBuffers:
@@ -84,7 +84,7 @@ def named_variable_buffers(
     entries: int = 1,
     shard_over_dict: Mapping[str, int] | int | bool = True,
     *,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
 ) -> NamedRemoteBuffers:
     """A buffer with ``entries`` entries for each factory, under its name.
 

@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from ipuperf import popxl
+from ipuperf.kinds import told
 from ipuperf.popxl import ReplicaGrouping, ops
 from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
-from ipuperf.runtime.kinds import told
 
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import (
@@ -28,7 +28,7 @@ from .variable_factory import NamedVariableFactories
 DEFAULT_THRESHOLD = 1024
 
 
-def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None = None) -> int:
+def shards_of(nelms: int, threshold: float | None, group: ReplicaGrouping | None = None) -> int:
     """Over how many replicas a tensor of ``nelms`` elements is sharded: 1 when it is too small or does not divide."""
     size = (group or popxl.gir().replica_grouping()).group_size
     if size == 1 or nelms % size or (threshold is not None and nelms < threshold):
@@ -41,7 +41,7 @@ def replica_sharded_spec(
     t: popxl.Tensor | popxl.TensorSpec,
     shard_over: ReplicaGrouping | int | None = None,
     *,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> popxl.TensorSpec:
     """The spec of a shard of ``t``; the spec of ``t`` when it is sharded already or is not to be sharded.
 
@@ -109,7 +109,7 @@ def reduce_replica_sharded_tensor(
     replica_group: ReplicaGrouping | None = None,
     shard_group: ReplicaGrouping | None = None,
     *,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> popxl.Tensor:
     """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same, within
     an IPU-Link domain).
@@ -145,7 +145,7 @@ def reduce_replica_sharded_graph(
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
     replica_group: ReplicaGrouping | None = None,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ipuperf import popxl
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,4 +1,4 @@
-"""Kinds of arguments of the functions for TensorFlow's programs, by their annotations (:mod:`ipuperf.runtime.kinds`).
+"""Kinds of arguments of the functions for TensorFlow's programs, by their annotations (:mod:`ipuperf.kinds`).
 
 What becomes a tensor, a data set or a type of elements, TensorFlow says itself.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ipuperf.runtime.kinds import ANYTHING, WHOLE, Kinds, checked
+from ipuperf.kinds import ANYTHING, WHOLE, Kinds, checked
 
 P = ParamSpec("P")
 R = TypeVar("R")

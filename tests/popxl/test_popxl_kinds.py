@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ipuperf
 from ipuperf import popxl
+from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 
 MODULES = (ops, ops.collectives, ops.var_updates)
@@ -87,13 +89,15 @@ def test_a_type_that_the_ipu_does_not_have() -> None:
 
 
 @pytest.mark.parametrize("count", [2**31, 2**40])
-def test_more_trips_than_a_loop_has(count: int) -> None:
+def test_more_trips_than_numbers_are_computed_of(count: int) -> None:
     ir = popxl.Ir()
     with ir.main_graph:
         x = popxl.variable(np.ones(2, np.float32))
-        graph = ir.create_graph(lambda t: t + 1, x)
-        with pytest.raises(ValueError, match=f"repeat_count is {count}; allowed: 0 to 2147483647"):
-            ops.repeat(graph, count, x)
+        ops.repeat(ir.create_graph(lambda t: t + 1, x), count, x)
+    with popxl.Session(ir, "ipu_hw") as session:
+        assert ipuperf.simulate_session(session).totals()["compute"].iloc[0] > count
+        with pytest.raises(EvaluationError, match=f"Loop.*: {count} trips; .*of at most 2147483647 trips"):
+            session.run()
 
 
 @pytest.mark.parametrize("n", [0, -7, 2**40])

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ipuperf import ir as _ir
-from ipuperf.runtime.kinds import Signature
+from ipuperf.kinds import Signature
 
 from ..arguments import KINDS, check_wholes, parameters_of, whole_parameters
 from ..context import current_builder

@@ -14,9 +14,6 @@ from ..handle import Tensor
 from .call import CallSiteInfo, resolve_operands
 from .operands import create
 
-#: PopART counts the trips of a loop in an ``int`` (popart: ``willow/include/popart/op/loop.hpp``).
-MOST_TRIPS = 2**31 - 1
-
 
 @checked_arguments
 def repeat_with_info(
@@ -32,15 +29,12 @@ def repeat_with_info(
     the same in all trips, unless they are by reference.
 
     Raises:
-        ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a count
-            that is negative or more than 32 bits hold.
+        ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative
+            count.
     """
     EFFECTS.given("ops.repeat_with_info(check_inputs)", check_inputs)
-    if not 0 <= repeat_count <= MOST_TRIPS:
-        raise ValueError(
-            f"Repeat count must be >= 0: repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}; "
-            f"allowed: 0 to {MOST_TRIPS}"
-        )
+    if repeat_count < 0:
+        raise ValueError(f"Repeat count must be >= 0: repeat of graph {graph.name!r}: repeat_count is {repeat_count!r}")
     operands = resolve_operands(graph, inputs, inputs_dict, "repeat")
     outputs = graph._base.outputs
     if len(outputs) > len(operands):

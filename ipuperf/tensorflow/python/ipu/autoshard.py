@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 from ipuperf.tensorflow.kinds import checked_kinds
 
 from ...attributes import written

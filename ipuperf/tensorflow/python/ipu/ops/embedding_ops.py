@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.runtime.kinds import told
+from ipuperf.kinds import told
 from ipuperf.tensorflow.kinds import checked_kinds
 
 from .... import host_embedding

@@ -261,9 +261,10 @@ def name_of(function: Callable[..., Any]) -> str:
     return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
-def checked(kinds: Kinds, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: arguments must be of the kinds that their annotations say, see :meth:`Signature.check`; those of the
-    names ``skipped`` are looked at elsewhere."""
+    names ``skipped`` are looked at elsewhere. Without ``kinds``, names mean what they mean in Python."""
+    kinds = kinds or Kinds({})
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = Signature(function, name_of(function), kinds, skipped)

@@ -84,3 +84,23 @@ CASES = [pytest.param(*case[1:], id=case[0]) for family in (gammas, stitches, co
 def test_an_op_equals_tensorflow(function: Callable[..., Any], arguments: tuple[np.ndarray, ...]) -> None:
     half = any(a.dtype == np.float16 for a in arguments)
     check(function, *arguments, rtol=4e-3 if half else 1e-4, atol=4e-3 if half else 2e-5)
+
+
+BOXES = np.array([[0.1, 0.2, 0.8, 0.9], [-0.2, 0.0, 0.6, 1.3], [0.9, 0.8, 0.1, 0.2], [0.0, 0.0, 1.0, 1.0]], np.float32)
+OF_IMAGES = np.array([1, 0, 1, 0], np.int32)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (1, 5), (1, 1), (9, 2)])
+@pytest.mark.parametrize("method", ["bilinear", "nearest"])
+def test_crops(method: str, size: tuple[int, int]) -> None:
+    def crop(images: Any, boxes: Any, numbers: Any) -> Any:
+        return tf.image.crop_and_resize(images, boxes, numbers, size, method=method, extrapolation_value=0.5)
+
+    function = with_gradient(crop, 1 if method == "nearest" else 2)
+    check(function, f32(2, 5, 6, 3), BOXES, OF_IMAGES, rtol=1e-4, atol=2e-4)
+
+
+def test_crops_of_half_precision_and_bytes() -> None:
+    crop = lambda images: tf.image.crop_and_resize(images, BOXES, OF_IMAGES, (3, 4))
+    check(crop, f32(2, 5, 6, 3).astype(np.float16), rtol=1e-3, atol=1e-3)
+    check(crop, RNG.integers(0, 255, (2, 5, 6, 3)).astype(np.uint8), rtol=1e-4, atol=1e-3)

@@ -77,7 +77,23 @@ def counts() -> Iterator[Case]:
     yield "math rows", lambda v: tf.math.bincount(v, minlength=5, maxlength=5, axis=-1), (rows,)
 
 
-CASES = [pytest.param(*case[1:], id=case[0]) for family in (gammas, stitches, counts) for case in family()]
+def factorisations() -> Iterator[Case]:
+    x = f32(2, 5, 5)
+    definite = x @ x.transpose(0, 2, 1) + 2 * np.eye(5, dtype=np.float32)
+    yield "cholesky", with_gradient(tf.linalg.cholesky), (definite,)
+    yield "cholesky of a part", lambda a: tf.linalg.cholesky(tf.linalg.band_part(a, -1, 0)), (definite[0],)
+    for lower in (True, False):
+        for adjoint in (True, False):
+            solve = lambda a, b, lo=lower, ad=adjoint: tf.linalg.triangular_solve(a, b, lower=lo, adjoint=ad)
+            yield f"triangular solve {lower} {adjoint}", with_gradient(solve, 2), (definite, f32(2, 5, 3))
+    broadcast = lambda a, b: tf.linalg.triangular_solve(a, b)
+    yield "triangular solve of one matrix", broadcast, (definite[:1], f32(2, 5, 3))
+    yield "cholesky solve", lambda a, b: tf.linalg.cholesky_solve(tf.linalg.cholesky(a), b), (definite, f32(2, 5, 3))
+
+
+CASES = [
+    pytest.param(*case[1:], id=case[0]) for family in (gammas, stitches, counts, factorisations) for case in family()
+]
 
 
 @pytest.mark.parametrize(("function", "arguments"), CASES)

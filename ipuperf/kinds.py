@@ -24,7 +24,7 @@ Holds = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentKind:
     """What an argument may be.
 
     Attributes:
@@ -69,41 +69,49 @@ def _is_whole(value: Any) -> bool:
     return True
 
 
-ANYTHING = Kind(lambda value: True, "anything")
-NUMBER = Kind(is_number, "a number", frozenset([int, float]))
+def _is_path(value: Any) -> bool:
+    """Whether ``value`` is a path, or the text of one."""
+    return isinstance(value, str) or hasattr(value, "__fspath__")
+
+
+ANYTHING = ArgumentKind(lambda value: True, "anything")
+NUMBER = ArgumentKind(is_number, "a number", frozenset([int, float]))
 #: Integers, for front ends that have no rule of their own for them.
-WHOLE = Kind(_is_whole, "a whole number", frozenset([int]))
+WHOLE = ArgumentKind(_is_whole, "a whole number", frozenset([int]))
 #: Kinds of the names that annotations use.
-PLAIN: Mapping[str, Kind] = {
-    "int": Kind(lambda value: is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])),
+PLAIN: Mapping[str, ArgumentKind] = {
+    "int": ArgumentKind(
+        lambda value: is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])
+    ),
     "float": NUMBER,
-    "bool": Kind(_is_truth, "True or False", frozenset([bool])),
-    "str": Kind(lambda value: isinstance(value, str), "a string", frozenset([str])),
-    "None": Kind(lambda value: value is None, "None", frozenset([type(None)])),
-    "Callable": Kind(callable, "a function"),
+    "bool": ArgumentKind(_is_truth, "True or False", frozenset([bool])),
+    "str": ArgumentKind(lambda value: isinstance(value, str), "a string", frozenset([str])),
+    "None": ArgumentKind(lambda value: value is None, "None", frozenset([type(None)])),
+    "Callable": ArgumentKind(callable, "a function"),
     **dict.fromkeys(
-        ("Path", "PathLike"), Kind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path")
+        ("Path", "PathLike"),
+        ArgumentKind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path"),
     ),
 }
 _SEQUENCES = frozenset(["Sequence", "Iterable", "list", "tuple", "List", "Tuple", "Collection"])
 _MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
 
 
-def _union(kinds: Sequence[Kind]) -> Kind:
+def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
     """One of several kinds."""
     if len(kinds) == 1:
         return kinds[0]
     if any(kind is ANYTHING for kind in kinds):
         return ANYTHING
     words = list(dict.fromkeys(kind.words for kind in kinds))
-    return Kind(
+    return ArgumentKind(
         lambda value: any(kind.holds(value) for kind in kinds),
         f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0],
         frozenset().union(*(kind.exact for kind in kinds)),
     )
 
 
-def _sequence(item: Kind) -> Kind:
+def _sequence(item: ArgumentKind) -> ArgumentKind:
     """Several values of a kind: no string, and no mapping unless its keys are meant by everything."""
 
     def holds(value: Any) -> bool:
@@ -114,11 +122,11 @@ def _sequence(item: Kind) -> Kind:
         return item is ANYTHING or not isinstance(value, (Sequence, np.ndarray)) or all(item.holds(v) for v in value)
 
     several = item.words.removeprefix("a ").removeprefix("an ")
-    return Kind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s")
+    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s")
 
 
-def _mapping() -> Kind:
-    return Kind(lambda value: isinstance(value, Mapping), "a mapping", frozenset([dict]))
+def _mapping() -> ArgumentKind:
+    return ArgumentKind(lambda value: isinstance(value, Mapping), "a mapping", frozenset([dict]))
 
 
 class Kinds:
@@ -128,10 +136,10 @@ class Kinds:
         names: kinds by the name that annotations have for them.
     """
 
-    def __init__(self, names: Mapping[str, Kind]) -> None:
+    def __init__(self, names: Mapping[str, ArgumentKind]) -> None:
         self._names = {**PLAIN, **names}
 
-    def of(self, annotation: str, scope: Mapping[str, Any]) -> Kind:
+    def of(self, annotation: str, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind that an annotation says, whose own names are those of ``scope`` (the module of the function)."""
         try:
             tree = ast.parse(annotation.strip() or "Any", mode="eval").body
@@ -139,7 +147,7 @@ class Kinds:
             return ANYTHING
         return self._read(tree, scope)
 
-    def _read(self, tree: ast.expr, scope: Mapping[str, Any]) -> Kind:
+    def _read(self, tree: ast.expr, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind that a part of an annotation says."""
         if isinstance(tree, ast.Constant):
             return self._names["None"] if tree.value is None else self.of(str(tree.value), scope)
@@ -150,7 +158,7 @@ class Kinds:
         name = tree.attr if isinstance(tree, ast.Attribute) else getattr(tree, "id", "")
         return self._named(name, scope)
 
-    def _read_of(self, tree: ast.Subscript, scope: Mapping[str, Any]) -> Kind:
+    def _read_of(self, tree: ast.Subscript, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind that ``Name[...]`` says."""
         name = tree.value.attr if isinstance(tree.value, ast.Attribute) else getattr(tree.value, "id", "")
         parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
@@ -166,7 +174,7 @@ class Kinds:
             return _union([*kinds, self._names["None"]] if name == "Optional" else kinds)
         return self._named(name, scope)
 
-    def _named(self, name: str, scope: Mapping[str, Any]) -> Kind:
+    def _named(self, name: str, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind of a name: the front end's, or what the function's module calls so."""
         if name in self._names:
             return self._names[name]
@@ -180,14 +188,14 @@ class Kinds:
         if meant is Any or getattr(meant, "_is_protocol", False):
             return ANYTHING
         if inspect.isclass(meant):
-            return Kind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
+            return ArgumentKind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
         if get_origin(meant) is not None:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
-        return Kind(_is_class(name), _one(name)) if name[:1].isupper() and name not in scope else ANYTHING
+        return ArgumentKind(_is_class(name), _one(name)) if name[:1].isupper() and name not in scope else ANYTHING
 
     def parameters(
         self, function: Callable[..., Any], skipped: Collection[str]
-    ) -> list[tuple[int | slice | None, str, Kind]]:
+    ) -> list[tuple[int | slice | None, str, ArgumentKind]]:
         """Place (None: given by name alone; a slice: all of them, ``*``), name and kind of the parameters of which
         something is known."""
         plain = inspect.unwrap(function)
@@ -209,13 +217,13 @@ class Kinds:
         return [one for one in found if one[2] is not ANYTHING]
 
 
-def _literal(values: Sequence[Any]) -> Kind:
+def _literal(values: Sequence[Any]) -> ArgumentKind:
     """One of a few values: here only whether it is of their type, as the function says which there are."""
     types = tuple({type(value) for value in values})
-    return Kind(lambda value: isinstance(value, types), " or ".join(repr(value) for value in values))
+    return ArgumentKind(lambda value: isinstance(value, types), " or ".join(repr(value) for value in values))
 
 
-class Signature:
+class ParameterKinds:
     """The kinds of a function's parameters, read when it is first called.
 
     Args:
@@ -230,7 +238,7 @@ class Signature:
         self._skipped = skipped
         self._name = name
         self._kinds = kinds
-        self._parameters: list[tuple[int | slice | None, str, Kind]] | None = None
+        self._parameters: list[tuple[int | slice | None, str, ArgumentKind]] | None = None
 
     def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Compare arguments with the kinds of their parameters.
@@ -250,7 +258,7 @@ class Signature:
             elif name in named:
                 self._compare(name, named[name], kind)
 
-    def _compare(self, name: str, value: Any, kind: Kind) -> None:
+    def _compare(self, name: str, value: Any, kind: ArgumentKind) -> None:
         """See :meth:`check`."""
         if type(value) not in kind.exact and not kind.holds(value):
             raise TypeError(f"{self._name}: {name} is {told(value)}; {kind.words} is needed")
@@ -262,12 +270,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: arguments must be of the kinds that their annotations say, see :meth:`Signature.check`; those of the
-    names ``skipped`` are looked at elsewhere. Without ``kinds``, names mean what they mean in Python."""
+    """Decorator: arguments must be of the kinds that their annotations say, see :meth:`ParameterKinds.check`; those of
+    the names ``skipped`` are looked at elsewhere. Without ``kinds``, names mean what they mean in Python."""
     kinds = kinds or Kinds({})
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
-        signature = Signature(function, name_of(function), kinds, skipped)
+        signature = ParameterKinds(function, name_of(function), kinds, skipped)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

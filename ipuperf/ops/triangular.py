@@ -1,8 +1,9 @@
 """Triangular matrices: the Cholesky factor, and equations whose matrix is triangular.
 
 Upstream: poplin's ``cholesky`` and ``triangularSolve`` (poplibs: ``lib/poplin/Cholesky.cpp``, ``TriangularSolve.cpp``),
-in blocks of :data:`BLOCK` rows (option ``blockSize``). What stands between the products of blocks is charged row by
-row, by popops' element-wise vertices, as poplin's own vertices have no published cycles.
+in blocks of ``block_size`` rows (poplin's option ``blockSize``, whose default is 64). What stands between the
+products of blocks is charged row by row, by popops' element-wise vertices, as poplin's own vertices have no published
+cycles.
 """
 
 from __future__ import annotations
@@ -13,21 +14,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from ipuperf.ir import FLOAT32, DType, DTypeError, GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, Attribute
+from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 
 from . import elementwise, matmul, shape, vertices
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .work import Work
 
-#: Rows of a block (poplin's default; TensorFlow's option ``optimizations.cholesky_block_size``).
-BLOCK = 64
 
-
-def _blocks(size: int) -> Iterator[tuple[int, int]]:
+def _blocks(size: int, block_size: int) -> Iterator[tuple[int, int]]:
     """Rows of each block, and rows behind it."""
-    for start in range(0, size, BLOCK):
-        rows = min(BLOCK, size - start)
+    for start in range(0, size, block_size):
+        rows = min(block_size, size - start)
         yield rows, size - start - rows
 
 
@@ -64,9 +62,12 @@ class Cholesky(Op):
 
     type = "Cholesky"
 
+    block_size = Attribute(INTEGER, 64)
+
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         _square(self, self.inputs[0])
+        self.require(self.block_size > 0, f"block_size={self.block_size}; at least 1 is needed")
         return [TensorSpec(self.inputs[0].shape, self.inputs[0].dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
@@ -93,9 +94,9 @@ class Cholesky(Op):
         turned = builder.op(shape.Transpose, [factor], permutation=order)
         middle = builder.op(matmul.MatMul, [turned, grad])
         middle = builder.op(elementwise.Mul, [middle, builder.constant(kept, factor.dtype)])
-        solved = builder.op(TriangularSolve, [factor, middle], adjoint=True)
+        solved = builder.op(TriangularSolve, [factor, middle], adjoint=True, block_size=self.block_size)
         solved = builder.op(shape.Transpose, [solved], permutation=order)
-        solved = builder.op(TriangularSolve, [factor, solved], adjoint=True)
+        solved = builder.op(TriangularSolve, [factor, solved], adjoint=True, block_size=self.block_size)
         other = builder.op(shape.Transpose, [solved], permutation=order)
         total = builder.op(elementwise.Add, [solved, other])
         return [builder.op(elementwise.Mul, [total, elementwise.number(builder, 0.5, factor.dtype)])]
@@ -104,7 +105,7 @@ class Cholesky(Op):
         """For each block: its columns one by one, the rows behind it, and their product taken from the rest."""
         dtype, (count, size) = self.inputs[0].dtype, _square(self, self.inputs[0])
         found: list[Work] = [*shape.copy_work(self.inputs[0])]
-        for rows, rest in _blocks(size if count else 0):
+        for rows, rest in _blocks(size if count else 0, self.block_size):
             for behind in range(rows - 1, -1, -1):
                 found.append(vertices.unary("RSQRT", dtype, count))
                 found.append(vertices.binary("MULTIPLY", dtype, count * (behind + 1)))
@@ -124,6 +125,7 @@ class TriangularSolve(Op):
 
     type = "TriangularSolve"
 
+    block_size = Attribute(INTEGER, 64)
     lower = Attribute(FLAG, True)
     adjoint = Attribute(FLAG, False)
 
@@ -131,6 +133,7 @@ class TriangularSolve(Op):
         """The spec of the right sides."""
         matrix, right = self.inputs
         _square(self, matrix)
+        self.require(self.block_size > 0, f"block_size={self.block_size}; at least 1 is needed")
         if matrix.dtype != right.dtype:
             raise DTypeError(f"{self.where()}: operands are {matrix.dtype.name} and {right.dtype.name}; one is needed")
         fits = right.shape[:-1] == matrix.shape[:-1]
@@ -158,7 +161,8 @@ class TriangularSolve(Op):
         """``d_b`` solves the transposed equations; ``d_a`` is the triangle of ``-d_b @ x^T``, or of its transpose."""
         matrix, solution = builder.forward(self.inputs[0]), builder.forward(self.outputs[0])
         order = (*range(len(solution.shape) - 2), len(solution.shape) - 1, len(solution.shape) - 2)
-        of_right = builder.op(TriangularSolve, [matrix, grad], lower=self.lower, adjoint=not self.adjoint)
+        attributes = {**self.attributes, "adjoint": not self.adjoint}
+        of_right = builder.op(TriangularSolve, [matrix, grad], **attributes)
         left, right = (solution, of_right) if self.adjoint else (of_right, solution)
         product = builder.op(matmul.MatMul, [left, builder.op(shape.Transpose, [right], permutation=order)])
         ones = np.ones(matrix.shape[-2:], matrix.dtype.numpy)
@@ -170,7 +174,7 @@ class TriangularSolve(Op):
         dtype, (count, size) = self.inputs[0].dtype, _square(self, self.inputs[0])
         columns = self.inputs[1].shape[-1]
         found: list[Work] = [*shape.copy_work(self.inputs[1])]
-        for rows, rest in _blocks(size if count and columns else 0):
+        for rows, rest in _blocks(size if count and columns else 0, self.block_size):
             found += _solved(dtype, count, rows, columns)
             if rest:
                 found += _taken(dtype, count, rest, rows, columns)

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-from ipuperf.kinds import WHOLE, Kind, Kinds, checked, is_number
+from ipuperf.kinds import WHOLE, ArgumentKind, Kinds, checked, is_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -18,7 +18,7 @@ def _is_number(value: object) -> bool:
     return is_number(value) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
-_KINDS = Kinds({"int": WHOLE, "float": Kind(_is_number, "a number", frozenset([int, float]))})
+_KINDS = Kinds({"int": WHOLE, "float": ArgumentKind(_is_number, "a number", frozenset([int, float]))})
 
 
 def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ipuperf.ir import ALL_DTYPES, DType
-from ipuperf.kinds import Kind, Kinds, Signature, checked, name_of, told
+from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,19 +156,19 @@ def _is_dtype(value: Any) -> bool:
 #: What names mean in annotations of functions that PopXL's programs call.
 KINDS = Kinds(
     {
-        **dict.fromkeys(("Tensor", "TensorByRef"), Kind(_is_tensor, "a popxl.Tensor")),
-        "Operand": Kind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
-        "ndarray": Kind(lambda value: hasattr(value, "shape") and hasattr(value, "ndim"), "a NumPy array"),
-        **dict.fromkeys(("DType", "dtype", "_dtype"), Kind(_is_dtype, "a popxl dtype")),
+        **dict.fromkeys(("Tensor", "TensorByRef"), ArgumentKind(_is_tensor, "a popxl.Tensor")),
+        "Operand": ArgumentKind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
+        "ndarray": ArgumentKind(lambda value: hasattr(value, "shape") and hasattr(value, "ndim"), "a NumPy array"),
+        **dict.fromkeys(("DType", "dtype", "_dtype"), ArgumentKind(_is_dtype, "a popxl dtype")),
     }
 )
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: arguments must be of the kinds that their annotations say (:meth:`Signature.check`), and whole
+    """Decorator: arguments must be of the kinds that their annotations say (:meth:`ParameterKinds.check`), and whole
     where these say integers (:func:`whole`)."""
     parameters = whole_parameters(function)
-    signature = Signature(function, name_of(function), KINDS)
+    signature = ParameterKinds(function, name_of(function), KINDS)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -149,3 +149,9 @@ def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"partialsType {options['partialsType']!r}; allowed: half, float")
         attributes["partials_dtype"] = types[options["partialsType"]]
     return attributes
+
+
+def block_attributes(sizes: Any, factor: bool) -> dict[str, int]:
+    """Attributes of a Cholesky factor, or of triangular equations, for the options ``optimizations`` (0: as poplin)."""
+    size = sizes.cholesky_block_size if factor else sizes.triangular_solve_expander_block_size
+    return {"block_size": size} if size else {}

@@ -11,7 +11,7 @@ import pytest
 import ipuperf
 from ipuperf import popxl
 from ipuperf.datasets import load_mnist
-from ipuperf.kinds import WHOLE, Kind, Kinds, checked, told
+from ipuperf.kinds import WHOLE, ArgumentKind, Kinds, checked, told
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine, load_scaled
 from ipuperf.simulation import simulate
@@ -72,4 +72,4 @@ def test_kinds_follow_annotations() -> None:
 def test_long_values_are_cut() -> None:
     assert told(list(range(100))).endswith("...")
     assert len(told("a" * 500)) == 60
-    assert Kind(lambda value: True, "anything").holds(5)
+    assert ArgumentKind(lambda value: True, "anything").holds(5)

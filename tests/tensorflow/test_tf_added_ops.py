@@ -16,6 +16,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import check
 
+from ipuperf.tensorflow.graph.errors import GraphError
+
 RNG = np.random.default_rng(3)
 raw = tf.raw_ops
 Case = tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]
@@ -120,3 +122,24 @@ def test_crops_of_half_precision_and_bytes() -> None:
     crop = lambda images: tf.image.crop_and_resize(images, BOXES, OF_IMAGES, (3, 4))
     check(crop, f32(2, 5, 6, 3).astype(np.float16), rtol=1e-3, atol=1e-3)
     check(crop, RNG.integers(0, 255, (2, 5, 6, 3)).astype(np.uint8), rtol=1e-4, atol=1e-3)
+
+
+def test_blocks_of_factorisations_have_the_configured_size() -> None:
+    from ipuperf.ops import Cholesky, TriangularSolve
+    from ipuperf.tensorflow.config import IPUConfig
+    from ipuperf.tensorflow.devices import block_attributes
+
+    config = IPUConfig()
+    assert block_attributes(config.optimizations, True) == {}
+    config.optimizations.cholesky_block_size, config.optimizations.triangular_solve_expander_block_size = 16, 32
+    assert block_attributes(config.optimizations, True) == {"block_size": 16}
+    assert block_attributes(config.optimizations, False) == {"block_size": 32}
+    assert "block_size" in Cholesky.declared
+    assert "block_size" in TriangularSolve.declared
+
+
+def test_what_depends_on_data_is_refused() -> None:
+    with pytest.raises(GraphError, match="give minlength and maxlength, and both the same"):
+        check(tf.math.bincount, np.array([1, 2], np.int32))
+    with pytest.raises(GraphError, match="allowed: 1, the derivative of tf.math.digamma"):
+        check(lambda x: tf.math.polygamma(2.0, x), f32(3))

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ipuperf import ir as _ir
-from ipuperf.kinds import Signature
+from ipuperf.kinds import ParameterKinds
 
 from ..arguments import KINDS, check_wholes, parameters_of, whole_parameters
 from ..context import current_builder
@@ -24,7 +24,7 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     name = f"{function.__name__.rstrip('_')}_out"
     wholes = whole_parameters(function)
     types = [(place, key) for place, key, note in parameters_of(function) if "DType" in note]
-    signature = Signature(function, function.__name__, KINDS)
+    signature = ParameterKinds(function, function.__name__, KINDS)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

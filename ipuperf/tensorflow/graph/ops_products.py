@@ -37,10 +37,7 @@ def batch_mat_mul(node: Node, left: Value, right: Value) -> Tensor:
     return matmul(lhs, _turned(node.tensor(right), node.attr("adj_y")))
 
 
-@op("Cholesky", "BatchCholesky")
-def cholesky(node: Node, matrices: Tensor) -> Tensor:
-    """The lower triangular factors of symmetric matrices."""
-    return make(Cholesky, matrices)
+FAMILY.formula("Cholesky", "The lower triangular factors of symmetric matrices.", lambda x: make(Cholesky, x))
 
 
 @op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")

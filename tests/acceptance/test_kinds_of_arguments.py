@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ipuperf
-from ipuperf import popxl
+from ipuperf import popxl, report
 from ipuperf.datasets import load_mnist
 from ipuperf.kinds import WHOLE, ArgumentKind, Kinds, checked, told
 from ipuperf.lowering import lower
@@ -32,6 +32,9 @@ IR = popxl.Ir()._ir
         (lambda: read_sweep(5), "read_sweep: path is 5; a string or a path is needed"),
         (lambda: read_cases([]), r"read_cases: path is \[\]; a string or a path is needed"),
         (lambda: load_mnist("a"), "load_mnist: train is 'a'; True or False is needed"),
+        (lambda: report.to_perfetto(5, "x"), "to_perfetto: trace is 5; a Trace is needed"),
+        (lambda: report.summary_text("x"), "summary_text: trace is 'x'; a Trace is needed"),
+        (lambda: report.write_report([], "x"), r"write_report: trace is \[\]; a Trace is needed"),
         (lambda: ipuperf.simulate_session(5), "simulate_session: 5 is no session"),
     ],
 )

@@ -130,6 +130,7 @@ class Ir:
         the order of their first members (ValueError otherwise)."""
         return grouping_from_assignment(self._ir.replication_factor, assignment)
 
+    @checked_kinds()
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """A subgraph built by ``fn`` (a function or module): see :mod:`.tracing`."""
         graph = Graph._from_ir(self._ir.create_graph(graph_stem(fn)))
@@ -141,6 +142,7 @@ class Ir:
         """An empty subgraph named ``<name>_subgraph(k)``."""
         return Graph._from_ir(self._ir.create_graph(name or "graph"))
 
+    @checked_kinds()
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
         """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
 

@@ -144,3 +144,26 @@ DATA = np.ones((2, 3), np.float32)
 def test_what_makes_tensors_and_programs(call: Callable[[], Any], message: str) -> None:
     with popxl.Ir().main_graph, pytest.raises(TypeError, match=message):
         call()
+
+
+def test_what_is_known_of_graphs() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(DATA, name="x")
+        graph = ir.create_graph(lambda t: t + 1, x)
+        site = ops.call_with_info(graph, x)
+        refused: list[tuple[Callable[[], Any], str]] = [
+            (lambda: popxl.transforms.autodiff(5), "autodiff: graph is 5; a Graph is needed"),  # type: ignore[arg-type]
+            (lambda: ir.create_graph(5), "Ir.create_graph: fn is 5; a function is needed"),  # type: ignore[arg-type]
+            (lambda: ir.dot_checkpoint(5), "Ir.dot_checkpoint: check is 5; a string is needed"),  # type: ignore[arg-type]
+            (lambda: ir.replica_grouping_from_assignments(5), "assignment is 5; a seq"),  # type: ignore[arg-type]
+            (lambda: site.graph_to_parent("a"), "graph_to_parent: graph_tensor is 'a'; a popxl.T"),  # type: ignore[arg-type]
+            (lambda: site.parent_to_graph(5), "parent_to_graph: parent_tensor is 5; a popxl.T"),  # type: ignore[arg-type]
+            (lambda: site.set_parent_input_modified([]), "parent_tensor is .*; a popxl.Tensor"),  # type: ignore[arg-type]
+        ]
+        for call, message in refused:
+            with pytest.raises(TypeError, match=message):
+                call()
+        for index in (1, -1):
+            with pytest.raises(IndexError, match=f"operand {index} does not exist; there are 1"):
+                site.parent_input(index)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ipuperf.ir.attributes import FLAG, INTEGER, Attribute
 from . import elementwise, matmul, shape, vertices
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .work import Work
+from .work import Vertices, Work
 
 
 def _blocks(size: int, block_size: int) -> Iterator[tuple[int, int]]:
@@ -29,14 +30,20 @@ def _blocks(size: int, block_size: int) -> Iterator[tuple[int, int]]:
         yield rows, size - start - rows
 
 
+def _rows(name: str, dtype: DType, elements: int) -> Vertices:
+    """An element-wise operation on rows of a block, in place of poplin's own vertex."""
+    made = vertices.unary if name == "RSQRT" else vertices.binary
+    return replace(made(name, dtype, elements), low_confidence=True)
+
+
 def _solved(dtype: DType, count: int, rows: int, columns: int) -> list[Work]:
     """A block of equations: each row divided by the diagonal, and taken from those behind it times its factors."""
     found: list[Work] = []
     for behind in range(rows - 1, -1, -1):
-        found.append(vertices.binary("DIVIDE", dtype, count * columns))
+        found.append(_rows("DIVIDE", dtype, count * columns))
         if behind:
-            found.append(vertices.binary("MULTIPLY", dtype, count * behind * columns))
-            found.append(vertices.binary("SUBTRACT", dtype, count * behind * columns))
+            found.append(_rows("MULTIPLY", dtype, count * behind * columns))
+            found.append(_rows("SUBTRACT", dtype, count * behind * columns))
     return found
 
 
@@ -107,11 +114,11 @@ class Cholesky(Op):
         found: list[Work] = [*shape.copy_work(self.inputs[0])]
         for rows, rest in _blocks(size if count else 0, self.block_size):
             for behind in range(rows - 1, -1, -1):
-                found.append(vertices.unary("RSQRT", dtype, count))
-                found.append(vertices.binary("MULTIPLY", dtype, count * (behind + 1)))
+                found.append(_rows("RSQRT", dtype, count))
+                found.append(_rows("MULTIPLY", dtype, count * (behind + 1)))
                 if behind:
-                    found.append(vertices.binary("MULTIPLY", dtype, count * behind * behind))
-                    found.append(vertices.binary("SUBTRACT", dtype, count * behind * behind))
+                    found.append(_rows("MULTIPLY", dtype, count * behind * behind))
+                    found.append(_rows("SUBTRACT", dtype, count * behind * behind))
             if rest:
                 found += [*_solved(dtype, count, rows, rest), *_taken(dtype, count, rest, rows, rest)]
         return found

@@ -129,6 +129,14 @@ def _mapping() -> ArgumentKind:
     return ArgumentKind(lambda value: isinstance(value, Mapping), "a mapping", frozenset([dict]))
 
 
+def _said(tree: ast.expr, scope: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """A name of an annotation, and where it is looked up: that of ``module.name`` in the module."""
+    if not isinstance(tree, ast.Attribute):
+        return getattr(tree, "id", ""), scope
+    root, inner = _said(tree.value, scope)
+    return tree.attr, getattr(inner.get(root), "__dict__", {})
+
+
 class Kinds:
     """Kinds of a front end: what its names mean.
 
@@ -155,12 +163,11 @@ class Kinds:
             return _union([self._read(tree.left, scope), self._read(tree.right, scope)])
         if isinstance(tree, ast.Subscript):
             return self._read_of(tree, scope)
-        name = tree.attr if isinstance(tree, ast.Attribute) else getattr(tree, "id", "")
-        return self._named(name, scope)
+        return self._named(*_said(tree, scope))
 
     def _read_of(self, tree: ast.Subscript, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind that ``Name[...]`` says."""
-        name = tree.value.attr if isinstance(tree.value, ast.Attribute) else getattr(tree.value, "id", "")
+        name, where = _said(tree.value, scope)
         parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
         if name in _SEQUENCES:
             plain = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is Ellipsis)]
@@ -172,7 +179,7 @@ class Kinds:
         if name in ("Union", "Optional"):
             kinds = [self._read(part, scope) for part in parts]
             return _union([*kinds, self._names["None"]] if name == "Optional" else kinds)
-        return self._named(name, scope)
+        return self._named(name, where)
 
     def _named(self, name: str, scope: Mapping[str, Any]) -> ArgumentKind:
         """The kind of a name: the front end's, or what the function's module calls so."""

@@ -43,6 +43,23 @@ def test_arguments_of_another_kind(call: Callable[[], Any], message: str) -> Non
         call()
 
 
+class ndarray:  # noqa: N801
+    """A class with the name of another module's."""
+
+
+@checked()
+def of_a_module(value: np.ndarray, other: ndarray | None = None) -> None:
+    """A name of a module is that module's."""
+
+
+def test_names_of_modules() -> None:
+    of_a_module(np.ones(2), ndarray())
+    with pytest.raises(TypeError, match="value is <.*; a ndarray is needed"):
+        of_a_module(ndarray())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="other is array.*; a ndarray or None is needed"):
+        of_a_module(np.ones(2), np.ones(2))  # type: ignore[arg-type]
+
+
 class Thing:
     def __repr__(self) -> str:
         raise RuntimeError

@@ -43,7 +43,7 @@ def test_arguments_of_another_kind(call: Callable[[], Any], message: str) -> Non
         call()
 
 
-class ndarray:  # noqa: N801
+class ndarray:
     """A class with the name of another module's."""
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import ipuperf
 from ipuperf import popxl
+from ipuperf.ir.errors import ForeignTensorError
 from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 
@@ -167,3 +168,13 @@ def test_what_is_known_of_graphs() -> None:
         for index in (1, -1):
             with pytest.raises(IndexError, match=f"operand {index} does not exist; there are 1"):
                 site.parent_input(index)
+
+
+def test_a_tensor_of_another_program_that_no_op_reads() -> None:
+    other = popxl.Ir()
+    with other.main_graph:
+        x = popxl.variable(DATA, name="x")
+    with popxl.Ir().main_graph:
+        for function in (ops.slice, ops.slice_):
+            with pytest.raises(ForeignTensorError, match=f"{function.__name__}: operand 'x' belongs to another Ir"):
+                function(x)

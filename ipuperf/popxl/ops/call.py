@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
-from ..arguments import checked_arguments
+from ..arguments import checked_arguments, checked_kinds
 from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
@@ -170,6 +170,7 @@ def _miscounted(parameters: Sequence[_ir.Tensor], positional: Sequence[Any], nam
     return f"Not enough inputs have been provided; missing: {', '.join(missing)}" if missing else ""
 
 
+@checked_kinds("graph", "inputs_dict")
 def call_with_info(
     graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None, check_inputs: bool = True
 ) -> CallSiteInfo:

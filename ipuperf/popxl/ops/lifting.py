@@ -43,7 +43,10 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
         before, builder.naming = builder.naming, name
         try:
             found = function(*given, **named)
-            return wrap(found) if isinstance(found, _ir.Tensor) else raised(found)
+            if isinstance(found, _ir.Tensor):
+                builder.graph.require_own(function.__name__, found)
+                return wrap(found)
+            return raised(found)
         finally:
             builder.naming = before
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import FLOAT16, FLOAT32, Ir
 from ipuperf.lowering import NO_MERGING, CollectiveMerging
-from ipuperf.ops import IpuCopy
+from ipuperf.ops import Cholesky, IpuCopy, Op, TriangularSolve
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
 
@@ -134,6 +134,14 @@ PLAN_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 """PopLibs options of products and convolutions that plans take."""
 
 
+def block_attributes(op_class: type[Op], config: Any) -> dict[str, int]:
+    """The size of the blocks of Cholesky factors and triangular equations that a configuration says (0: poplin's);
+    nothing for other ops."""
+    names = {Cholesky: "cholesky_block_size", TriangularSolve: "triangular_solve_expander_block_size"}
+    size = getattr(config.optimizations, names[op_class]) if config is not None and op_class in names else 0
+    return {"block_size": size} if size else {}
+
+
 def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes of a MatMul or Conv for PopLibs options ``availableMemoryProportion`` and ``partialsType``.
 
@@ -149,9 +157,3 @@ def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"partialsType {options['partialsType']!r}; allowed: half, float")
         attributes["partials_dtype"] = types[options["partialsType"]]
     return attributes
-
-
-def block_attributes(sizes: Any, factor: bool) -> dict[str, int]:
-    """Attributes of a Cholesky factor, or of triangular equations, for the options ``optimizations`` (0: as poplin)."""
-    size = sizes.cholesky_block_size if factor else sizes.triangular_solve_expander_block_size
-    return {"block_size": size} if size else {}

@@ -219,16 +219,13 @@ class TracedProgram:
 
     def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
         """Attributes of products and convolutions: the options of the active pipeline stage over those of the
-        configuration; of norms: whether their statistics are stable; of factorisations: the size of
-        their blocks. None for other ops."""
+        configuration; of norms: whether their statistics are stable. None for other ops."""
         options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
         config, own = state().config, options.get(op_class)
         if op_class in (_k.BatchNormalization, _k.GroupNormalization):
             return {"stable": config is not None and config.norms.use_stable_statistics}
-        if op_class in (_k.Cholesky, _k.TriangularSolve):
-            return {} if config is None else devices.block_attributes(config.optimizations, op_class is _k.Cholesky)
         if own is None:
-            return {}
+            return devices.block_attributes(op_class, config)
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
         return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
 

@@ -16,6 +16,9 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import check
 
+from ipuperf.ops import Cholesky, MatMul, TriangularSolve
+from ipuperf.tensorflow.config import IPUConfig
+from ipuperf.tensorflow.devices import block_attributes
 from ipuperf.tensorflow.graph.errors import GraphError
 
 RNG = np.random.default_rng(3)
@@ -125,17 +128,12 @@ def test_crops_of_half_precision_and_bytes() -> None:
 
 
 def test_blocks_of_factorisations_have_the_configured_size() -> None:
-    from ipuperf.ops import Cholesky, TriangularSolve
-    from ipuperf.tensorflow.config import IPUConfig
-    from ipuperf.tensorflow.devices import block_attributes
-
     config = IPUConfig()
-    assert block_attributes(config.optimizations, True) == {}
+    assert block_attributes(Cholesky, config) == block_attributes(Cholesky, None) == {}
     config.optimizations.cholesky_block_size, config.optimizations.triangular_solve_expander_block_size = 16, 32
-    assert block_attributes(config.optimizations, True) == {"block_size": 16}
-    assert block_attributes(config.optimizations, False) == {"block_size": 32}
-    assert "block_size" in Cholesky.declared
-    assert "block_size" in TriangularSolve.declared
+    assert block_attributes(Cholesky, config) == {"block_size": 16}
+    assert block_attributes(TriangularSolve, config) == {"block_size": 32}
+    assert block_attributes(MatMul, config) == {}
 
 
 def test_what_depends_on_data_is_refused() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.ir import FLOAT16, FLOAT32, Ir
+from ipuperf.ir import FLOAT16, FLOAT32, Ir, Op
 from ipuperf.lowering import NO_MERGING, CollectiveMerging
-from ipuperf.ops import Cholesky, IpuCopy, Op, TriangularSolve
+from ipuperf.ops import Cholesky, IpuCopy, TriangularSolve
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
 

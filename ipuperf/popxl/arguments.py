@@ -141,11 +141,12 @@ def _is_operand(value: Any) -> bool:
         return True
     if isinstance(value, (list, tuple)):
         try:
-            value = np.asarray(value)
+            value = np.asarray(value)  # empty ones are upstream's ValueError, where the constant is made
         except (ValueError, TypeError):  # ragged lists, tensors in lists
             return False
-    known = isinstance(value, np.ndarray) and value.size > 0
-    return known and (value.dtype.kind in "biuf" or (value.dtype.names or ("",))[0] in ALL_DTYPES)
+    return isinstance(value, np.ndarray) and (
+        value.dtype.kind in "biuf" or (value.dtype.names or ("",))[0] in ALL_DTYPES
+    )
 
 
 def _is_dtype(value: Any) -> bool:

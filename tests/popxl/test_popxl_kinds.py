@@ -178,3 +178,12 @@ def test_a_tensor_of_another_program_that_no_op_reads() -> None:
         for function in (ops.slice, ops.slice_):
             with pytest.raises(ForeignTensorError, match=f"{function.__name__}: operand 'x' belongs to another Ir"):
                 function(x)
+
+
+def test_host_data_that_cannot_be_a_constant_names_the_op() -> None:
+    with popxl.Ir().main_graph:
+        x = popxl.variable(DATA)
+        with pytest.raises(ValueError, match=r"add: constant 't': empty data of shape \(0,\)"):
+            ops.add(x, [])
+        with pytest.raises(ValueError, match="mul: constant 't': values from 1099511627776 to .* do not fit int32"):
+            ops.mul(popxl.variable(np.ones(2, np.int32)), 2**40)

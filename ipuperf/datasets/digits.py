@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ipuperf.datasets.errors import DatasetError
+from ipuperf.kinds import checked
 
 _SIDE = 28
 _SMALL_SIDE = 8
@@ -20,6 +21,7 @@ _LARGEST_GREY = 16
 _TEST_EVERY = 5
 
 
+@checked()
 def load_digits_28x28(train: bool) -> tuple[np.ndarray, np.ndarray]:
     """``(images, labels)``: uint8 ``[n, 28, 28]`` with values 0 to 255, and uint8 ``[n]`` with values 0 to 9.
 

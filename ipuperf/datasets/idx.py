@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ipuperf.datasets.errors import DatasetError
+from ipuperf.kinds import checked
 
 _ELEMENT_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -25,6 +26,7 @@ _CHUNK_BYTES = 1 << 20
 _CHECKED_BYTES = 1 << 28  # MNIST's largest file holds 47 MB
 
 
+@checked()
 def read_idx(path: str | Path) -> np.ndarray:
     """The array held by the IDX file at ``path`` (plain or gzip), writable and in native byte order.
 

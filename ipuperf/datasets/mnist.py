@@ -16,6 +16,7 @@ import numpy as np
 
 from ipuperf.datasets.errors import DatasetError
 from ipuperf.datasets.idx import read_idx
+from ipuperf.kinds import checked
 
 ENVIRONMENT_VARIABLE = "IPUPERF_DATA"
 IMAGE_SHAPE = (28, 28)
@@ -35,6 +36,7 @@ def find_mnist(extra_folders: Iterable[str | Path] = ()) -> Path | None:
     return _first_with(_folders(extra_folders), _FILES[True] + _FILES[False])
 
 
+@checked()
 def load_mnist(train: bool, root: str | Path | None = None, download: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """``(images, labels)`` of the training or of the test set: uint8 ``[n, 28, 28]`` and uint8 ``[n]``.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ipuperf import ops as _k
-from ipuperf.ir import Tensor
+from ipuperf.ir import Operand, Tensor
 
 from . import reductions
 from .arithmetic import sqrt
@@ -101,7 +101,7 @@ def nll_loss(
 def nll_loss_with_softmax_grad(
     probs: Tensor,
     labels: Tensor,
-    loss_grad: float | Tensor = 1,
+    loss_grad: Operand = 1,
     ignore_index: int | None = None,
     reduction: REDUCTION_TYPE = "mean",
 ) -> tuple[Tensor, Tensor]:

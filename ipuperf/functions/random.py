@@ -60,5 +60,11 @@ def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
 
 
 def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
-    """``n`` seeds from one."""
+    """``n`` seeds from one.
+
+    Raises:
+        ValueError: ``n`` is not from 1 to 2**16.
+    """
+    if not 0 < n <= 2**16:
+        raise ValueError(f"split_random_seed: n is {n}; allowed: 1 to {2**16}")
     return tuple(create_random_seed(seed, constant(i, UINT32)) for i in range(n))

@@ -89,9 +89,10 @@ def histogram(t: Tensor, levels: Sequence[float], absolute_of_input: bool) -> Te
     Raises:
         ValueError: the levels do not rise.
     """
+    levels = tuple(float(level) for level in levels)
     if not all(low < high for low, high in zip(levels, levels[1:], strict=False)):
         raise ValueError(f"histogram of {t.id!r}: levels {list(levels)} do not rise")
-    return make(_k.Histogram, t, levels=tuple(levels), absolute_of_input=absolute_of_input)
+    return make(_k.Histogram, t, levels=levels, absolute_of_input=absolute_of_input)
 
 
 def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:

@@ -159,6 +159,11 @@ class Graph:
         """
         return self.create_at(op_class, inputs, names, attributes, user_location())
 
+    def require_own(self, what: str, tensor: Tensor) -> None:
+        """ForeignTensorError, of the op or function ``what``, unless ``tensor`` is one of this graph."""
+        if tensor.graph is not self:
+            raise ForeignTensorError(self._foreign(what, tensor))
+
     def create_at(
         self,
         op_class: type[OpT],
@@ -172,7 +177,7 @@ class Graph:
         """:meth:`create` for builders, which know the op's ``location``; ``settled``: see :class:`.op.Op`."""
         for tensor in inputs:
             if tensor.graph is not self:
-                raise ForeignTensorError(self._foreign(op_class.type, tensor))
+                self.require_own(op_class.type, tensor)
         if self.facts is not None or self.ir.sealed:
             self._thawed()
         op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from tqdm import tqdm
 
 from ipuperf.ir import IrError
+from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
 from ipuperf.simulation import SimulationError
 
@@ -58,6 +59,7 @@ class LeverResults:
         return self.cycles - trial.cycles
 
 
+@checked()
 def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
     """Try all levers on the program of a run, one after the other; on a terminal a line shows which.
 

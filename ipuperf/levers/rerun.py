@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipuperf.kinds import checked
 from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE
 from ipuperf.runtime.executable import Executable
@@ -87,6 +88,7 @@ class Rerun:
         return values is not None and values.name in set(self.trace.table("host_events")["label"])
 
 
+@checked()
 def rerun_of(folder: Path, trace: Trace) -> Rerun:
     """The program of the run whose report is in ``folder`` and whose trace is given.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipuperf.kinds import checked
 from ipuperf.report import TIME_PARTS, duration, step_time
 from ipuperf.trace import Trace, TraceError
 
@@ -15,6 +16,7 @@ LEAST = 0.005
 """Share of the run that a lever has to gain to be named."""
 
 
+@checked()
 def levers_text(trace: Trace, found: LeverResults) -> str:
     """The largest gains, each with what it changes most; what trades memory apart; what was not tried. Ends with a
     newline."""

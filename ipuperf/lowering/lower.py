@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, IrError, Tensor, phases_of
 from ipuperf.ir.collector import collector_paused
+from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
@@ -437,6 +438,7 @@ def computed_type(op: Op) -> str:
     return ""
 
 
+@checked()
 @collector_paused()
 def lower(
     ir: Ir,

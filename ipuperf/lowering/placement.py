@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ipuperf.ir import Ir, Op, Tensor
+from ipuperf.kinds import checked
 from ipuperf.ops.ipu_copy import IpuCopy
 
 
+@checked()
 def ipus_per_replica(program: Ir) -> int:
     """IPUs that one replica uses: the largest IPU number of any op or tensor, plus one."""
     used: set[int | None] = {0}

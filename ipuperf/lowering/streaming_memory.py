@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
 
 from .placement import ipus_per_replica
@@ -25,6 +26,7 @@ def check_streaming_memory(ir: Ir, machine: Machine) -> None:
         check_capacity(ir, machine)
 
 
+@checked()
 def check_capacity(ir: Ir, machine: Machine) -> None:
     """Whether buffers fit; a machine without Streaming Memory is left to lowering.
 

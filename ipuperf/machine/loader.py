@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
+from ipuperf.kinds import checked
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value, scaled_figure
 from ipuperf.machine.model import (
@@ -61,6 +62,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
     return _built_in(name_or_path)
 
 
+@checked()
 def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machine:
     """A machine with some of its figures multiplied, for questions of how much they matter.
 

@@ -384,7 +384,7 @@ class _Frame:
                 copies.append(held)
         for copy in copies:
             compiler.pool.release(copy)
-        self.code.append(_repeat(body, op.trip_count))
+        self.code.append(_repeat(op, body))
 
     def _conditional(self, op: If) -> None:
         """Both branches compiled; at run time those execute that a replica takes, each into its own rows."""
@@ -447,10 +447,20 @@ def runner(code: Code) -> base.Kernel:
     return run
 
 
-def _repeat(body: Code, trips: int) -> base.Kernel:
-    steps = tuple(body)
+#: Trips of a loop whose numbers are computed: PopART counts them in an ``int`` (popart:
+#: ``willow/include/popart/op/loop.hpp``).
+_MOST_TRIPS = 2**31 - 1
+
+
+def _repeat(op: Loop, body: Code) -> base.Kernel:
+    steps, trips = tuple(body), op.trip_count
 
     def run() -> None:
+        if trips > _MOST_TRIPS:
+            raise EvaluationError(
+                f"{op.where()}: {trips} trips; numbers are computed trip by trip, of at most {_MOST_TRIPS} trips; "
+                "the time of more is there without numbers: ipuperf.simulate_session"
+            )
         for _ in repeat(None, trips):
             for step in steps:
                 step()

@@ -159,6 +159,7 @@ from .tensor_parallel import (
     ReplicatedReduceScatterStrided,
 )
 from .topk import TopK
+from .triangular import Cholesky, TriangularSolve
 from .unary import (
     Abs,
     Cast,

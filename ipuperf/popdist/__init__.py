@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ipuperf.kinds import checked
 from ipuperf.runtime.effects import tell
 
 TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
@@ -94,6 +95,7 @@ def getDeviceId() -> int:
     return 0
 
 
+@checked()
 def checkNumIpusPerReplica(num_ipus: int) -> None:
     """RuntimeError when the environment says another number of IPUs for each replica."""
     said = getNumIpusPerReplica()
@@ -101,6 +103,7 @@ def checkNumIpusPerReplica(num_ipus: int) -> None:
         raise RuntimeError(f"popdist: the program has {num_ipus} IPUs for each replica, {IPUS} says {said}")
 
 
+@checked()
 def execute_on_instances(instances: Iterable[int], function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """What ``function`` returns if this process is one of the ``instances`` (it is instance 0), else None."""
     return function(*args, **named) if getInstanceIndex() in set(instances) else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from ipuperf.functions import make, reductions
+from ipuperf.functions.arithmetic import cast, not_equal, where
 from ipuperf.functions.arranging import broadcast, cut, joined, reshaped, row
 from ipuperf.functions.selection import topk
 from ipuperf.ir import INT32, Tensor
@@ -15,12 +17,12 @@ from ipuperf.ops import Gather
 from .aten_lowering import Handler, Lowering, Value, each
 
 
-def _largest(rows: Tensor, axis: int, keepdims: bool = False) -> Tensor:
+def _largest(rows: Tensor, axis: int) -> Tensor:
     """Maxima along an axis, of which only the first of equals gets the gradient: a row may be in a bag twice."""
-    found = topk(rows, 1, axis)[0]
-    return found if keepdims else row(found, axis, 0)
+    return row(topk(rows, 1, axis)[0], axis, 0)
 
 
+_SUM, _LARGEST = 0, 2
 #: By PyTorch's number of the mode.
 _MODES: tuple[Callable[..., Tensor], ...] = (reductions.sum, reductions.mean, _largest)
 
@@ -31,6 +33,38 @@ def _bounds(low: Lowering, offsets: Value, count: int, include_last: bool) -> li
         raise low.unsupported("offsets that depend on data are unsupported: the length of a bag has to be known")
     starts = [int(at) for at in offsets]
     return starts if include_last else [*starts, count]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a table in the order of their positions, and which of them count.
+
+    Attributes:
+        rows: ``(positions, width)``.
+        counted: whether a row is no padding, ``(positions, 1)``; None where there is no padding.
+        mode: PyTorch's number of the mode.
+    """
+
+    rows: Tensor
+    counted: Tensor | None
+    mode: int
+
+    def part(self, start: int, stop: int) -> _Rows:
+        """Those of one or several bags."""
+        counted = None if self.counted is None else cut(self.counted, 0, start, stop)
+        return _Rows(cut(self.rows, 0, start, stop), counted, self.mode)
+
+    def combined(self, shape: tuple[int, ...], axis: int) -> Tensor:
+        """The rows as ``shape (..., width)``, combined along ``axis``; zeros where only padding stands."""
+        rows = reshaped(self.rows, shape)
+        if self.counted is None:
+            return _MODES[self.mode](rows, axis)
+        counted = reshaped(self.counted, (*shape[:-1], 1))
+        numbers = reductions.sum(cast(counted, rows.dtype), axis)
+        if self.mode == _LARGEST:
+            return where(numbers > 0.0, _largest(where(counted, rows, float("-inf")), axis), 0.0)
+        total = reductions.sum(where(counted, rows, 0.0), axis)
+        return total if self.mode == _SUM else total / where(numbers > 0.0, numbers, 1.0)
 
 
 def embedding_bag(
@@ -45,21 +79,26 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> list[Tensor | None]:
-    """Rows of a table combined within bags, which begin at constant offsets; an empty bag gives zeros."""
-    if scale_grad_by_freq or padding_idx not in (None, -1):
-        raise low.unsupported("scale_grad_by_freq=True and padding_idx are unsupported")
+    """Rows of a table combined within bags, which begin at constant offsets; an empty bag, or one of padding alone,
+    gives zeros. Padding (positions that are ``padding_idx``) is left out of its bag and has no gradient."""
+    if scale_grad_by_freq:
+        raise low.unsupported(
+            "scale_grad_by_freq=True is unsupported: gradients are not divided by how often a row is used"
+        )
     positions = low.tensor(indices, INT32)
     bounds = _bounds(low, offsets, positions.shape[0], include_last_offset)
     rows = make(Gather, low.tensor(weight), positions, axis=0)
     if per_sample_weights is not None:
         rows = rows * reshaped(low.tensor(per_sample_weights, rows.dtype), (-1, 1))
+    counted = None
+    if padding_idx is not None and padding_idx >= 0:
+        counted = reshaped(not_equal(positions, padding_idx), (-1, 1))
+    found, width = _Rows(rows, counted, mode), rows.shape[1]
     lengths = [stop - start for start, stop in zip(bounds, bounds[1:], strict=False)]
-    combine, width = _MODES[mode], rows.shape[1]
     if lengths and lengths[0] and bounds[0] == 0 and all(n == lengths[0] for n in lengths):
-        used = cut(rows, 0, 0, bounds[-1])
-        return [combine(reshaped(used, (len(lengths), lengths[0], width)), 1), None, None, None]
+        return [found.part(0, bounds[-1]).combined((len(lengths), lengths[0], width), 1), None, None, None]
     nothing = broadcast(low.constant(0, rows.dtype), (1, width))
-    bags = [combine(cut(rows, 0, start, start + n), 0, True) if n else nothing
+    bags = [found.part(start, start + n).combined((1, n, width), 1) if n else nothing
             for start, n in zip(bounds, lengths, strict=False)]  # fmt: skip
     return [joined(bags, 0), None, None, None]
 

@@ -25,6 +25,7 @@ from .aten_lowering import Lowering, Value
 from .blocks import recorder
 from .collective_ops import COLLECTIVES
 from .errors import Error, UnsupportedError, require
+from .kinds import checked_kinds
 
 _CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
     ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,
@@ -43,6 +44,7 @@ def register(name: str, domain: str, domain_version: int, op_class: type[CustomO
     _CLASSES[name, domain, domain_version] = op_class
 
 
+@checked_kinds()
 def custom_op(
     inputs: Sequence[torch.Tensor],
     name: str,

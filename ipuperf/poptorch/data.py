@@ -22,10 +22,13 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from ipuperf.kinds import told
+
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy
 from .errors import Error, require, require_int
 from .export_structure import Structure, fixed_values, flatten, rebuild
+from .kinds import checked_kinds
 from .log import logger
 from .options import Options
 
@@ -56,6 +59,7 @@ class DataLoader(torch.utils.data.DataLoader):
         kwargs: other arguments of PyTorch's loader.
     """
 
+    @checked_kinds("options", "batch_size", "num_workers", "mode")
     def __init__(
         self,
         options: Options,
@@ -74,6 +78,8 @@ class DataLoader(torch.utils.data.DataLoader):
     ) -> None:
         self._accessor: AsynchronousDataAccessor | None = None
         _check_arguments(options, batch_size, num_workers, mode)
+        readable = isinstance(dataset, Iterable) or hasattr(dataset, "__getitem__")
+        require(readable, f"DataLoader: dataset {told(dataset)} given, expected a torch.utils.data.Dataset")
         options._freeze()
         self._options = options
         self.requested_workers = num_workers
@@ -220,6 +226,7 @@ class AsynchronousDataAccessor:
         Error: the first element cannot be read (upstream's worker fails to start), or the loader reads ahead already.
     """
 
+    @checked_kinds("buffer_size", "rebatched_size")
     def __init__(
         self,
         dataset: Any,

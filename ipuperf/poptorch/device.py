@@ -5,10 +5,13 @@ from __future__ import annotations
 from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, current_settings
 
+from .kinds import checked_kinds
+
 _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}
 """Poplar's number of each IPU generation."""
 
 
+@checked_kinds()
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
     """Whether the simulated machine has ``num_ipus`` IPUs (with machine ``auto``: its largest choice)."""
     return _machine(AUTO_MACHINES[-1]).num_ipus >= num_ipus

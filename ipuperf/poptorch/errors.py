@@ -6,8 +6,9 @@ raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from os import PathLike
 
 
 class Error(RuntimeError):
@@ -76,3 +77,14 @@ def require_member(name: str, value: object, kind: type[Enum]) -> None:
 def require_bool(name: str, value: object) -> None:
     """``AssertionError`` unless ``value`` is a ``bool``."""
     require(isinstance(value, bool), f"{name}: {value!r} given, expected True or False")
+
+
+def require_texts(name: str, values: object) -> None:
+    """``AssertionError`` unless ``values`` are several strings."""
+    good = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
+    require(good and all(isinstance(v, str) for v in values), f"{name}: {values!r} given, expected a list of strings")  # type: ignore[attr-defined]
+
+
+def require_path(name: str, value: object) -> None:
+    """``AssertionError`` unless ``value`` is a path."""
+    require(isinstance(value, (str, PathLike)), f"{name}: {value!r} given, expected a path")

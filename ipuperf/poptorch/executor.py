@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from .executable_file import StoredModule, optimiser_of
 from .executor_data import CallData
 from .executor_files import Files
 from .executor_times import Times
+from .kinds import checked_kinds
 from .log import logger
 from .options import Options
 from .popart_ir import serialised
@@ -266,7 +268,8 @@ def _module_of(model: torch.nn.Module | PoplarExecutor) -> torch.nn.Module:
     return model.model if isinstance(model, PoplarExecutor) else model
 
 
-def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
+@checked_kinds()
+def load(filename: str | PathLike[str], edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:
     """The model of a file that ``compileAndExport`` or ``save`` has written with ``export_model=True``, compiled.
 
     Its module (``model``) runs the exported ops: the user's class is not stored, see

@@ -39,9 +39,9 @@ def setLogLevel(level: str | int) -> None:
     name = level
     if isinstance(level, int) and not isinstance(level, bool) and 0 <= level < len(names):
         name = names[level]
-    if name not in LEVELS:
+    if not isinstance(name, str) or name not in LEVELS:
         raise ValueError(f"setLogLevel: {level!r} given, expected one of {', '.join(names)} or 0 to {len(names) - 1}")
-    logger.setLevel(LEVELS[str(name)])
+    logger.setLevel(LEVELS[name])
 
 
 def _set_up() -> None:

@@ -23,6 +23,7 @@ from ipuperf.runtime.settings import current_settings, use_settings
 from .compilation import CompiledModel
 from .errors import Error
 from .executor import PoplarExecutor
+from .kinds import checked_kinds
 from .options import Options
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 
+@checked_kinds("model", "options", "machine")
 def compile_offline(
     model: torch.nn.Module,
     options: Options | None,
@@ -61,6 +63,7 @@ def compile_offline(
         return call.offline_program(args, kwargs, name)
 
 
+@checked_kinds("model", "options", "machine")
 def simulate(
     model: torch.nn.Module,
     options: Options | None,

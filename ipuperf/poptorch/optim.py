@@ -19,6 +19,7 @@ import torch
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 
 from .errors import Error, UnsupportedError, require
+from .kinds import checked_kinds
 from .log import logger
 from .native_step import StepByParameter
 from .optimizer_state import DeviceState, states_of
@@ -49,6 +50,7 @@ class VariableAttributes:
         allowed_attributes: names that there are.
     """
 
+    @checked_kinds()
     def __init__(self, variable_attributes: Iterable[str], allowed_attributes: Iterable[str]) -> None:
         self._variable_attributes = list(variable_attributes)
         self._allowed_attributes = list(allowed_attributes)
@@ -117,12 +119,14 @@ class Optimizer:
         own, and keep the additional ones, checked. None: left out."""
         given = {name: value for name, value in arguments.items() if value is not None}
         own = {name: value for name, value in given.items() if name not in self._additional}
+        betas = own.get("betas", (0.9, 0.999))
+        require(len(betas) == 2, f"{type(self).__name__}: betas is {betas!r}, expected two numbers")
         native(self, params, **own)
         for name in self._additional:
             value = given.get(name, _UNLESS_GIVEN[name])
             if name.endswith("accum_type"):
                 require(
-                    value in _TYPES,
+                    isinstance(value, torch.dtype) and value in _TYPES,
                     f"Accumulation types must be either torch.float32 or torch.float16; {name} is {value!r}",
                 )
             setattr(self, name, value)
@@ -148,6 +152,7 @@ class SGD(Optimizer, torch.optim.SGD):
 
     _additional = ("loss_scaling", "use_combined_accum", "accum_type", "velocity_accum_type", "max_grad_norm")
 
+    @checked_kinds()
     def __init__(
         self,
         params: Iterable[Any],
@@ -204,6 +209,7 @@ class Adam(Optimizer, torch.optim.Adam):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "max_grad_norm")
 
+    @checked_kinds()
     def __init__(
         self,
         params: Iterable[Any],
@@ -241,6 +247,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction", "max_grad_norm")
 
+    @checked_kinds()
     def __init__(
         self,
         params: Iterable[Any],
@@ -308,6 +315,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "use_tf_variant")
 
+    @checked_kinds()
     def __init__(
         self,
         params: Iterable[Any],
@@ -348,6 +356,7 @@ class LAMB(Optimizer, StepByParameter):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction")
 
+    @checked_kinds()
     def __init__(
         self,
         params: Iterable[Any],

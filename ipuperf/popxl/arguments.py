@@ -1,6 +1,8 @@
-"""Checks of integer-valued arguments, one rule for the whole front end: nothing is rounded.
+"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.kinds`), and of numbers that
+have to be whole, one rule for the whole front end: nothing is rounded.
 
-Allowed are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and bools are refused.
+Allowed as whole numbers are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and
+bools are refused.
 """
 
 from __future__ import annotations
@@ -9,12 +11,15 @@ import inspect
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+
+from ipuperf.ir import ALL_DTYPES, DType
+from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,13 +51,13 @@ def wholes(values: Iterable[Any], what: str, least: int | None = None) -> tuple[
 
 
 def several(values: Any, what: str) -> Any:
-    """``values`` unless they are one number.
+    """``values`` unless they are one number, or nothing that has an order.
 
     Raises:
         TypeError: they are.
     """
-    if isinstance(values, (int, float, np.number)):
-        raise TypeError(f"{what} is {values!r}; a sequence of whole numbers is needed")
+    if isinstance(values, Mapping) or not isinstance(values, Iterable) or hasattr(values, "_ir_tensor"):
+        raise TypeError(f"{what} is {told(values)}; a sequence of whole numbers is needed")
     return values
 
 
@@ -66,7 +71,7 @@ def _is_integral(annotation: str) -> bool:
 
 def _checked(value: Any, what: str) -> Any:
     """``value`` with every number in it checked; tensors and None are left alone."""
-    if value is None or type(value) is int or hasattr(value, "_ir_tensor"):
+    if type(value) is int or _is_given_whole(value):
         return value
     if isinstance(value, (tuple, list)):
         return tuple([_checked(item, what) for item in value])
@@ -95,7 +100,7 @@ def whole_parameters(function: Callable[..., Any]) -> Wholes:
     """Parameters annotated as integers or sequences of them."""
     found = parameters_of(function)
     return [
-        (i, name, f"{function.__name__}: {name}", not re.search(r"(?<!\[)\bint\b", note))
+        (i, name, f"{name_of(function)}: {name}", not re.search(r"(?<!\[)\bint\b", note))
         for i, name, note in found
         if _is_integral(note)
     ]
@@ -111,22 +116,77 @@ def check_wholes(parameters: Wholes, given: list[Any], named: dict[str, Any]) ->
             named[name] = _as_said(named[name], what, sequence)
 
 
+def _is_given_whole(value: Any) -> bool:
+    """Whether nothing in ``value`` is to be asked: nothing, or a tensor (which kinds refuse where none may be)."""
+    return value is None or hasattr(value, "_ir_tensor")
+
+
 def _as_said(value: Any, what: str, sequence: bool) -> Any:
     """The integers of an argument, of which there may have to be several."""
     found = _checked(value, what)
-    return several(found, what) if sequence else found
+    return several(found, what) if sequence and not _is_given_whole(found) else found
 
 
-def whole_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: arguments annotated as integers (or sequences of them) must be integers, see :func:`whole`."""
+# -- kinds -------------------------------------------------------------------------------------------------------------
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether ``value`` is PopXL's tensor (whose module knows this one)."""
+    return hasattr(type(value), "in_sync_with_ipu")
+
+
+def _is_operand(value: Any) -> bool:
+    """Whether ``value`` is a tensor, or host data that becomes one."""
+    if _is_tensor(value) or isinstance(value, (bool, int, float, np.number, np.bool_)):
+        return True
+    if isinstance(value, (list, tuple)):
+        try:
+            value = np.asarray(value)  # empty ones are upstream's ValueError, where the constant is made
+        except (ValueError, TypeError):  # ragged lists, tensors in lists
+            return False
+    return isinstance(value, np.ndarray) and (
+        value.dtype.kind in "biuf" or (value.dtype.names or ("",))[0] in ALL_DTYPES
+    )
+
+
+def _is_dtype(value: Any) -> bool:
+    """Whether ``value`` stands for a type of elements; whether there is such a type is asked where it is looked up."""
+    return isinstance(value, (str, type, np.dtype, DType)) or type(value).__name__ == "dtype"
+
+
+#: What names mean in annotations of functions that PopXL's programs call.
+KINDS = Kinds(
+    {
+        **dict.fromkeys(("Tensor", "TensorByRef"), ArgumentKind(_is_tensor, "a popxl.Tensor")),
+        "Operand": ArgumentKind(_is_operand, "a popxl.Tensor, or a number or an array of numbers,"),
+        "ndarray": ArgumentKind(lambda value: hasattr(value, "shape") and hasattr(value, "ndim"), "a NumPy array"),
+        **dict.fromkeys(("DType", "dtype", "_dtype"), ArgumentKind(_is_dtype, "a popxl dtype")),
+    }
+)
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: arguments must be of the kinds that their annotations say (:meth:`ParameterKinds.check`), and whole
+    where these say integers (:func:`whole`)."""
     parameters = whole_parameters(function)
-    if not parameters:
-        return function
+    signature = ParameterKinds(function, name_of(function), KINDS)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Any] = list(args)
         check_wholes(parameters, given, kwargs)
+        signature.check(given, kwargs)
         return function(*given, **kwargs)
 
     return call
+
+
+def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments must be of the kinds that their annotations say, those aside that are integers, which the
+    function itself asks to be whole (:func:`whole`, :func:`wholes`), and its ``own``, which it names better."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        whole = {key for _, key, note in parameters_of(function) if _is_integral(note)}
+        return checked(KINDS, {*whole, *own})(function)
+
+    return decorated

@@ -40,4 +40,5 @@ class Builder(_ir.Builder):
     def constant(self, value: Any, dtype: _ir.DType | None, name: str = "t") -> _ir.Constant:
         """A constant; ValueError for data that ``dtype`` cannot hold."""
         wanted = None if dtype is None else dtypes.dtype.as_dtype(dtype)
-        return self.graph.constant(to_numpy(value, wanted, True, what=f"constant {name!r}"), name=name)
+        function = f"{self.naming.removesuffix('_out')}: " if self.naming else ""
+        return self.graph.constant(to_numpy(value, wanted, True, what=f"{function}constant {name!r}"), name=name)

@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import CONTEXT, Builder
+from ipuperf.kinds import told
 from ipuperf.popart.locations import ExecutionContext
 
-from .arguments import whole
+from .arguments import checked_kinds, whole
 from .effects import EFFECTS
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def in_sequence(enabled: Any = True) -> Any:
         return CONTEXT.sequence(True)(enabled)
     if enabled is None:
         raise TypeError("`None` cannot be passed to in_sequence: allowed are True, False and 'pass'")
-    if enabled not in (True, False, "pass"):
-        raise TypeError(f"in_sequence({enabled!r}): allowed are True, False and 'pass'")
+    if not isinstance(enabled, (bool, int, str)) or enabled not in (True, False, "pass"):
+        raise TypeError(f"in_sequence({told(enabled)}): allowed are True, False and 'pass'")
     return CONTEXT.sequence("pass" if enabled == "pass" else bool(enabled))
 
 
@@ -148,6 +149,7 @@ def _execution_context(context: ExecutionContext) -> Iterator[None]:
     yield
 
 
+@checked_kinds()
 def name_scope(name: str) -> AbstractContextManager[None]:
     """Prefix the names of new tensors and ops with ``name/``."""
     return CONTEXT.scope(name)

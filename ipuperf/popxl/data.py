@@ -12,7 +12,7 @@ from ipuperf import ir as _ir
 from ipuperf.runtime.effects import tell
 
 from . import context
-from .arguments import whole, wholes
+from .arguments import checked_kinds, whole, wholes
 from .dtypes import dtype as _dtype
 from .handle import Constant, Tensor, Variable, wrap
 from .remote_buffer import RemoteBuffer, check_sharding, shard_length
@@ -148,6 +148,7 @@ def check_remote_variables(program: _ir.Ir) -> None:
             )
 
 
+@checked_kinds()
 def variable(
     data: Any,
     dtype: _dtype | None = None,
@@ -176,6 +177,7 @@ def variable(
     return _new_variable(array, name, group, retrieval_mode)
 
 
+@checked_kinds("remote_buffer")
 def remote_variable(
     data: Any,
     remote_buffer: RemoteBuffer,
@@ -198,6 +200,7 @@ def remote_variable(
     return _new_variable(array, name, group, retrieval_mode, (remote_buffer, whole(offset, "offset")))
 
 
+@checked_kinds()
 def remote_replica_sharded_variable(
     data: Any,
     remote_buffer: RemoteBuffer,
@@ -244,6 +247,7 @@ def _shards_for(group: ReplicaGrouping, elements: int, buffer: RemoteBuffer) -> 
     return next((n for n in sizes if shard_length(elements, n) == length), most)
 
 
+@checked_kinds()
 def replica_sharded_variable(
     data: Any,
     dtype: _dtype | None = None,
@@ -271,6 +275,7 @@ def replica_sharded_variable(
     return Variable(shard._ir_tensor, whole=True), shard
 
 
+@checked_kinds()
 def constant(
     data: Any,
     dtype: _dtype | None = None,
@@ -285,6 +290,7 @@ def constant(
     return Constant(context.gcg()._base.constant(array, name=name or "t"))
 
 
+@checked_kinds()
 def graph_input(
     shape: Sequence[int],
     dtype: _dtype,
@@ -298,11 +304,12 @@ def graph_input(
     """
     graph = context.gcg()
     name = name or "t"
-    meta = wholes(meta_shape or (), f"meta_shape of graph input {name!r}", 0)
+    meta = wholes(() if meta_shape is None else meta_shape, f"meta_shape of graph input {name!r}", 0)
     spec = _ir.TensorSpec(wholes(shape, f"shape of graph input {name!r}", 0), _dtype.as_dtype(dtype)._ir, meta)
     return wrap(graph._base.add_input(spec, name, by_ref=by_ref))
 
 
+@checked_kinds()
 def graph_output(t: Tensor) -> None:
     """Append ``t`` to the outputs of the current subgraph."""
     graph = context.gcg()

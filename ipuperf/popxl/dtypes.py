@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +22,8 @@ class dtype:
     """An element type. ``repr`` is ``popxl.dtypes.<name>``; equal only to itself."""
 
     def __init__(self, base: _ir.DType) -> None:
+        if not isinstance(base, _ir.DType):
+            raise TypeError(f"popxl.dtype cannot be constructed of {told(base)}; use popxl.dtype.as_dtype")
         self._ir = base
 
     @property

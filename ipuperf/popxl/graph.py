@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf import ir as _ir
 from ipuperf.ir import Graph as _BaseGraph
 
+from .arguments import checked_kinds
 from .builder import Builder
 from .handle import Constant, Tensor, Variable, wrap, wrap_all
 
@@ -106,6 +107,7 @@ class Graph:
 
     # -- methods ---------------------------------------------------------------------------------------------------
 
+    @checked_kinds()
     def get_tensor(self, tensor_id: str) -> Tensor:
         """The tensor with this id; ValueError when there is none."""
         if tensor_id not in self._base.tensors:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 from ipuperf.functions.shapes import getitem
+from ipuperf.kinds import told
 
 from .arguments import wholes
 from .dtypes import dtype as _dtype
@@ -33,6 +34,11 @@ class Tensor(_ir.Operators):
     __contains__ = None
 
     def __init__(self, tensor: _ir.Tensor) -> None:
+        if not isinstance(tensor, _ir.Tensor):
+            raise TypeError(
+                f"popxl.{type(self).__name__} cannot be constructed of {told(tensor)}; use popxl.variable, "
+                "popxl.constant, or an op"
+            )
         self._ir_tensor = tensor
 
     # -- properties ------------------------------------------------------------------------------------------------

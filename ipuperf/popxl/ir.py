@@ -13,7 +13,7 @@ from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
 from ipuperf.popdist import instances_stood_for, replicas_of_one_process
 
-from .arguments import whole
+from .arguments import checked_kinds, whole
 from .effects import EFFECTS
 from .graph import Graph
 from .pb_ir import ConfiguredIr, PbIr
@@ -38,7 +38,7 @@ class Ir:
 
     def __init__(self, replication: int | str = 1) -> None:
         processes = 1
-        if replication == "popdist":
+        if isinstance(replication, str) and replication == "popdist":
             replication, processes = replicas_of_one_process("popxl.Ir(replication='popdist')"), instances_stood_for()
         self._ir = ConfiguredIr(whole(replication, "replication factor", 1))
         self._ir.host_processes = processes
@@ -130,16 +130,19 @@ class Ir:
         the order of their first members (ValueError otherwise)."""
         return grouping_from_assignment(self._ir.replication_factor, assignment)
 
+    @checked_kinds()
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """A subgraph built by ``fn`` (a function or module): see :mod:`.tracing`."""
         graph = Graph._from_ir(self._ir.create_graph(graph_stem(fn)))
         trace(graph, fn, args, kwargs)
         return graph
 
+    @checked_kinds()
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """An empty subgraph named ``<name>_subgraph(k)``."""
         return Graph._from_ir(self._ir.create_graph(name or "graph"))
 
+    @checked_kinds()
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:
         """Write the graphs as they are now in Graphviz's format, each to ``<save_dir>/<check>_<graph>.dot``.
 

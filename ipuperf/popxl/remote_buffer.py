@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipuperf import ir as _ir
 
 from . import context, dtypes
-from .arguments import whole, wholes
+from .arguments import checked_kinds, whole, wholes
 from .replica_grouping import ReplicaGrouping
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class RemoteBuffer:
         )
 
 
+@checked_kinds()
 def remote_buffer(tensor_shape: Sequence[int], tensor_dtype: dtypes.dtype, entries: int = 1) -> RemoteBuffer:
     """A new remote buffer in the current Ir."""
     return RemoteBuffer(tensor_shape, tensor_dtype, entries)
@@ -115,6 +116,7 @@ def shard_length(elements: int, shards: int) -> int:
     return -(-elements // shards)
 
 
+@checked_kinds()
 def replica_sharded_buffer(
     tensor_shape: Sequence[int],
     tensor_dtype: dtypes.dtype,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ipuperf import ir as _ir
 
-from .arguments import whole
+from .arguments import several, whole
 
 
 class ReplicaGrouping:
@@ -117,7 +117,8 @@ def grouping_from_assignment(replicas: int, assignment: Sequence[int]) -> Replic
     Raises:
         ValueError: wrong length, groups of different sizes, or not numbered in the order of their first members.
     """
-    if len(assignment) != replicas:
-        raise ValueError(f"assignment {list(assignment)} has {len(assignment)} entries for {replicas} replicas")
-    groups = [whole(group, "assignment: group of a replica", 0) for group in assignment]
+    given = list(several(assignment, "assignment"))
+    if len(given) != replicas:
+        raise ValueError(f"assignment {given} has {len(given)} entries for {replicas} replicas")
+    groups = [whole(group, "assignment: group of a replica", 0) for group in given]
     return ReplicaGrouping._from_ir(_ir.grouping_of(groups))

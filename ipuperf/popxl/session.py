@@ -18,6 +18,7 @@ from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.popart import DeviceInfo
 from ipuperf.runtime.executable import Executable
 
+from .arguments import checked_kinds
 from .data import check_remote_variables
 from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
@@ -75,7 +76,8 @@ class Session:
         RuntimeError: the main graph has inputs, which nothing fills.
     """
 
-    def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
+    @checked_kinds()
+    def __init__(self, ir: Ir, device_desc: str | DeviceInfo = "cpu", weights_to_host_on_exit: bool = True) -> None:
         if not isinstance(device_desc, DeviceInfo):
             EFFECTS.given("Session(device_desc)", device_desc)
         self._ir = ir

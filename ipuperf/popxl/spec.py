@@ -8,7 +8,7 @@ from typing import Any
 
 from ipuperf import ir as _ir
 
-from .arguments import wholes
+from .arguments import checked_kinds, wholes
 from .dtypes import dtype as _dtype
 
 
@@ -27,10 +27,11 @@ class TensorByRef:
 class TensorSpec(Mapping[str, Any]):
     """Shape, dtype and (for RTS shards) unsharded shape of a tensor. A mapping, so ``graph_input(**spec)`` works."""
 
+    @checked_kinds()
     def __init__(self, shape: Sequence[int], dtype: _dtype, meta_shape: Sequence[int] = ()) -> None:
         self.shape = wholes(shape, "shape of a TensorSpec", 0)
         self.dtype = _dtype.as_dtype(dtype)
-        self.meta_shape = wholes(meta_shape or (), "meta_shape of a TensorSpec", 0)
+        self.meta_shape = wholes(() if meta_shape is None else meta_shape, "meta_shape of a TensorSpec", 0)
 
     @classmethod
     def _from_ir(cls, spec: _ir.TensorSpec) -> TensorSpec:

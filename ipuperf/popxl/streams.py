@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipuperf import ir as _ir
 
 from . import context
-from .arguments import wholes
+from .arguments import checked_kinds, wholes
 from .dtypes import dtype as _dtype
 from .spec import TensorSpec
 
@@ -16,6 +16,10 @@ class Stream:
     """A host stream; equal and hashed by its tensor."""
 
     def __init__(self, stream: _ir.Stream) -> None:
+        if not isinstance(stream, _ir.Stream):
+            raise TypeError(
+                f"popxl.{type(self).__name__} cannot be constructed; use popxl.h2d_stream or popxl.d2h_stream"
+            )
         self._ir = stream
 
     @property
@@ -64,11 +68,13 @@ def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) 
     return stream
 
 
+@checked_kinds()
 def h2d_stream(shape: Sequence[int], dtype: _dtype, name: str | None = None) -> HostToDeviceStream:
     """A stream from the host in the main graph; ``shape`` is that of one slice on one replica."""
     return HostToDeviceStream(_new(shape, dtype, name, "h2d"))
 
 
+@checked_kinds()
 def d2h_stream(shape: Sequence[int], dtype: _dtype, name: str | None = None) -> DeviceToHostStream:
     """A stream to the host in the main graph; ``shape`` is that of one slice on one replica."""
     return DeviceToHostStream(_new(shape, dtype, name, "d2h"))

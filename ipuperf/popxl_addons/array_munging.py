@@ -11,7 +11,10 @@ from typing import Literal
 
 import numpy as np
 
+from ipuperf.popxl.arguments import checked_arguments
 
+
+@checked_arguments
 def handle_negative_axis(x: np.ndarray, axis: int) -> int:
     """``axis`` counted from the front; IndexError when ``x`` does not have it."""
     if not -x.ndim <= axis < x.ndim:
@@ -19,21 +22,25 @@ def handle_negative_axis(x: np.ndarray, axis: int) -> int:
     return axis % x.ndim
 
 
+@checked_arguments
 def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[np.ndarray]]:
     """``n_1`` lists, one for each piece along ``axis_1``, with its ``n_2`` pieces along ``axis_2``."""
     return [np.split(piece, n_2, axis_2) for piece in np.split(x, n_1, axis_1)]
 
 
+@checked_arguments
 def shard(x: np.ndarray, n: int, axis: int) -> np.ndarray:
     """``(n, *shard)``: equal pieces along ``axis``; ValueError when it does not divide."""
     return np.stack(np.split(x, n, handle_negative_axis(x, axis)))
 
 
+@checked_arguments
 def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
     """``(n_1 * n_2, *shard)``: the pieces of :func:`split2D`, the first axis outermost."""
     return np.stack([piece for row in split2D(x, n_1, n_2, axis_1, axis_2) for piece in row])
 
 
+@checked_arguments
 def unshard_arrays(xs: Sequence[np.ndarray], axis: int) -> np.ndarray:
     """Pieces ``(1, *shard)`` put together along ``axis`` of the shard, without the leading axis.
 
@@ -45,11 +52,13 @@ def unshard_arrays(xs: Sequence[np.ndarray], axis: int) -> np.ndarray:
     return np.concatenate([x.squeeze(0) for x in xs], axis=axis)
 
 
+@checked_arguments
 def unshard(x: np.ndarray, axis: int) -> np.ndarray:
     """The inverse of :func:`shard`; ``axis`` is that of the whole array."""
     return unshard_arrays(np.split(x, len(x)), axis)
 
 
+@checked_arguments
 def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
     """The inverse of :func:`shard2D`; ValueError for another number of pieces."""
     if len(x) != n_1 * n_2:
@@ -57,16 +66,19 @@ def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np
     return np.concatenate([unshard(row, axis_2) for row in np.split(x, n_1)], axis=axis_1)
 
 
+@checked_arguments
 def repeat(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
     """``x`` ``n`` times along a new axis, which is number ``axis`` of the result."""
     return np.repeat(np.expand_dims(x, axis), n, axis)
 
 
+@checked_arguments
 def repeat_axis(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
     """``x`` ``n`` times one after the other along an axis it has."""
     return np.concatenate([x] * n, axis=handle_negative_axis(x, axis))
 
 
+@checked_arguments
 def repeat_shard(
     x: np.ndarray,
     n_repeats: int,
@@ -85,6 +97,7 @@ def repeat_shard(
     return repeat_axis(shards, n_repeats, 0) if sharded_tensor == "contiguous" else np.repeat(shards, n_repeats, 0)
 
 
+@checked_arguments
 def tensor_parallel_input(
     input_data: np.ndarray,
     tp: int,
@@ -132,6 +145,7 @@ def tensor_parallel_output(
     return output_data.reshape(-1, tp, *shape)[: num_host_transfers * rf // tp, 0]
 
 
+@checked_arguments
 def pad_axis(x: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
     """``x`` with ``value`` appended until ``axis`` has length ``n``; ValueError when it is longer."""
     axis = handle_negative_axis(x, axis)
@@ -141,6 +155,7 @@ def pad_axis(x: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
     return np.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], constant_values=value)
 
 
+@checked_arguments
 def squeeze_safe(x: np.ndarray, axis: int | Iterable[int] | None = None) -> np.ndarray:
     """``x`` without those of the axes (default: all) that have length 1; longer ones stay."""
     given = range(x.ndim) if axis is None else ([axis] if isinstance(axis, int) else axis)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
@@ -160,6 +161,7 @@ def create_grad_graph(
     return GraphWithNamedArgs.from_grad_graph(GradGraphInfo(derivative))
 
 
+@checked_arguments
 def create_grad_graph_info(
     ir: popxl.Ir,
     fwd_graph: popxl.Graph,

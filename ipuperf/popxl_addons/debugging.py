@@ -9,6 +9,7 @@ import os
 from typing import Any, Literal
 
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 
 Level = Literal["TRACE", "DEBUG", "INFO", "WARN"]
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN")
@@ -23,11 +24,13 @@ def _wanted(level: str) -> bool:
     return known[asked] <= known[level]
 
 
+@checked_arguments
 def print_tensor(t: popxl.Tensor, *args: Any, level: Level = "DEBUG", **kwargs: Any) -> popxl.Tensor:
     """:func:`popxl.ops.print_tensor` at this level; ``t`` itself where it is switched off."""
     return popxl.ops.print_tensor(t, *args, **kwargs) if _wanted(level) else t
 
 
+@checked_arguments
 def print_text(text: str, num: popxl.Tensor | None = None, level: Level = "DEBUG") -> None:
     """Print ``text``, and the value of ``num`` if given, at this place of a sequence of ops."""
     if _wanted(level):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ipuperf.popxl.arguments import checked_arguments
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -14,11 +16,13 @@ U = TypeVar("U")
 _MISSING: Any = object()
 
 
+@checked_arguments
 def sanitise(name: str) -> str:
     """``name`` as a key: what cannot stand in an identifier becomes an underscore, and one comes before a digit."""
     return re.sub(r"\W|^(?=\d)", "_", name)
 
 
+@checked_arguments
 def to_mapping(key: DotTree[T], value: DotTree[U]) -> dict[T, U]:
     """For the names that both trees have: value in ``key`` -> value in ``value``."""
     theirs = value.to_dict()
@@ -63,6 +67,7 @@ class DotTree(Generic[T]):
     # -- building --------------------------------------------------------------------------------------------------
 
     @classmethod
+    @checked_arguments
     def from_dict(cls, values: Mapping[Any, Any]) -> Self:
         """A tree of ``values``; dots in the keys make sub-trees."""
         tree = cls()
@@ -71,6 +76,7 @@ class DotTree(Generic[T]):
         return tree
 
     @classmethod
+    @checked_arguments
     def pack(cls, keys: Iterable[str | int], values: Iterable[Any]) -> Self:
         """A tree of names and values.
 
@@ -82,6 +88,7 @@ class DotTree(Generic[T]):
             raise ValueError(f"{cls.__name__}.pack: {len(names)} names for {len(items)} values")
         return cls.from_dict(dict(zip(names, items)))
 
+    @checked_arguments
     def insert(self, key: str | int, value: Any, overwrite: bool = False) -> None:
         """Add a value or sub-tree under a dotted key.
 
@@ -122,6 +129,7 @@ class DotTree(Generic[T]):
         self._check_free(head, overwrite)
         self._map[head] = value
 
+    @checked_arguments
     def update(self, values: DotTree[T] | Mapping[str, T], overwrite: bool = False) -> None:
         """Add all entries of another tree; with ``overwrite`` its values and sub-trees replace those of the same name.
 
@@ -132,6 +140,7 @@ class DotTree(Generic[T]):
         for name, value in (tree._map if overwrite else tree.to_dict()).items():
             self._put(name, value, overwrite)
 
+    @checked_arguments
     def pop(self, key: str | int) -> Any:
         """Remove and return a value or sub-tree; KeyError when it does not exist."""
         head, dot, rest = self._found(key).partition(".")
@@ -164,14 +173,17 @@ class DotTree(Generic[T]):
         flat = dict(sorted(self.to_dict().items(), key=lambda item: item[0]))
         return list(flat), list(flat.values())
 
+    @checked_arguments
     def to_mapping(self, values: DotTree[U]) -> dict[T, U]:
         """For the names that both trees have: value here -> value there."""
         return to_mapping(self, values)
 
+    @checked_arguments
     def map(self, fn: Callable[[T], Any]) -> Self:
         """A tree of the same type with ``fn`` applied to each value."""
         return type(self).from_dict({name: fn(value) for name, value in self.to_dict().items()})
 
+    @checked_arguments
     def filter_keys(self, keys: Iterable[str | int]) -> Self:
         """A tree with the entries of the given keys and those below them, in the order of the keys.
 
@@ -194,6 +206,7 @@ class DotTree(Generic[T]):
             duplicate._map[name] = value.copy() if isinstance(value, DotTree) else value
         return duplicate
 
+    @checked_arguments
     def get(self, key: str | int, default: Any = _MISSING) -> Any:
         """The value or sub-tree under a dotted key, or ``default``; without one KeyError when there is none."""
         if default is _MISSING:

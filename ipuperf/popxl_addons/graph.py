@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.call import CallSiteInfo
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
@@ -33,6 +34,7 @@ class GraphWithNamedArgs:
         called_graphs_grad_info: gradients of called graphs, used by :meth:`autodiff`.
     """
 
+    @checked_arguments
     def __init__(
         self,
         graph: popxl.Graph,
@@ -51,6 +53,7 @@ class GraphWithNamedArgs:
         self.autodiff_applied = False
 
     @classmethod
+    @checked_arguments
     def from_grad_graph(cls, grad_info: GradGraphInfo, args: NamedTensors | None = None) -> GraphWithNamedArgs:
         """The gradient graph of ``grad_info``."""
         return cls(grad_info.graph, args, grad_info)
@@ -70,6 +73,7 @@ class GraphWithNamedArgs:
     def grad_graph_info(self, grad_graph_info: GradGraphInfo) -> None:
         self._grad_graph_info = grad_graph_info
 
+    @checked_arguments
     def autodiff(
         self,
         grads_provided: Iterable[popxl.Tensor] | None = None,
@@ -105,6 +109,7 @@ class GraphWithNamedArgs:
         """Name of the graph."""
         return self.graph.name
 
+    @checked_arguments
     def inputs_for(self, args: Args) -> TensorMap:
         """Graph input -> operand, from named tensors (names that the graph does not have are left out) or a mapping."""
         if args is None:
@@ -113,14 +118,17 @@ class GraphWithNamedArgs:
             return self.args.to_mapping(args)
         return dict(args)
 
+    @checked_arguments
     def bind(self, args: Args = None) -> BoundGraph:
         """The graph with tensors attached to its named inputs."""
         return BoundGraph(self, self.inputs_for(args))
 
+    @checked_arguments
     def call(self, *t: Any, args: Args = None) -> tuple[popxl.Tensor, ...]:
         """Call with the unnamed inputs positionally, the named ones in ``args``; the results as a tuple."""
         return self.call_with_info(*t, args=args).outputs
 
+    @checked_arguments
     def call_with_info(self, *t: Any, args: Args = None, check_inputs: bool = True) -> CallSiteInfo:
         """As :meth:`call`, giving the call site."""
         return popxl.ops.call_with_info(self.graph, *t, inputs_dict=self.inputs_for(args), check_inputs=check_inputs)
@@ -148,6 +156,7 @@ class GraphWithNamedArgs:
 class BoundGraph:
     """A graph with tensors attached to some inputs."""
 
+    @checked_arguments
     def __init__(self, graph: GraphWithNamedArgs | popxl.Graph, args: Args = None) -> None:
         self._named = graph if isinstance(graph, GraphWithNamedArgs) else GraphWithNamedArgs(graph)
         self.args: TensorMap = self._named.inputs_for(args)
@@ -157,19 +166,23 @@ class BoundGraph:
         """The graph."""
         return self._named.graph
 
+    @checked_arguments
     def bind(self, args: Args = None) -> BoundGraph:
         """The graph with further tensors attached."""
         return BoundGraph(self._named, {**self.args, **self._named.inputs_for(args)})
 
+    @checked_arguments
     def call(self, *t: Any, args: Args = None) -> tuple[popxl.Tensor, ...]:
         """Call with the remaining inputs positionally or in ``args``; the results as a tuple."""
         return self.call_with_info(*t, args=args).outputs
 
+    @checked_arguments
     def call_with_info(self, *t: Any, args: Args = None, check_inputs: bool = True) -> CallSiteInfo:
         """As :meth:`call`, giving the call site."""
         inputs = {**self.args, **self._named.inputs_for(args)}
         return popxl.ops.call_with_info(self.graph, *t, inputs_dict=inputs, check_inputs=check_inputs)
 
+    @checked_arguments
     def subgraph_io_map(self, *targs: popxl.Tensor, args: Args = None, outs: Iterable[popxl.Tensor] = ()) -> TensorMap:
         """What stands for the graph's outputs and inputs at a call: ``outs`` for the outputs, ``targs`` for the first
         inputs, attached tensors and ``args`` for those they name."""

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
+from ipuperf.popxl.arguments import checked_arguments
 
 from .graph import BoundGraph, GraphWithNamedArgs
 
@@ -39,6 +40,7 @@ def _key(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
+@checked_arguments
 def bound_arguments(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The arguments that ``fn`` (for a module: its ``build``) gets, by parameter, defaults included.
 
@@ -62,6 +64,7 @@ class GraphCache:
         self._graphs: WeakKeyDictionary[popxl.Ir, dict[Any, popxl.Graph]] = WeakKeyDictionary()
         self._kept: list[Any] = []  # what has an id or a hash in a key must stay alive
 
+    @checked_arguments
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> popxl.Graph:
         """``ir.create_graph(fn, *args, **kwargs)``, or the graph made earlier for equal arguments."""
         program = popxl.gir()
@@ -74,6 +77,7 @@ class GraphCache:
         return graphs[key]
 
 
+@checked_arguments
 def function(fn: Callable[..., Any]) -> Callable[..., tuple[popxl.Tensor, ...]]:
     """A function that calls a graph of ``fn``, made once for equal arguments; a decorator.
 

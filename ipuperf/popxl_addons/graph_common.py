@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Union
 
 from ipuperf import popxl
+from ipuperf.kinds import told
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ CalledGraphsGradInfo = Mapping[popxl.Graph, GradGraphInfo]
 
 
 def plain_graph(graph: GraphLike) -> popxl.Graph:
-    """The graph itself."""
-    return graph if isinstance(graph, popxl.Graph) else graph.graph
+    """The graph itself; TypeError for what is none."""
+    found = graph if isinstance(graph, popxl.Graph) else getattr(graph, "graph", None)
+    if not isinstance(found, popxl.Graph):
+        raise TypeError(f"{told(graph)} is no graph; a popxl.Graph or a popxl_addons.GraphWithNamedArgs is needed")
+    return found
 
 
 class CalledGradients(dict[popxl.Graph, GradGraphInfo]):

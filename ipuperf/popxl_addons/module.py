@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 from ipuperf.runtime.replacing import replaced
 
@@ -54,6 +55,7 @@ class Module(popxl.Module):
     _sub_modules: list[Module] | None = None
     grad_inlining_error: str = "error"
 
+    @checked_arguments
     def __init__(
         self,
         cache: bool | GraphCache | None = False,
@@ -86,6 +88,7 @@ class Module(popxl.Module):
                 if isinstance(item, Module):
                     self._adopt(f"{name}.{index}", item)
 
+    @checked_arguments
     def set_name_scope(self, name: str) -> None:
         """Names of what :meth:`build` makes begin with ``name``; set where a module becomes an attribute of another."""
         self._name_scope = name
@@ -150,6 +153,7 @@ class Module(popxl.Module):
         """Build the gradients of the unnamed inputs from those of the outputs; optional (:mod:`.custom_gradient`)."""
         raise NotImplementedError(f"{type(self).__name__} does not define `build_grad`")
 
+    @checked_arguments
     def create_grad_graph(
         self,
         fwd_graph: GraphWithNamedArgs,
@@ -159,6 +163,7 @@ class Module(popxl.Module):
         """The gradient graph that ``build_grad`` builds for a graph of this module; see :mod:`.custom_gradient`."""
         return create_grad_graph(self, fwd_graph, grads_provided, grads_required)
 
+    @checked_arguments
     def call_module(
         self,
         module: Module,
@@ -213,6 +218,7 @@ class Module(popxl.Module):
         self._reset()
         return factories, named
 
+    @checked_arguments
     def add_variable_input(
         self,
         name: str,
@@ -237,6 +243,7 @@ class Module(popxl.Module):
         tensor, factory = add_variable_input(name, data_iter, dtype, by_ref, replica_grouping)
         return self._add(name, tensor, factory, overwrite)
 
+    @checked_arguments
     def add_variable_factory(self, variable_f: VariableFactory, name: str | None = None) -> popxl.Tensor:
         """A named input of the graph being built, for a factory that is there already.
 
@@ -246,6 +253,7 @@ class Module(popxl.Module):
         self._check_free(name or variable_f.name)
         return self._add(name or variable_f.name, variable_f.create_input(), variable_f)
 
+    @checked_arguments
     def add_replica_sharded_variable_input(
         self,
         name: str,
@@ -276,6 +284,7 @@ class Module(popxl.Module):
         self._named_inputs.insert(name, tensor, overwrite)
         return tensor
 
+    @checked_arguments
     def add_variable_inputs(
         self, name: str | int, variable_f: NamedVariableFactories, overwrite: bool = False
     ) -> NamedTensors:
@@ -295,6 +304,7 @@ class Module(popxl.Module):
         self._named_inputs.insert(name, named, overwrite)
         return named.copy()
 
+    @checked_arguments
     def add_input_tensors(self, name: str | int, factories: NamedVariableFactories) -> NamedTensors:
         """Older name of :meth:`add_variable_inputs`."""
         return self.add_variable_inputs(name, factories)
@@ -302,6 +312,7 @@ class Module(popxl.Module):
     # -- lists of modules ------------------------------------------------------------------------------------------
 
     @classmethod
+    @checked_arguments
     def from_list(cls, sub_modules: Iterable[Module]) -> Module:
         """A module with the given ones as children 0, 1, ...: index it or go through it."""
         self = cls()
@@ -312,6 +323,7 @@ class Module(popxl.Module):
         return self
 
     @classmethod
+    @checked_arguments
     def from_variable_factories(cls, inputs: Iterable[VariableFactory]) -> Module:
         """A module with inputs 0, 1, ... of the current graph, one for each factory: index it."""
         self = cls()
@@ -319,6 +331,7 @@ class Module(popxl.Module):
             setattr(self, str(index), self.add_variable_factory(factory, str(index)))
         return self
 
+    @checked_arguments
     def get(self, key: str | int) -> Any:
         """The attribute of this name; a number is the name of a member of a list. AttributeError when there is none."""
         return getattr(self, str(key))

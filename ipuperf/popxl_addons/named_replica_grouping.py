@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 
 from ipuperf.popxl import ReplicaGrouping, gir
+from ipuperf.popxl.arguments import checked_arguments
 
 from .dot_tree import DotTree
 
@@ -22,17 +23,20 @@ class NamedReplicaGrouping(DotTree[ReplicaGrouping]):
     """A tree of replica groupings."""
 
     @classmethod
+    @checked_arguments
     def build_groups(cls, names: Iterable[str], value: ReplicaGrouping | None = None) -> NamedReplicaGrouping:
         """The same grouping (default: all replicas) under each name."""
         group = value or gir().replica_grouping()
         return cls.from_dict(dict.fromkeys(names, group))
 
 
+@checked_arguments
 def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> ReplicaGrouping:
     """``rg``, or ``none_value`` where there is none."""
     return none_value if rg is None else rg
 
 
+@checked_arguments
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The part of a grouping (default: of all replicas) within one host process: groups of the same stride.
 
@@ -42,6 +46,7 @@ def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = Non
     return _within(replica_grouping, gir().instance_replication_factor, "ir.instance_replication_factor")
 
 
+@checked_arguments
 def is_cross_instance(replica_grouping: ReplicaGrouping) -> bool:
     """Whether a group has replicas of several host processes."""
     return _reach(replica_grouping) > gir().instance_replication_factor
@@ -54,6 +59,7 @@ def get_ild_size_from_popdist() -> int:
     return int(options.get("ipuLinkDomainSize", min(gir().replication_factor, ILD_REPLICAS)))
 
 
+@checked_arguments
 def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:
     """The part of a grouping (default: of all replicas) within one IPU-Link domain: groups of the same stride.
 
@@ -63,6 +69,7 @@ def get_ild_replica_grouping(replica_grouping: ReplicaGrouping | None = None) ->
     return _within(replica_grouping, get_ild_size_from_popdist(), "IPU-Link Domain size")
 
 
+@checked_arguments
 def is_cross_ild(replica_grouping: ReplicaGrouping) -> bool:
     """Whether a group has replicas of several IPU-Link domains."""
     return _reach(replica_grouping) > get_ild_size_from_popdist()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ipuperf.popxl import Tensor, Variable, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from .dot_tree import DotTree
 
@@ -40,11 +41,13 @@ class NamedTensors(DotTree[Tensor]):
         """Those of :attr:`tensors` that are variables."""
         return tuple(t for t in self.tensors if isinstance(t, Variable))
 
+    @checked_arguments
     def remap(self, mapping: Mapping[Tensor, Tensor]) -> NamedTensors:
         """The same names for the images of the tensors in ``mapping``; KeyError when one has none."""
         return self.map(lambda tensor: mapping[tensor])
 
 
+@checked_arguments
 def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     """Tensors that print themselves under their names (:func:`popxl.ops.print_tensor`) when something reads them."""
     return named_tensors.from_dict({name: ops.print_tensor(t, name) for name, t in named_tensors.to_dict().items()})

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Literal
 
 from ipuperf.popxl import Ir
+from ipuperf.popxl.arguments import checked_arguments
 
 from .effects import EFFECTS
 
 LEVELS = ("no_patterns", "minimal", "default", "all")
 
 
+@checked_arguments
 def apply_pre_alias_patterns(ir: Ir, level: Literal["no_patterns", "minimal", "default", "all"] = "default") -> None:
     """Nothing happens: ops run as they were made, and those of gradients are made in the form that the default patterns
     bring them into upstream. That other levels are without effect is said.

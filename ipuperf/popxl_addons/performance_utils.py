@@ -17,6 +17,7 @@ from typing import Any, Literal
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.utils import table_to_string
 
 Breakdown = dict[str, Any]
@@ -27,16 +28,19 @@ FORMATS = (*POWERS, "nearest3")
 _SUBGRAPH = re.compile(r"_subgraph\(\d+\)")
 
 
+@checked_arguments
 def total_FLOPs(ir: popxl.Ir) -> int:
     """The operations of a run's main graph on all replicas."""
     return int(evaluate_ir_FLOPs(ir)["TOT"])
 
 
+@checked_arguments
 def evaluate_ir_FLOPs(ir: popxl.Ir) -> Breakdown:
     """The operations of the main graph, times the replicas."""
     return _times(evaluate_FLOPs(ir.main_graph), ir.replication_factor)
 
 
+@checked_arguments
 def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
     """The operations of a graph on one replica, with those of the graphs that it calls and repeats."""
     counted: dict[_ir.Graph, Breakdown] = {}
@@ -111,6 +115,7 @@ _RULES = {
 # -- printing ----------------------------------------------------------------------------------------------------------
 
 
+@checked_arguments
 def print_FLOPs(
     flops_breakdown: Mapping[str, Any],
     mode: Literal["type", "flat"] = "type",
@@ -152,6 +157,7 @@ def _leaves(breakdown: Mapping[str, Any], prefix: str = "") -> list[tuple[str, i
     return found
 
 
+@checked_arguments
 def format_flops_scientific(val: float, format: str = "nearest3") -> str:
     """``val`` with three decimals and a power of ten: that of ``K``, ``M``, ``G`` or ``T``, or the multiple of three
     nearest to its own.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments, checked_kinds
 
 from .dot_tree import DotTree
 from .graph import GraphWithNamedArgs
@@ -23,13 +24,14 @@ class NamedRemoteBuffers(DotTree[popxl.RemoteBuffer]):
     """A tree of remote buffers."""
 
 
+@checked_arguments
 def create_remote_buffer(
     spec: popxl.TensorSpec,
     entries: int = 1,
     replica_group: ReplicaGrouping | None = None,
     shard_over: int | None = None,
     *,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
 ) -> popxl.RemoteBuffer:
     """A buffer for tensors of ``spec``, or of their shards.
 
@@ -55,10 +57,11 @@ def create_remote_buffer(
     return popxl.replica_sharded_buffer(shape, spec.dtype, replica_group, shards, entries)
 
 
+@checked_arguments
 def named_buffers(
     tensors: NamedTensors,
     entries: int = 1,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
     *,
     shard_over_dict: Mapping[str, int] | None = None,
 ) -> NamedRemoteBuffers:
@@ -75,12 +78,13 @@ def named_buffers(
     return NamedRemoteBuffers.from_dict(made)
 
 
+@checked_kinds("shard_over_dict")
 def named_variable_buffers(
     factories: NamedVariableFactories,
     entries: int = 1,
     shard_over_dict: Mapping[str, int] | int | bool = True,
     *,
-    sharded_threshold: int | None = None,
+    sharded_threshold: float | None = None,
 ) -> NamedRemoteBuffers:
     """A buffer with ``entries`` entries for each factory, under its name.
 
@@ -119,6 +123,7 @@ def _enlarge(buffer: popxl.RemoteBuffer, entries: int) -> None:
     buffer.entries = max(buffer.entries, entries)
 
 
+@checked_arguments
 def load_remote_graph(
     buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False
 ) -> tuple[GraphWithNamedArgs, list[str]]:
@@ -150,6 +155,7 @@ def load_remote_tensor(
         return ops.remote_load(buffer, entry, name)
 
 
+@checked_arguments
 def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_io_tiles: bool = False) -> NamedTensors:
     """Load from each buffer in the current graph."""
     with popxl.in_sequence(False):
@@ -158,6 +164,7 @@ def load_remote(buffers: NamedRemoteBuffers, entry: int | popxl.Tensor = 0, use_
         )
 
 
+@checked_arguments
 def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_tiles: bool = False) -> GraphWithNamedArgs:
     """A graph with the entry as first input and a named input per buffer, sorted by name, that stores into the buffers.
 
@@ -182,6 +189,7 @@ def _store(buffer: popxl.RemoteBuffer, entry: int | popxl.Tensor, t: popxl.Tenso
         ops.remote_store(buffer, entry, t)
 
 
+@checked_arguments
 def store_remote(
     buffers: NamedRemoteBuffers,
     tensors: NamedTensors,

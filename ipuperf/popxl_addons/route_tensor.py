@@ -8,14 +8,17 @@ from __future__ import annotations
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.handle import wrap
 
 
+@checked_arguments
 def is_subgraph(parent: popxl.Graph, subgraph: popxl.Graph) -> bool:
     """Whether ``parent`` calls ``subgraph``, directly or through other graphs, or is it."""
     return subgraph._base in _ir.below(parent._base)
 
 
+@checked_arguments
 def route_tensor_into_graph(
     tensor: popxl.Tensor, graph: popxl.Graph | None = None, modified: bool = False
 ) -> popxl.Tensor:

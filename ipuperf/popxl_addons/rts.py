@@ -10,7 +10,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from ipuperf import popxl
+from ipuperf.kinds import told
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps
 
 from .graph import GraphWithNamedArgs
@@ -26,7 +28,7 @@ from .variable_factory import NamedVariableFactories
 DEFAULT_THRESHOLD = 1024
 
 
-def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None = None) -> int:
+def shards_of(nelms: int, threshold: float | None, group: ReplicaGrouping | None = None) -> int:
     """Over how many replicas a tensor of ``nelms`` elements is sharded: 1 when it is too small or does not divide."""
     size = (group or popxl.gir().replica_grouping()).group_size
     if size == 1 or nelms % size or (threshold is not None and nelms < threshold):
@@ -34,11 +36,12 @@ def shards_of(nelms: int, threshold: int | None, group: ReplicaGrouping | None =
     return size
 
 
+@checked_arguments
 def replica_sharded_spec(
     t: popxl.Tensor | popxl.TensorSpec,
     shard_over: ReplicaGrouping | int | None = None,
     *,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> popxl.TensorSpec:
     """The spec of a shard of ``t``; the spec of ``t`` when it is sharded already or is not to be sharded.
 
@@ -46,6 +49,8 @@ def replica_sharded_spec(
         shard_over: the replicas that hold a shard each (default: all); an integer is a threshold.
         threshold: shard tensors with at least so many elements, if their number divides by the replicas.
     """
+    if shard_over is not None and not isinstance(shard_over, (int, ReplicaGrouping)):
+        raise TypeError(f"replica_sharded_spec: shard_over is {told(shard_over)}; a ReplicaGrouping or None is needed")
     if isinstance(shard_over, int):
         threshold, shard_over = shard_over, None
     spec = t.spec
@@ -59,6 +64,7 @@ def replica_sharded_spec(
     return popxl.TensorSpec((spec.nelms // shards,), spec.dtype, spec.shape)
 
 
+@checked_arguments
 def gather_replica_sharded_tensor(
     t: popxl.Tensor, use_io_tiles: bool = False, replica_group: ReplicaGrouping | None = None
 ) -> popxl.Tensor:
@@ -74,6 +80,7 @@ def gather_replica_sharded_tensor(
     return ops.io_tile_copy(t) if use_io_tiles else t
 
 
+@checked_arguments
 def all_gather_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     use_io_tiles: bool = False,
@@ -95,13 +102,14 @@ def all_gather_replica_sharded_graph(
     )
 
 
+@checked_arguments
 def reduce_replica_sharded_tensor(
     t: popxl.Tensor,
     op: CollectiveOps = "add",
     replica_group: ReplicaGrouping | None = None,
     shard_group: ReplicaGrouping | None = None,
     *,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> popxl.Tensor:
     """``t`` reduced over ``replica_group`` (default: all) and sharded over ``shard_group`` (default: the same, within
     an IPU-Link domain).
@@ -130,13 +138,14 @@ def reduce_replica_sharded_tensor(
     return ops.collectives.replicated_all_reduce(t, op, between)
 
 
+@checked_arguments
 def reduce_replica_sharded_graph(
     tensors: NamedTensors | NamedVariableFactories,
     op: CollectiveOps = "add",
     use_io_tiles: bool = False,
     shard_groups: NamedReplicaGrouping | None = None,
     replica_group: ReplicaGrouping | None = None,
-    threshold: int | None = None,
+    threshold: float | None = None,
 ) -> tuple[GraphWithNamedArgs, list[str]]:
     """A graph that reduces each tensor (see :func:`reduce_replica_sharded_tensor`); and the names of its outputs.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 
 
+@checked_arguments
 def seed_variable(
     seed: int | np.ndarray, replica_grouping: popxl.ReplicaGrouping | None = None
 ) -> tuple[popxl.Tensor, popxl.Tensor]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ipuperf import popxl
+from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,6 +22,9 @@ class _Streams(Generic[S]):
     """Streams in order, one per name."""
 
     def __init__(self, make: Callable[[tuple[int, ...], popxl.dtype, str], S], specs: dict[str, StreamShape]) -> None:
+        for name, spec in specs.items():
+            if not isinstance(spec, (tuple, list)) or len(spec) != 2:
+                raise TypeError(f"{type(self).__name__}: {name} is {told(spec)}; (shape, dtype) is needed")
         self._streams: dict[str, S] = {name: make(tuple(shape), dtype, name) for name, (shape, dtype) in specs.items()}
 
     @classmethod

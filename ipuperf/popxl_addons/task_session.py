@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.session import h2dStreamBufferMaps
 
 from .named_tensors import NamedTensorData, NamedTensors
@@ -36,6 +37,7 @@ _MODEL, _SESSION_INFO, _DATALOADER = "model", "session_info.json", "dataloader.b
 _LOG = logging.getLogger(__name__)
 
 
+@checked_arguments
 def write_variables_pb(session: popxl.Session, weights: Mapping[popxl.Variable, Any]) -> None:
     """``session.write_variables_data(weights)``; upstream goes past its checks."""
     session.write_variables_data(weights)
@@ -55,6 +57,7 @@ class TaskSession(popxl.Session):
             :meth:`add_session_state_info` adds.
     """
 
+    @checked_arguments
     def __init__(
         self,
         inputs: InputStreams | Iterable[popxl.HostToDeviceStream],
@@ -74,6 +77,7 @@ class TaskSession(popxl.Session):
         self._saved: deque[Path] = deque()
         self._max_checkpoints = max_checkpoints
 
+    @checked_arguments
     def run(
         self, inputs: h2dStreamBufferMaps | None = None, downcast_inputs: bool = True
     ) -> dict[popxl.DeviceToHostStream, np.ndarray]:
@@ -81,6 +85,7 @@ class TaskSession(popxl.Session):
         self.session_state["steps"] += 1
         return super().run(inputs, downcast_inputs)
 
+    @checked_arguments
     def add_session_state_info(self, info: Mapping[str, Any]) -> None:
         """Add to what checkpoints keep besides tensors; values must be such as JSON has."""
         self.session_state.update(info)
@@ -109,6 +114,7 @@ class TaskSession(popxl.Session):
         data = self.get_tensors_data(self.state.tensors)
         return NamedTensorData.from_dict({name: data[t] for name, t in self.state.to_dict().items()})
 
+    @checked_arguments
     def load_from_session(self, src: TaskSession, report_missing: ReportMissingMethods = "none") -> None:
         """Copy the state of another session, by name.
 
@@ -121,6 +127,7 @@ class TaskSession(popxl.Session):
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
+    @checked_arguments
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state, the session's information and the data loader's position.
 
@@ -137,6 +144,7 @@ class TaskSession(popxl.Session):
             self._save(folder, state)
             self._saved.append(folder)
 
+    @checked_arguments
     def load_checkpoint(
         self, checkpoint_dir: str, report_missing: ReportMissingMethods = "warn", skip_memmap: bool = False
     ) -> None:
@@ -207,6 +215,7 @@ class TaskSession(popxl.Session):
 
     # -- Weights & Biases ------------------------------------------------------------------------------------------
 
+    @checked_arguments
     def wandb_histogram(self, name: str, step: int, data: np.ndarray) -> None:
         """Log a histogram of the finite elements of ``data`` to Weights & Biases, and how many are not finite."""
         wandb = _wandb()
@@ -215,6 +224,7 @@ class TaskSession(popxl.Session):
         log = {f"{name}:histogram": wandb.Histogram(values[finite]), f"{name}:not_finite": int((~finite).sum())}
         wandb.log(log, step=step)
 
+    @checked_arguments
     def wandb_variable_histograms(self, step: int = 0) -> None:
         """:meth:`wandb_histogram` of each variable of the program."""
         for tensor, data in self.get_tensors_data(self.ir.main_graph.variables).items():

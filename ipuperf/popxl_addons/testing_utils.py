@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 
 from .module import Module
 from .named_tensors import NamedTensors
@@ -19,6 +20,7 @@ from .ops import host_store
 Weights = Mapping[Any, Any] | Callable[[NamedTensors], Mapping[Any, Any]]
 
 
+@checked_arguments
 def ops_of_type(ops: Iterable[Any], op_type: type | tuple[type, ...]) -> int:
     """How many of ``ops`` are instances of ``op_type``."""
     return sum(isinstance(op, op_type) for op in ops)
@@ -31,6 +33,7 @@ class TensorInput:
         dtype: of the tensor (default: that of the data, 64-bit types narrowed).
     """
 
+    @checked_arguments
     def __init__(self, data: np.ndarray, dtype: popxl.dtype | None = None) -> None:
         self.data = data
         self.dtype = dtype
@@ -40,6 +43,7 @@ class TensorInput:
         return popxl.variable(self.data, self.dtype)
 
 
+@checked_arguments
 def run_module(module: Module, *args: Any, weights: Weights | None = None, **kwargs: Any) -> list[np.ndarray]:
     """Build a module in a program of its own, run it once, and give its outputs as arrays.
 

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ipuperf.popxl import Variable, dtype
+from ipuperf.popxl.arguments import checked_arguments
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -28,12 +29,14 @@ def null_context() -> Iterator[None]:
     yield
 
 
+@checked_arguments
 def suffix_graph_name(name: str, suffix: str) -> str:
     """A graph's name without ``_subgraph(k)``, and ``_suffix``: the new graph's own number follows."""
     stem = re.sub(r"_subgraph\(\d+\)", "", name)
     return f"{stem}_{suffix}"
 
 
+@checked_arguments
 def overrides(child: type, parent: type, method: str) -> bool:
     """Whether ``child`` has another ``method`` than ``parent``."""
     return getattr(child, method) is not getattr(parent, method)
@@ -44,6 +47,7 @@ def duplicate_items(items: Iterable[K]) -> list[K]:
     return [item for item, count in collections.Counter(items).items() if count > 1]
 
 
+@checked_arguments
 @contextmanager
 def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]:
     """Log how long the block took, in minutes of the run's clock, at level INFO.
@@ -65,6 +69,7 @@ def timer(title: str | None = None, log_to_wandb: bool = True) -> Iterator[None]
 class OrderedDict(collections.OrderedDict[K, V], Generic[K, V]):
     """A dictionary whose values can be had by position; it prints one entry a line."""
 
+    @checked_arguments
     def idx(self, idx: int) -> V:
         """Value number ``idx``, in order of insertion; IndexError when there is none."""
         return list(self.values())[idx]
@@ -81,6 +86,7 @@ class WeightsDict(MutableMapping[Variable, np.ndarray]):
         ValueError: an array of another type than its variable, or not of its ``shape_on_host``.
     """
 
+    @checked_arguments
     def __init__(self, data: Mapping[Variable, np.ndarray] | Iterable[tuple[Variable, np.ndarray]] = ()) -> None:
         self.dict: dict[Variable, np.ndarray] = {}
         self.update(data)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
-from ipuperf.popxl.arguments import whole
+from ipuperf.popxl.arguments import checked_arguments, whole
 from ipuperf.popxl.remote_buffer import check_sharding, shard_length
 from ipuperf.popxl.utils import to_numpy
 
@@ -45,6 +45,7 @@ class VariableFactory:
     Source: popxl-addons: popxl_addons/variable_factory.py.
     """
 
+    @checked_arguments
     def __init__(
         self,
         data_iter: DataSource,
@@ -90,10 +91,12 @@ class VariableFactory:
             return value
         return self._draw()
 
+    @checked_arguments
     def init_zero(self, name: str | None = None) -> popxl.Tensor:
         """An intermediate tensor of zeros like the graph input (no variable), in the current graph."""
         return self._blank("zero", name)
 
+    @checked_arguments
     def init_undef(self, name: str | None = None) -> popxl.Tensor:
         """As :meth:`init_zero` with values that are not defined: to be overwritten."""
         return self._blank("undef", name)
@@ -140,12 +143,14 @@ class VariableFactory:
 
     # -- making ----------------------------------------------------------------------------------------------------
 
+    @checked_arguments
     def create_input(self, prefix: str | None = None) -> popxl.Tensor:
         """The input of the current graph that stands for the variable."""
         return popxl.graph_input(
             self.shape, self.dtype, _prefixed(prefix, self.name), by_ref=self.by_ref, meta_shape=self.meta_shape
         )
 
+    @checked_arguments
     def create_tensor(
         self,
         name: str | None = None,
@@ -163,6 +168,7 @@ class VariableFactory:
         data = self._host_data(name or self.name, empty, memmap_dir, read_only_if_exists)
         return popxl.variable(data, self.dtype, name or self.name, replica_grouping=self._grouping)
 
+    @checked_arguments
     def create_remote_tensor(
         self,
         buffer: popxl.RemoteBuffer,
@@ -180,6 +186,7 @@ class VariableFactory:
     def _host_data(self, name: str, empty: bool, memmap_dir: str | None, read_only: bool) -> np.ndarray:
         return self.next_memmap(memmap_dir, name, empty, read_only) if memmap_dir else self.next_data(empty)
 
+    @checked_arguments
     def next_data(self, empty: bool = False) -> np.ndarray:
         """Data for one variable, ``(groups, ...)`` with several replica groups: drawn, or zeros."""
         if empty:
@@ -187,6 +194,7 @@ class VariableFactory:
         groups = self._groups
         return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
 
+    @checked_arguments
     def next_memmap(
         self, memmap_dir: str, name: str, empty: bool = False, read_only_if_exists: bool = False
     ) -> np.ndarray:
@@ -231,6 +239,7 @@ def _prefixed(prefix: str | None, name: str) -> str:
 class NamedVariableFactories(DotTree[VariableFactory]):
     """A tree of factories."""
 
+    @checked_arguments
     def init(
         self,
         prefix: str | None = None,
@@ -243,6 +252,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         options = (empty, memmap_dir, read_only_if_exists)
         return self._each(lambda factory, key: factory.create_tensor(_prefixed(prefix, key), *options))
 
+    @checked_arguments
     def init_remote(
         self,
         buffers: DotTree[popxl.RemoteBuffer],
@@ -267,10 +277,12 @@ class NamedVariableFactories(DotTree[VariableFactory]):
             lambda factory, key: factory.create_remote_tensor(by_name[key], entry, _prefixed(prefix, key), *options)
         )
 
+    @checked_arguments
     def init_zero(self, prefix: str | None = None) -> NamedTensors:
         """A tensor of zeros for each factory, in the current graph."""
         return self._each(lambda factory, key: factory.init_zero(_prefixed(prefix, key)))
 
+    @checked_arguments
     def init_undef(self, prefix: str | None = None) -> NamedTensors:
         """A tensor of no defined values for each factory, in the current graph."""
         return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
@@ -286,6 +298,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return NamedReplicaGrouping.from_dict({n: f.replica_grouping or every for n, f in self.to_dict().items()})
 
 
+@checked_arguments
 def add_variable_input(
     name: str,
     data_iter: DataSource,
@@ -298,6 +311,7 @@ def add_variable_input(
     return factory.create_input(), factory
 
 
+@checked_arguments
 def add_replica_sharded_variable_input(
     name: str,
     data_iter: DataSource,

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from ipuperf.kinds import checked
 from ipuperf.trace import Trace, TraceError
 
 from .absent import ReportPart
@@ -84,6 +85,7 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     raise FileNotFoundError(f"{given}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder")
 
 
+@checked()
 def openReport(profileFilename: str | os.PathLike[str], debugInfoFilename: str | os.PathLike[str] = "") -> Report:
     """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
     (ipuperf writes none; the trace in that folder is opened). What Poplar writes into a second file, the lines of the

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import critical_ipu, run_instances
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS
 from ipuperf.report.raster import colours, stacked
@@ -123,6 +124,7 @@ def _cycles(trace: Trace, replica: int, ipu: int) -> dict[str, int]:
     return {kind: count for kind, count in found.items() if count}
 
 
+@checked
 def timelines_figure(traces: Mapping[str, Trace]) -> Figure:
     """The last runs of traces, by name, one below the other: what the compute tiles of each IPU do, from the start of
     the run, on one scale of milliseconds.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent, working_cycles
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndar
     return (begin, begin + length), np.flatnonzero(instances["parent"] == runs["run"][row])
 
 
+@checked
 def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
     """(replica, ipu) that ends last among the given rows of ``instances``: it sets the pace. Of several that end
     together the one that works longest, waiting and host exchanges not counted; of equals the lowest."""
@@ -123,6 +125,7 @@ class _Loops:
         return spent(self.trace.loops, np.full(len(time), steps["dur"][step]), loop, time - first)
 
 
+@checked
 def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     """Cycles of one run on its critical IPU (see :func:`critical_ipu`) by part; they sum to the duration of the run.
 
@@ -167,6 +170,7 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return values[np.append(True, values[1:] != values[:-1])]
 
 
+@checked
 def breakdown(trace: Trace, run: int | None = None) -> dict[str, float]:
     """Seconds of one run on its critical IPU: compute, exchange, sync, links, ddr, host; see
     :func:`breakdown_cycles`."""

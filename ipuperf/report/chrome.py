@@ -8,6 +8,7 @@ import json
 import os
 from typing import IO, TYPE_CHECKING
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.excerpt import Excerpt, repeat_tracks
 from ipuperf.report.tracks import counter_tracks, slice_tracks
 from ipuperf.trace import replacing
@@ -54,6 +55,7 @@ class _Writer:
         return process, self._threads
 
 
+@checked
 def to_chrome_json(
     trace: Trace, path: str | os.PathLike[str], window: Window | None = None, max_slices: int | None = None
 ) -> None:

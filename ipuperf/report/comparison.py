@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PART_OF_KIND, run_instances
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import duration, size
@@ -175,6 +176,7 @@ class Comparison:
         return own.loc[spread[spread > 0].sort_values(ascending=False, kind="stable").index]
 
 
+@checked
 def compare(traces: Mapping[str, Trace]) -> Comparison:
     """The last runs of several traces, by name, side by side.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.comparison import COMPARED
 from ipuperf.report.step_time import TIME_PARTS
 from ipuperf.report.text import duration
@@ -21,6 +22,7 @@ _LABEL = 52
 _WIDTH = 18
 
 
+@checked
 def comparison_text(comparison: Comparison) -> str:
     """What differs, in words and as a column for each run. Ends with a newline."""
     runs = comparison.runs
@@ -70,6 +72,7 @@ def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
     return f"  {text:<{_LABEL}}{values}{('+' if row['diff'] > 0 else '') + number(row['diff']):>{_WIDTH}}{change}"
 
 
+@checked
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """The comparison as plain values, ready for JSON: runs, notes, sentences, growth (shares) and every figure with its
     values in the order of the runs."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import critical_ipu, run_instances
 from ipuperf.report.waiting import Waits, ipu_lines, waits
 
@@ -40,6 +41,7 @@ class CriticalPath:
         return pd.DataFrame({**columns, "sync": self.sync})
 
 
+@checked
 def critical_path(trace: Trace, run: int | None = None, found: Waits | None = None) -> CriticalPath:
     """The critical path of a run (by default the last); ``found``: the waits of that run, where they are known.
 
@@ -129,6 +131,7 @@ def path_stretches(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     return table
 
 
+@checked
 def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     """Cycles of the path by what is done: columns ipu, kind, op (of the host's own run: which, "" for the call's),
     cycles, the largest first. They sum to the path."""

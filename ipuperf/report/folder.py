@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report import excerpt
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.excerpt import Excerpt
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
@@ -31,6 +32,7 @@ DPI = 130
 """Resolution of the figures."""
 
 
+@checked
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure (format by suffix), all or nothing."""
     with replacing(path) as temporary:
@@ -138,6 +140,7 @@ def _index(trace: Trace, views: Sequence[View]) -> str:
     return f"{title}\n\n{state}{made}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
 
 
+@checked
 def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence[View] = ()) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 

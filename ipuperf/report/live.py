@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.trace import Window, slice_batches
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def _changes(time: np.ndarray, value: np.ndarray) -> Series:
     return time[moved], value[moved]
 
 
+@checked
 def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, int], Series]:
     """Live bytes (always live and not) of each stored (replica, ipu) over time.
 
@@ -62,6 +64,7 @@ def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, i
     return result
 
 
+@checked
 def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
     """Percent of the bandwidth of each link in use over time, by link name; links that carry nothing are left out.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.palette import (
     CATEGORY_COLOURS,
     COMPARE_ALWAYS,
@@ -113,6 +114,7 @@ def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, alw
     axes.set_ylim(bottom=0)
 
 
+@checked
 def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = True, ipu: int | None = None) -> Figure:
     """Live bytes over program steps, in MB (1,000,000 bytes) of a whole IPU.
 
@@ -227,6 +229,7 @@ def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colo
     axes.add_artist(StepPatch(values, edges, baseline=baseline, fill=True, color=colour, linewidth=0.8))
 
 
+@checked
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
     """Bytes on each tile in kB (1,000 bytes), by category, with the memory of a tile as a limit; what is over it is
     red. Each axis is scaled to what its IPU holds; a limit far above it is said in words.

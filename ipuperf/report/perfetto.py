@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from ipuperf.report import excerpt as excerpts
+from ipuperf.report.arguments import checked
 from ipuperf.report.excerpt import Excerpt, repeat_tracks
 from ipuperf.report.protobuf import blob, double, fixed64, text, uint, varint
 from ipuperf.report.tracks import CounterTrack, SliceTrack, counter_tracks, slice_tracks
@@ -129,6 +130,7 @@ class _Writer:
             self.packet(b"\x40" + varint(at) + _SEQUENCE + _FLAGS + blob(11, _COUNTER + uuid + number))
 
 
+@checked
 def to_perfetto(
     trace: Trace,
     path: str | os.PathLike[str],

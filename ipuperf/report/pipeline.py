@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.instances import instance_work
 from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
@@ -185,6 +186,7 @@ def shown_window(trace: Trace, most_slices: int) -> Window | None:
     return None
 
 
+@checked
 def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
     """Begin and end (cycles) of each weight update of a replica, the micro-batches before it included.
 
@@ -246,6 +248,7 @@ def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
     return _begin(trace), max(int(row.end.max()) for row in rows if len(row.end))
 
 
+@checked
 def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0) -> dict[int, dict[str, int]]:
     """Cycles of each IPU of a replica by :data:`PIPELINE_PARTS`; they sum to the length of the window.
 
@@ -329,6 +332,7 @@ def _in_order(rows: list[_Row], window: Window, number: int) -> list[tuple[int, 
     return sorted((*run, part, place) for part in found for place, run in enumerate(found[part][number]))
 
 
+@checked
 def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica: int = 0) -> Figure:
     """One weight update in the manner of PopVision's execution trace: a bar per IPU, coloured by what it does.
 

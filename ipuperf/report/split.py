@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PARTS, breakdown
 from ipuperf.report.palette import BREAKDOWN_COLOURS, LIMIT_COLOUR
 
@@ -19,6 +20,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LABELS = {"links": "links (IPU-Link)", "ddr": "Streaming Memory (DDR)", "sync": "sync and waiting"}
 
 
+@checked
 def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float] | None = None) -> Figure:
     """A bar for each trace: the time of its last run on the critical IPU by part (see ``breakdown``).
 

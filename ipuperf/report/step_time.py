@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.trace import MOST_SLICES, slice_count, slices
@@ -101,6 +102,7 @@ def followable(trace: Trace) -> bool:
     return slice_count(trace) <= MOST_SLICES
 
 
+@checked
 def step_time(trace: Trace, run: int | None = None) -> StepTime:
     """The time of a run (by default the last) by :data:`TIME_PARTS`.
 

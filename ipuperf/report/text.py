@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
 from ipuperf.trace import NO_OP_NAME
@@ -36,6 +37,7 @@ def size(count: float | None) -> str:
     return f"{count:,.0f} B"
 
 
+@checked
 def duration(seconds: float) -> str:
     """Seconds in words, with four significant digits: ``"12.34 us"``, ``"1.234 ms"``."""
     for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -212,6 +214,7 @@ def _both(traffic: dict[str, int]) -> str:
     return f"{size(traffic['bytes_in'])} / {size(traffic['bytes_out'])}"
 
 
+@checked
 def summary_text(trace: Trace) -> str:
     """The summary of a trace in the words of ``printProfileSummary``: target, graph, memory, execution, traffic.
 

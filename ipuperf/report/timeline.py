@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.instances import instance_work, step_phases
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
@@ -219,6 +220,7 @@ def _legend(figure: Figure, first: np.ndarray, others: np.ndarray, work: np.ndar
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 7), fontsize=8, frameon=False)
 
 
+@checked
 def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     """Timeline of all stored IPUs within ``window`` (cycles, half open; everything by default).
 

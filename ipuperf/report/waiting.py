@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import run_instances
 from ipuperf.report.pipeline import stage_work
 from ipuperf.trace import HOST_WAITING_KINDS, KINDS, WAITING_KINDS, Window, slices
@@ -129,6 +130,7 @@ class Waits:
         return pd.DataFrame({**columns, **{owner: self.cycles[:, code] for code, owner in enumerate(OWNERS)}})
 
 
+@checked
 def waits(trace: Trace, run: int | None = None) -> Waits:
     """The waits of a run (by default the last) on all stored IPUs, and whom they belong to; see the module.
 

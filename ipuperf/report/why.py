@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS, step_time
@@ -17,6 +18,7 @@ _LISTED = 5
 """Parts, ops and waits listed at most."""
 
 
+@checked
 def why_text(trace: Trace) -> str:
     """The largest parts of the last run, the ops on its critical path, and its longest waits. Ends with a newline.
 

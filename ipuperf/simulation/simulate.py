@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ipuperf.ir import ALL_DTYPES
 from ipuperf.ir.collector import collector_paused
+from ipuperf.kinds import checked
 from ipuperf.lowering.steps import LocalStep
 
 from .algorithms import collective_syncs
@@ -59,6 +60,7 @@ class _HostOptions(NamedTuple):
     before: RunBefore | None
 
 
+@checked(skipped=["fidelity", "prefetch_depth", "callback_threads", "host_processes"])
 @collector_paused()
 def simulate(
     program: DeviceProgram,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.kinds import checked
 from ipuperf.trace import replacing
 
 from .errors import SweepError
@@ -41,6 +42,7 @@ def plot_of(text: str) -> tuple[str, list[str]]:
     return kind, columns
 
 
+@checked()
 def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     """Draw the configurations that fit.
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from ipuperf.kinds import checked
+
 from .cluster import on_cluster
 from .errors import SweepError
 from .processes import in_processes
@@ -25,6 +27,7 @@ _PIECES = 4
 """Pieces of work for each process, so that none is left alone with much at the end."""
 
 
+@checked()
 def run_sweep(
     sweep: Sweep | str | Path,
     out: str | Path,

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine, load_scaled
 from ipuperf.runtime.settings import AUTO
 from ipuperf.validation.cases import PROGRAM_KEYS
@@ -243,6 +244,7 @@ class Sweep:
         return json.dumps(sorted(said), default=list)
 
 
+@checked()
 def read_sweep(path: str | Path) -> Sweep:
     """The sweep of a TOML file.
 
@@ -282,6 +284,7 @@ def _is(value: Any, kind: str) -> bool:
     return {"a text": isinstance(value, str), "a table": isinstance(value, dict)}.get(kind, whole)
 
 
+@checked()
 def script_sweep(
     script: str | Path, arguments: Sequence[str], factors: Mapping[str, Sequence[Any]], **how: Any
 ) -> Sweep:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.kinds import checked
 from ipuperf.trace import replacing
 
 from .errors import SweepError
@@ -49,6 +50,7 @@ def check_writable(kind: str) -> None:
         )
 
 
+@checked()
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table; the suffix says the format. The file is whole or not there.
 
@@ -71,6 +73,7 @@ def json_text(table: pd.DataFrame) -> str:
     return str(table.to_json(orient="records", indent=2, double_precision=15)) + "\n"
 
 
+@checked()
 def read_table(path: str | Path) -> pd.DataFrame:
     """A table that :func:`write_table` wrote.
 

@@ -13,6 +13,7 @@ from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.functions.arranging import reshaped
 from ipuperf.ir import CONTEXT, Ir, Op, elide
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from .graph import Importer, Resource, Value, marker, tensor_of
 from .graph.markers import is_marker, meaning_of
@@ -29,6 +30,7 @@ class AllReduce:
         size: replicas of a group; None: all.
     """
 
+    @checked_kinds()
     def __init__(self, kind: str, size: int | None = None) -> None:
         self.kind = kind
         self.size = size
@@ -42,6 +44,7 @@ class AllReduce:
         return [frame.program.collective(_k.ReplicatedAllReduce, tensor, "reduced", self.size, op=self.kind)]
 
 
+@checked_kinds()
 def all_reduce(x: Any, kind: str, name: str | None = None, size: int | None = None) -> tf.Tensor:
     """A tensor reduced over groups of replicas: ``kind`` is ``add`` or ``mean``. Outside of a program it is the
     tensor."""
@@ -62,6 +65,7 @@ def in_program() -> bool:
     return isinstance(ops.get_default_graph(), FuncGraph) and not tf.executing_eagerly()
 
 
+@checked_kinds()
 def check_size(size: int | None) -> None:
     """Raise ValueError unless a group can have so many replicas."""
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
@@ -115,6 +119,7 @@ def _fixed(x: Any, name: str) -> tf.Tensor:
     return tensor
 
 
+@checked_kinds()
 def all_gather(x: Any, size: int, name: str) -> tf.Tensor:
     """The tensors of a group's replicas along a new first axis."""
     tensor = _fixed(x, name)
@@ -127,6 +132,7 @@ def all_gather(x: Any, size: int, name: str) -> tf.Tensor:
     return _exchange(name, _k.ReplicatedAllGather, tensor, size, [size, *tensor.shape], gradient, mode="flat")
 
 
+@checked_kinds()
 def reduce_scatter(x: Any, size: int, kind: str, name: str) -> tf.Tensor:
     """The replica's part of a vector that is reduced over its group, zeros behind its end."""
     tensor = _fixed(x, name)
@@ -142,6 +148,7 @@ def reduce_scatter(x: Any, size: int, kind: str, name: str) -> tf.Tensor:
     return _exchange(name, _k.ReplicatedReduceScatter, tensor, size, shape, gradient, op=kind)
 
 
+@checked_kinds()
 def all_to_all(x: Any, split: int, concat: int, size: int, name: str) -> tf.Tensor:
     """Of each replica of a group, in order, its part of ``x`` along axis ``split`` that has this replica's number,
     joined along axis ``concat``.
@@ -196,6 +203,7 @@ class _MeanAtEnd:
                 frame.assign(resource, mean)
 
 
+@checked_kinds()
 def leave_out_reductions(ir: Ir) -> None:
     """A reduction over groups of one replica is its operand: no op. That of squares computes something."""
     for graph in ir.all_graphs():
@@ -203,12 +211,14 @@ def leave_out_reductions(ir: Ir) -> None:
         elide(graph, [op for op in found if op.op != "square_add" and not op.aliases()])
 
 
+@checked_kinds()
 def mean_at_end(variables: Sequence[Any]) -> None:
     """Give ``variables`` their means over the replicas after everything else that the program does."""
     if variables:
         marker("mean_at_end", _MeanAtEnd(len(variables)), [variable.handle for variable in variables], [])
 
 
+@checked_kinds()
 def reduces(tensor: tf.Tensor) -> bool:
     """Whether a tensor is computed from one that has been reduced over the replicas, within its graph."""
     seen, waiting = set(), [tensor.op]
@@ -221,6 +231,7 @@ def reduces(tensor: tf.Tensor) -> bool:
     return False
 
 
+@checked_kinds()
 def reductions_of(tensor: tf.Tensor) -> list[str]:
     """Kinds of the reductions that read a tensor at once, or after it was only cast or renamed."""
     found = []

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.ir import FLOAT16, FLOAT32, Ir
+from ipuperf.ir import FLOAT16, FLOAT32, Ir, Op
 from ipuperf.lowering import NO_MERGING, CollectiveMerging
-from ipuperf.ops import IpuCopy
+from ipuperf.ops import Cholesky, IpuCopy, TriangularSolve
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
 
@@ -132,6 +132,14 @@ def collective_merging(config: IPUConfig | None) -> CollectiveMerging:
 
 PLAN_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 """PopLibs options of products and convolutions that plans take."""
+
+
+def block_attributes(op_class: type[Op], config: Any) -> dict[str, int]:
+    """The size of the blocks of Cholesky factors and triangular equations that a configuration says (0: poplin's);
+    nothing for other ops."""
+    names = {Cholesky: "cholesky_block_size", TriangularSolve: "triangular_solve_expander_block_size"}
+    size = getattr(config.optimizations, names[op_class]) if config is not None and op_class in names else 0
+    return {"block_size": size} if size else {}
 
 
 def plan_attributes(options: Mapping[str, Any]) -> dict[str, Any]:

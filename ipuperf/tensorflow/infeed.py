@@ -17,6 +17,7 @@ from tensorflow.python.ops import script_ops
 
 from ipuperf.ir import Tensor
 from ipuperf.ops import HostLoad, Init
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from .effects import EFFECTS
 from .graph import Importer, Value, marker
@@ -33,6 +34,7 @@ class Feed:
 
     prefetch_depth = 1
 
+    @checked_kinds()
     def __init__(self, name: str, specs: Sequence[tf.TensorSpec]) -> None:
         self._name = name
         self._specs = list(specs)
@@ -95,6 +97,7 @@ class IteratorFeed(Feed):
         handle: the iterator's, of the run that comes.
     """
 
+    @checked_kinds()
     def __init__(self, specs: Sequence[tf.TensorSpec]) -> None:
         super().__init__("iterator", specs)
         self.handle: tf.Tensor | None = None
@@ -125,6 +128,7 @@ class IPUInfeedQueue(Feed):
         TypeError: no dataset. ValueError: its shapes are not fixed, a prefetch depth out of range.
     """
 
+    @checked_kinds()
     def __init__(
         self,
         dataset: Any,

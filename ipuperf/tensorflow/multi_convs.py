@@ -20,6 +20,7 @@ from tensorflow.python.framework import ops
 from ipuperf.ir import IrError, Op, Tensor, roots
 from ipuperf.ops import Conv, ConvInputGrad, ConvWeightGrad
 from ipuperf.ops.multi_conv import PLAN_TYPES, multi_conv_of
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from .graph import GraphError
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _JOINED = (Conv, ConvInputGrad, ConvWeightGrad)
 
 
+@checked_kinds()
 def planning(options: Mapping[str, str]) -> dict[str, Any]:
     """PopLibs' options of a multi-convolution as attributes of the op.
 
@@ -66,6 +68,7 @@ def multi_conv_scope(options: Mapping[str, str]) -> Iterator[None]:
         yield
 
 
+@checked_kinds()
 def join_multi_convs(frame: Frame, graph: tf.Graph, first: int) -> None:
     """Join the convolutions among the ops that ``frame`` got from ``graph``: its ops from number ``first`` on.
 

@@ -22,6 +22,7 @@ from ipuperf.ir import Stream
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
@@ -63,6 +64,7 @@ class IPUOutfeedQueue:
         ValueError: the mode is no :class:`IPUOutfeedMode`.
     """
 
+    @checked_kinds("outfeed_mode")
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | None = None,

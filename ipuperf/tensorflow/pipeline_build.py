@@ -26,7 +26,7 @@ from .pipeline_trace import TracedPipeline, TracedTraining
 from .program import TracedProgram
 from .stages import StageImporter, StageLink
 from .state import state
-from .tracing import Frame, device_dtype, use_frame
+from .tracing import device_dtype, frame_of, use_frame
 
 SCHEDULES: dict[str, Callable[..., Timetable]] = {
     "Grouped": grouped,
@@ -68,10 +68,9 @@ class PipelineMeaning:
         """Import the stages; the pipeline itself is built when the program is completed.
 
         Raises:
-            NotImplementedError: inside a loop, or a second pipeline in the program.
+            NotImplementedError: inside a loop or a branch of a conditional, or a second pipeline in the program.
         """
-        frame, asked = importer.place, self.traced.asked
-        assert isinstance(frame, Frame)
+        frame, asked = frame_of(importer.place, "a pipeline"), self.traced.asked
         program = frame.program
         if frame is not program.main:
             raise NotImplementedError(

@@ -229,7 +229,7 @@ class TracedProgram:
         if op_class in (_k.BatchNormalization, _k.GroupNormalization):
             return {"stable": config is not None and config.norms.use_stable_statistics}
         if own is None:
-            return {}
+            return devices.block_attributes(op_class, config)
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
         return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
 

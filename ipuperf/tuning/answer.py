@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipuperf.kinds import checked
+
 from .errors import TuningError
 from .evaluate import Outcome
 from .search import TuningSearch
@@ -193,6 +195,7 @@ def _plain(value: Any) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
+@checked()
 def text_of(answer: Answer, names: tuple[str, ...]) -> str:
     """The answer for people."""
     configuration, outcome = answer.choice

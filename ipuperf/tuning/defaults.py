@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ipuperf.kinds import checked
 from ipuperf.machine import Machine, load_machine
 from ipuperf.schedules import SCHEDULES
 from ipuperf.sweep import Sweep, read_sweep, script_sweep
@@ -123,6 +124,7 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
+@checked()
 def model_space(
     model: str,
     machine: str,
@@ -151,6 +153,7 @@ def model_space(
     return TuningSpace(sweep, global_batch)
 
 
+@checked()
 def script_space(
     script: Path,
     arguments: Sequence[str],
@@ -173,6 +176,7 @@ def script_space(
     return TuningSpace(sweep, global_batch)
 
 
+@checked()
 def file_space(path: Path, machine: str | None, global_batch: int, constraints: tuple[str, ...] = ()) -> TuningSpace:
     """The configurations of a sweep's file, on another machine if one is given.
 
@@ -187,6 +191,7 @@ def file_space(path: Path, machine: str | None, global_batch: int, constraints: 
     return TuningSpace(made, global_batch)
 
 
+@checked()
 def case_space(
     name: str,
     machine: str | None = None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ipuperf.kinds import checked
 from ipuperf.validation.errors import UnknownOption
 
 from .answer import Answer, answer_of
@@ -26,6 +27,7 @@ _FEWEST, _MOST = 8, 100
 """Trials, unless the user says how many."""
 
 
+@checked()
 def tune(
     space: TuningSpace,
     out: str | Path | None = None,

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.validation.errors import CaseError
 from ipuperf.validation.units import QUANTITIES, UNITS, units_of
@@ -214,6 +215,7 @@ class Cases:
     not_expressed: tuple[NotExpressed, ...]
 
 
+@checked()
 def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | None] = lambda case: None) -> Cases:
     """Read a file of cases, or all ``*.toml`` of a folder that are not machine files.
 
@@ -241,6 +243,7 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     return Cases(tuple(cases), tuple(others))
 
 
+@checked()
 def select(found: Cases, names: Sequence[str]) -> Cases:
     """The cases whose id has one of ``names`` in it, upper or lower case, and so those that are not expressed.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ipuperf.kinds import checked
 from ipuperf.trace import replacing
 from ipuperf.validation.errors import CaseError
 from ipuperf.validation.rows import MISS, Row, summarise
@@ -21,6 +22,7 @@ GOAL = 0.10
 """Half width of the inner band."""
 
 
+@checked()
 def check_format(path: str | Path) -> None:
     """CaseError unless matplotlib draws files with this suffix."""
     from matplotlib.backend_bases import FigureCanvasBase
@@ -31,6 +33,7 @@ def check_format(path: str | Path) -> None:
         raise CaseError(f"--plot {path}: no picture has the suffix {suffix!r}, allowed: {', '.join(sorted(known))}")
 
 
+@checked()
 def draw(rows: Sequence[Row], path: str | Path) -> None:
     """Write a picture (the format follows the suffix): predicted / measured over the measured value, each in its own
     unit, one colour a unit. Bands are +-10 and +-25 %; misses carry their ids; hollow points are those that a figure

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.kinds import checked
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.report import weight_update_windows
@@ -134,6 +135,7 @@ def program_of(case: Case, machine: Machine | None = None) -> Program:
         return _maker(case.model)(case)
 
 
+@checked()
 def problem(case: Case) -> str | None:
     """What is wrong with the model or config of a case, or None (see :func:`~.cases.read_cases`)."""
     if case.model in BENCHMARKS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ipuperf.kinds import checked
 from ipuperf.validation.cases import Case
 from ipuperf.validation.errors import NotAvailable
 from ipuperf.validation.processes import each
@@ -157,6 +158,7 @@ class ClassSummary:
     misses: int
 
 
+@checked()
 def predict(
     cases: Iterable[Case],
     *,

@@ -115,6 +115,37 @@ def test_wrong_arguments(call, kind, message) -> None:  # type: ignore[no-untype
 
 
 @pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda o: o.setAvailableMemoryProportion(0.5),
+            "setAvailableMemoryProportion: 0.5 given, expected a dict",
+        ),
+        (lambda o: o.sourceLocationExcludes(5), "sourceLocationExcludes: 5 given, expected a list of strings"),
+        (lambda o: o.appendToLocationExcludes(5), "appendToLocationExcludes: .5,. given, expected a list of strings"),
+        (lambda o: o.updatableNamedBuffers(None), "updatableNamedBuffers: None given, expected a list of strings"),
+        (lambda o: o.enableProfiling(5), "enableProfiling: 5 given, expected a path"),
+        (lambda o: o.loadFromFile([]), r"loadFromFile: \[\] given, expected a path"),
+        (
+            lambda o: o.anchorTensor("a", "b", None, "c"),
+            "anchorTensor: output_return_period: .c. given, expected",
+        ),
+        (lambda o: o.Distributed.setEnvVarNames(5, "A"), "setEnvVarNames: 5 given, expected the name"),
+        (lambda o: o._execution_strategy.stage([]), r"Unknown block \[\]"),
+    ],
+)
+def test_arguments_of_another_kind(call, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(AssertionError, match=message):
+        call(poptorch.Options())
+
+
+def test_a_variable_of_the_environment_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCESS", "first")
+    with pytest.raises(AssertionError, match="PROCESS is 'first' in the environment, expected a whole number"):
+        poptorch.Options().Distributed.setEnvVarNames("PROCESSES", "PROCESS")
+
+
+@pytest.mark.parametrize(
     ("call", "named"),
     [
         (

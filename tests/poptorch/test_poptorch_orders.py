@@ -138,6 +138,32 @@ def test_bags_of_other_lengths(check_all: Any) -> None:
     check_all(BAGS, noise(5, 3))
 
 
+PADDED = {
+    f"{mode} {bags} padding {padding}": lambda w, m=mode, i=indices, o=offsets, p=padding: F.embedding_bag(
+        i, w, o, mode=m, padding_idx=p
+    )
+    for mode in ("sum", "mean", "max")
+    for bags, indices, offsets in (
+        ("rows", torch.tensor([[1, 2, 4], [4, 4, 3], [2, 2, 2]]), None),
+        ("bags", BAG, torch.tensor([0, 2, 2, 5])),
+    )
+    for padding in (2, -1, 0)
+}
+PADDED["weighted"] = lambda w: F.embedding_bag(
+    torch.tensor([[1, 2, 4]]), w, mode="sum", per_sample_weights=torch.tensor([[0.5, 2.0, -1.0]]), padding_idx=4
+)
+
+
+def test_padding_of_bags(check_all: Any) -> None:
+    check_all(PADDED, noise(5, 3))
+
+
+def test_gradients_of_bags_are_not_scaled() -> None:
+    bag = torch.nn.EmbeddingBag(5, 3, scale_grad_by_freq=True)
+    with pytest.raises(poptorch.Error, match="scale_grad_by_freq=True is unsupported"):
+        poptorch.inferenceModel(bag)(BAG.reshape(2, 3))
+
+
 def test_ctc_losses(check_all: Any) -> None:
     target, times, lengths = torch.tensor([[1, 2, 2], [3, 1, 0]]), torch.tensor([6, 5]), torch.tensor([3, 2])
     cases = {

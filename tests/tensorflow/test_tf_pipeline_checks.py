@@ -7,8 +7,9 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
 from sessions import graphs
-from tf_perceptron import compiled, feed, momentum, stage0, stage1, stage2
+from tf_perceptron import Compiled, compiled, feed, momentum, stage0, stage1, stage2
 
+from ipuperf.tensorflow.graph.errors import GraphError
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.python.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, PipelineStageOptions
@@ -206,3 +207,22 @@ def test_optimizer_function_output_checks_its_types():
         OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), 1.0)
     with pytest.raises(TypeError, match="PipelineStageOptions.matmul_options must be dictionary"):
         PipelineStageOptions(matmul_options=[1])
+
+
+def test_a_pipeline_within_a_conditional_is_refused():
+    def model(condition):
+        def run():
+            made = pipelining_ops.pipeline(
+                [lambda rate, hidden, labels: hidden * 2, tf.reduce_sum],
+                6,
+                inputs=[condition],
+                infeed_queue=feed(),
+                outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            )
+            with tf.control_dependencies([made]):
+                return tf.constant(1.0)
+
+        return tf.cond(condition > 0, run, lambda: tf.constant(2.0))
+
+    with pytest.raises(GraphError, match="a pipeline in a branch of a tf.cond: how often it runs"):
+        Compiled(model, [np.float32(0.1)], []).run()

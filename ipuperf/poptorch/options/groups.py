@@ -178,8 +178,13 @@ class _DistributedOptions(OptionsDict):
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> _DistributedOptions:
         """Read the number of processes and the id of this one from the environment."""
-        found = (os.environ.get(var_process_id, "0"), os.environ.get(var_num_processes, "1"))
-        return self.configureProcessId(int(found[0]), int(found[1]))
+        found: list[int] = []
+        for name, otherwise in ((var_process_id, "0"), (var_num_processes, "1")):
+            require(isinstance(name, str), f"setEnvVarNames: {name!r} given, expected the name of a variable")
+            text = os.environ.get(name, otherwise)
+            require(text.isdecimal(), f"setEnvVarNames: {name} is {text!r} in the environment, expected a whole number")
+            found.append(int(text))
+        return self.configureProcessId(*found)
 
     def configureProcessId(self, process_id: int, num_processes: int) -> _DistributedOptions:
         """This is process ``process_id`` (from 0) of ``num_processes``."""

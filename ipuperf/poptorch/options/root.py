@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
-from ..errors import require, require_bool, require_int, require_member
+from ..errors import require, require_bool, require_int, require_member, require_path, require_texts
 from ..log import logger
 from . import strategies
 from .effects import Ledger
@@ -157,6 +157,8 @@ class Options(OptionsDict):
         )
         if output_mode is not None:
             require_member("anchorTensor", output_mode, OutputMode)
+        if output_return_period is not None:
+            require_int("anchorTensor: output_return_period", output_return_period, 1)
         self.checkIsFrozen()
         period = 1 if output_mode != OutputMode.EveryN else _return_period(OutputMode.EveryN, output_return_period)
         self._ledger.record("anchorTensor", (short_name, long_name))
@@ -181,6 +183,10 @@ class Options(OptionsDict):
 
     def setAvailableMemoryProportion(self, available_memory_proportion: Mapping[str, float]) -> Options:
         """Temporary memory of products and convolutions per IPU, as ``{"IPU0": 0.5}``."""
+        require(
+            isinstance(available_memory_proportion, Mapping),
+            f"setAvailableMemoryProportion: {available_memory_proportion!r} given, expected a dictionary",
+        )
         found: dict[int, float] = {}
         for key, share in available_memory_proportion.items():
             require(
@@ -214,8 +220,7 @@ class Options(OptionsDict):
 
     def updatableNamedBuffers(self, buffers: Sequence[str]) -> Options:
         """Buffers that ``copyNamedBuffersToDevice`` may replace while the model runs."""
-        good = not isinstance(buffers, str) and all(isinstance(name, str) for name in buffers)
-        require(good, f"updatableNamedBuffers: {buffers!r} given, expected a list of names")
+        require_texts("updatableNamedBuffers", buffers)
         self._updatable_named_buffers = tuple(buffers)
         self._ledger.record("updatableNamedBuffers", self._updatable_named_buffers)
         return self
@@ -231,6 +236,8 @@ class Options(OptionsDict):
 
     def enableProfiling(self, profile_dir: str | None = None) -> Options:
         """Write reports of each model into ``profile_dir`` (default: the current folder)."""
+        if profile_dir is not None:
+            require_path("enableProfiling", profile_dir)
         directory = str(profile_dir or ".")
         self._ledger.record("enableProfiling", directory)
         known = self._popart.engine_options
@@ -247,6 +254,7 @@ class Options(OptionsDict):
 
     def loadFromFile(self, filepath: str | Path) -> Options:
         """Set the options listed in a file, one per line, such as ``deviceIterations(10)``."""
+        require_path("loadFromFile", filepath)
         load_options(self, filepath, _FILE_CLASSES)
         return self
 
@@ -321,12 +329,14 @@ class Options(OptionsDict):
 
     def sourceLocationExcludes(self, excludes: Sequence[str]) -> Options:
         """Frames to leave out when PopART IR is printed. Without effect."""
+        require_texts("sourceLocationExcludes", excludes)
         self._source_location_excludes = list(excludes)
         self._ledger.record("sourceLocationExcludes", excludes)
         return self
 
     def appendToLocationExcludes(self, *excludes: str) -> Options:
         """More frames to leave out. Without effect."""
+        require_texts("appendToLocationExcludes", excludes)
         self._source_location_excludes = [*self._source_location_excludes, *excludes]
         self._ledger.record("appendToLocationExcludes", excludes)
         return self

@@ -140,7 +140,7 @@ class ExecutionStrategy:
 
     def stage(self, block_id: str) -> Stage:
         """The stage that lists ``block_id``."""
-        require(block_id in self._block_map, f"Unknown block {block_id}")
+        require(isinstance(block_id, str) and block_id in self._block_map, f"Unknown block {block_id}")
         return self._block_map[block_id]
 
     def resolver(self) -> Resolver:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..arguments import checked_arguments, checked_kinds
 from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
@@ -50,30 +51,37 @@ class CallSiteInfo(SiteInfo[_k.Op]):
         """The subgraph."""
         return Graph._from_ir(self._op.called_graphs()[0])
 
+    @checked_arguments
     def graph_to_parent_input_index(self, idx: int) -> int:
         """Operand index of input ``idx`` of the subgraph."""
         return self._index(idx, len(self._op.inputs), "input")
 
+    @checked_arguments
     def parent_to_graph_input_index(self, idx: int) -> int:
         """Subgraph input of operand ``idx``."""
         return self._index(idx, len(self._op.inputs), "input")
 
+    @checked_arguments
     def graph_to_parent_output_index(self, idx: int) -> int:
         """Result index of output ``idx`` of the subgraph."""
         return self._index(idx, len(self._op.outputs), "output")
 
+    @checked_arguments
     def parent_to_graph_output_index(self, idx: int) -> int:
         """Subgraph output of result ``idx``."""
         return self._index(idx, len(self._op.outputs), "output")
 
+    @checked_arguments
     def parent_input(self, idx: int) -> Tensor:
         """Operand ``idx``."""
-        return self.inputs[idx]
+        return self.inputs[self._index(idx, len(self._op.inputs), "operand")]
 
+    @checked_arguments
     def parent_output(self, idx: int) -> Tensor:
         """Result ``idx``."""
-        return self.outputs[idx]
+        return self.outputs[self._index(idx, len(self._op.outputs), "result")]
 
+    @checked_arguments
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor of the parent graph that stands for an input or output of the subgraph (ValueError if none)."""
         callee = self._op.called_graphs()[0]
@@ -84,6 +92,7 @@ class CallSiteInfo(SiteInfo[_k.Op]):
             return wrap(self._op.outputs[callee.outputs.index(inner)])
         raise ValueError(f"{graph_tensor.id!r} is neither an input nor an output of the called graph {callee.name!r}")
 
+    @checked_arguments
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
         """The (first) input of the subgraph for which an operand stands, or the output for a result."""
         callee = self._op.called_graphs()[0]
@@ -94,6 +103,7 @@ class CallSiteInfo(SiteInfo[_k.Op]):
             return wrap(callee.outputs[self._op.outputs.index(outer)])
         raise ValueError(f"{parent_tensor.id!r} is neither an operand nor a result of {self._op.label}")
 
+    @checked_arguments
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
         """Let the caller see the changes that the subgraph makes to this operand."""
         EFFECTS.given("ops.CallSiteInfo.set_parent_input_modified(infer_modified_regions)", infer_modified_regions)
@@ -160,6 +170,7 @@ def _miscounted(parameters: Sequence[_ir.Tensor], positional: Sequence[Any], nam
     return f"Not enough inputs have been provided; missing: {', '.join(missing)}" if missing else ""
 
 
+@checked_kinds("graph", "inputs_dict")
 def call_with_info(
     graph: Graph, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None, check_inputs: bool = True
 ) -> CallSiteInfo:

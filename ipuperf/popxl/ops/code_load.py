@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
+from ..arguments import checked_arguments
 from ..context import gcg
 from ..graph import Graph
 from .operands import create
@@ -11,6 +12,7 @@ from .operands import create
 _LOCATIONS = ("executable", "compute_buffer", "io_buffer")
 
 
+@checked_arguments
 def remote_code_load(graph: Graph, destination: str) -> None:
     """Load the code of ``graph`` from Streaming Memory to where it is executed; see :class:`ipuperf.ops.RemoteCodeLoad`
     for what it costs. Its order among the calls of the graph is for ``popxl.in_sequence`` to say.

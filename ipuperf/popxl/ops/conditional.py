@@ -8,6 +8,7 @@ from typing import Any
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..arguments import checked_arguments
 from ..dtypes import dtype as _dtype
 from ..effects import EFFECTS
 from ..graph import Graph
@@ -35,38 +36,46 @@ class ConditionalSiteInfo(SiteInfo[_k.If]):
         op = self._op
         return (op.then_branch, 1) if then_branch else (op.else_branch, 1 + len(op.then_branch.inputs))
 
+    @checked_arguments
     def is_parent_index_in_then_branch(self, parent_index: int) -> bool:
         """Whether operand ``parent_index`` is the then-branch's; IndexError for the condition and beyond the last."""
         self._index(parent_index - 1, len(self._op.inputs) - 1, "operand behind the condition")
         return parent_index <= len(self._op.then_branch.inputs)
 
+    @checked_arguments
     def graph_to_parent_input_index(self, subgraph_index: int, then_branch: bool) -> int:
         """Operand index of an input of a branch."""
         graph, first = self._branch(then_branch)
         return first + self._index(subgraph_index, len(graph.inputs), f"input of {graph.name!r}")
 
+    @checked_arguments
     def parent_to_graph_input_index(self, parent_index: int) -> int:
         """Index of the input, of its branch, for which an operand stands."""
         return parent_index - self._branch(self.is_parent_index_in_then_branch(parent_index))[1]
 
+    @checked_arguments
     def graph_to_parent_output_index(self, subgraph_index: int, then_branch: bool) -> int:
         """Result index of an output of a branch."""
         graph, _ = self._branch(then_branch)
         return self._index(subgraph_index, len(graph.outputs), f"output of {graph.name!r}")
 
+    @checked_arguments
     def parent_to_graph_output_index(self, parent_index: int, then_branch: bool) -> int:
         """Index of a branch's output for which a result stands."""
         graph, _ = self._branch(then_branch)
         return self._index(parent_index, len(graph.outputs), f"output of {graph.name!r} for result")
 
+    @checked_arguments
     def parent_input(self, parent_index: int) -> Tensor:
         """Operand ``parent_index``."""
         return self.inputs[parent_index]
 
+    @checked_arguments
     def parent_output(self, parent_index: int) -> Tensor:
         """Result ``parent_index``."""
         return self.outputs[parent_index]
 
+    @checked_arguments
     def graph_to_parent(self, graph_tensor: Tensor) -> Tensor:
         """The tensor of the parent graph that stands for an input or output of a branch (ValueError if none)."""
         inner = graph_tensor._ir_tensor
@@ -77,6 +86,7 @@ class ConditionalSiteInfo(SiteInfo[_k.If]):
                 return wrap(self._op.outputs[graph.outputs.index(inner)])
         raise ValueError(f"{graph_tensor.id!r} is neither an input nor an output of the branches of {self._op.label}")
 
+    @checked_arguments
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
         """The first input of a branch for which an operand stands, or the then-branch's output for a result."""
         outer = parent_tensor._ir_tensor
@@ -87,6 +97,7 @@ class ConditionalSiteInfo(SiteInfo[_k.If]):
             return wrap(self._op.then_branch.outputs[self._op.outputs.index(outer)])
         raise ValueError(f"{parent_tensor.id!r} is neither an operand nor a result of {self._op.label}")
 
+    @checked_arguments
     def set_parent_input_modified(self, parent_tensor: Tensor) -> None:
         """NotImplementedError, as upstream: branches take values."""
         raise NotImplementedError(f"{self._op.label}: a branch cannot change {parent_tensor.id!r} of its caller")
@@ -96,9 +107,10 @@ def _operands(graph: Graph, inputs: Inputs, inputs_dict: InputsDict, what: str) 
     by_ref = [t.id for t in graph._by_ref_inputs]
     if by_ref:
         raise NotImplementedError(f"{what} {graph.name!r} takes {by_ref} by reference; branches take values")
-    return resolve_operands(graph, inputs or (), inputs_dict, what)
+    return resolve_operands(graph, () if inputs is None else inputs, inputs_dict, what)
 
 
+@checked_arguments
 def conditional_with_info(
     cond: Tensor,
     then_branch: Graph,
@@ -134,6 +146,7 @@ def conditional_with_info(
     return ConditionalSiteInfo(op)
 
 
+@checked_arguments
 def conditional(
     cond: Tensor,
     then_branch: Graph,

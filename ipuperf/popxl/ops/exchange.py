@@ -6,7 +6,7 @@ from ipuperf import ops as _k
 from ipuperf.functions import shapes
 from ipuperf.ir import CONTEXT
 
-from ..arguments import whole_arguments
+from ..arguments import checked_arguments
 from ..dtypes import int32
 from ..handle import Tensor
 from ..remote_buffer import RemoteBuffer
@@ -17,6 +17,7 @@ from .operands import create, emit, ensure_tensor
 _init = lifted(shapes.init)
 
 
+@checked_arguments
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """The next slice of a host stream (an Init and a HostLoad)."""
     stem = name or h2d_stream.tensor_id
@@ -25,6 +26,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     return emit(_k.HostLoad, [target], name or f"{stem}_hostload", stream=h2d_stream._ir)
 
 
+@checked_arguments
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """Send ``t`` to a host stream; shape and dtype must be the stream's (ValueError)."""
     if t.shape != d2h_stream.shape or t.dtype is not d2h_stream.dtype:
@@ -39,7 +41,7 @@ def _offset(offset: int | Tensor) -> Tensor:
     return ensure_tensor(offset, int32, "offset")
 
 
-@whole_arguments
+@checked_arguments
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
     """The tensor in entry ``offset`` of a remote buffer (an Init and a RemoteLoad).
 
@@ -53,14 +55,14 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     return emit(_k.RemoteLoad, [target, entry], f"{stem}_remote_loaded", buffer=remote_buffer._ir)
 
 
-@whole_arguments
+@checked_arguments
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """As :func:`remote_load` into ``t``, whose storage the result shares."""
     remote_buffer.validate_tensor_matches_buffer(t)
     return emit(_k.RemoteLoadInplace, [t, _offset(offset)], f"{t.name}_remote_loaded", buffer=remote_buffer._ir)
 
 
-@whole_arguments
+@checked_arguments
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
     """Store ``t`` in entry ``offset`` of a remote buffer; shape and dtype must match (ValueError)."""
     remote_buffer.validate_tensor_matches_buffer(t)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf.ir import CONTEXT
 
+from ..arguments import checked_arguments
 from ..handle import Tensor
 from ..placement import copied_from
 from .operands import emit
 
 
+@checked_arguments
 def io_tile_copy(t: Tensor) -> Tensor:
     """``t`` on the other tile set of its IPU: from I/O tiles to compute tiles, or back.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
-from ..arguments import whole_arguments
+from ..arguments import checked_arguments
 from ..handle import Tensor
 from ..placement import ipu_of
 from .operands import emit
 
 
-@whole_arguments
+@checked_arguments
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     """``t`` on IPU ``destination``.
 

@@ -8,7 +8,7 @@ from typing import Any
 from ipuperf.functions import networks, products, selection
 from ipuperf.functions.products import PadType
 
-from ..arguments import whole_arguments
+from ..arguments import checked_arguments
 from ..effects import EFFECTS
 from ..handle import Constant, Tensor
 from .lifting import lifted
@@ -39,7 +39,7 @@ def _other_than(neutral: int, values: Sequence[int] | None) -> tuple[int, ...] |
     return tuple(values) if values and any(n != neutral for n in values) else None
 
 
-@whole_arguments
+@checked_arguments
 def conv(
     t: Tensor,
     weight: Tensor,
@@ -57,7 +57,7 @@ def conv(
     return _conv(t, weight, stride, padding, dilation, groups, pad_type, available_memory_proportions, partials_types)
 
 
-@whole_arguments
+@checked_arguments
 def conv_transpose(
     t: Tensor,
     weight: Tensor,
@@ -90,7 +90,7 @@ def conv_transpose(
     )  # fmt: skip
 
 
-@whole_arguments
+@checked_arguments
 def conv_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -110,7 +110,7 @@ def conv_pow2scaled(
     )
 
 
-@whole_arguments
+@checked_arguments
 def conv_transpose_pow2scaled(
     t: Tensor,
     weight: Tensor,
@@ -137,7 +137,7 @@ def conv_transpose_pow2scaled(
     )  # fmt: skip
 
 
-@whole_arguments
+@checked_arguments
 def average_pool(
     t: Tensor,
     kernel_size: Sequence[int],
@@ -154,7 +154,7 @@ def average_pool(
     return _average_pool(t, kernel_size, stride, padding, dilation, auto_pad, ceil_mode)
 
 
-@whole_arguments
+@checked_arguments
 def max_pool(
     t: Tensor,
     kernel_size: Sequence[int],
@@ -178,6 +178,7 @@ def max_pool(
     return _max_pool(t, kernel_size, stride, padding, dilation, auto_pad, ceil_mode)
 
 
+@checked_arguments
 def batch_norm_inference(
     t: Tensor,
     scale: Tensor,
@@ -192,7 +193,7 @@ def batch_norm_inference(
     return _batch_norm_inference(t, scale, bias, mean, var, epsilon)
 
 
-@whole_arguments
+@checked_arguments
 def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool) -> Tensor:
     """See :func:`ipuperf.functions.selection.dynamic_slice`.
 
@@ -204,7 +205,7 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Iterable[int], sizes: Iterable
     return _dynamic_slice(t, index, axes, sizes)
 
 
-@whole_arguments
+@checked_arguments
 def dynamic_update(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
@@ -213,7 +214,7 @@ def dynamic_update(
     return _dynamic_update(t, index, t_update, axes, sizes)
 
 
-@whole_arguments
+@checked_arguments
 def dynamic_update_(
     t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int], no_overlap: bool
 ) -> Tensor:
@@ -222,7 +223,7 @@ def dynamic_update_(
     return _dynamic_update_(t, index, t_update, axes, sizes)
 
 
-@whole_arguments
+@checked_arguments
 def topk(
     t: Tensor,
     k: int,
@@ -235,7 +236,7 @@ def topk(
     return _topk(t, k, axis, largest, sorted, available_memory_proportion)
 
 
-@whole_arguments
+@checked_arguments
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     """See :func:`ipuperf.functions.selection.onehot`.
 

@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from ipuperf import ir as _ir
+from ipuperf.kinds import ParameterKinds
 
-from ..arguments import check_wholes, parameters_of, whole_parameters
+from ..arguments import KINDS, check_wholes, parameters_of, whole_parameters
 from ..context import current_builder
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
@@ -18,36 +19,52 @@ from ..handle import Tensor, wrap
 @cache
 def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` of :mod:`ipuperf.functions` as a function of PopXL: takes and gives PopXL's tensors and dtypes,
-    refuses numbers that should be whole, needs an active graph, and calls its results after itself."""
+    refuses arguments of a wrong kind and numbers that should be whole, needs an active graph, and calls its results
+    after itself."""
     name = f"{function.__name__.rstrip('_')}_out"
     wholes = whole_parameters(function)
     types = [(place, key) for place, key, note in parameters_of(function) if "DType" in note]
+    signature = ParameterKinds(function, function.__name__, KINDS)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         builder = current_builder()
-        given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in args]
+        given = list(args)
+        if wholes:
+            check_wholes(wholes, given, kwargs)
+        signature.check(given, kwargs)
+        given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in given]
         named = {key: lowered(value) for key, value in kwargs.items()} if kwargs else kwargs
         for place, key in types:
             if place < len(given):
-                given[place] = _dtype_of(given[place])
+                given[place] = _dtype_of(given[place], function.__name__, key)
             elif key in named:
-                named[key] = _dtype_of(named[key])
-        if wholes:
-            check_wholes(wholes, given, named)
+                named[key] = _dtype_of(named[key], function.__name__, key)
         before, builder.naming = builder.naming, name
         try:
             found = function(*given, **named)
-            return wrap(found) if isinstance(found, _ir.Tensor) else raised(found)
+            if isinstance(found, _ir.Tensor):
+                builder.graph.require_own(function.__name__, found)
+                return wrap(found)
+            return raised(found)
         finally:
             builder.naming = before
 
     return call
 
 
-def _dtype_of(value: Any) -> Any:
-    """An argument that stands for a type of elements, as the library takes it."""
-    return value if value is None or isinstance(value, _ir.DType) else _dtype.as_dtype(value)._ir
+def _dtype_of(value: Any, function: str, name: str) -> Any:
+    """An argument that stands for a type of elements, as the library takes it.
+
+    Raises:
+        ValueError: there is no such type on the IPU.
+    """
+    if value is None or isinstance(value, _ir.DType):
+        return value
+    try:
+        return _dtype.as_dtype(value)._ir
+    except ValueError as error:
+        raise ValueError(f"{function}: {name}: {error}") from None
 
 
 #: Types of arguments that stand for themselves.

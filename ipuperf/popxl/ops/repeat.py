@@ -7,7 +7,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 
-from ..arguments import whole_arguments
+from ..arguments import checked_arguments
 from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor
@@ -15,7 +15,7 @@ from .call import CallSiteInfo, resolve_operands
 from .operands import create
 
 
-@whole_arguments
+@checked_arguments
 def repeat_with_info(
     graph: Graph,
     repeat_count: int,
@@ -29,7 +29,8 @@ def repeat_with_info(
     the same in all trips, unless they are by reference.
 
     Raises:
-        ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative count.
+        ValueError: operands do not fit, a carried input and its output differ in shape or dtype, a negative
+            count.
     """
     EFFECTS.given("ops.repeat_with_info(check_inputs)", check_inputs)
     if repeat_count < 0:
@@ -52,7 +53,7 @@ def repeat_with_info(
     return CallSiteInfo(op)
 
 
-@whole_arguments
+@checked_arguments
 def repeat(
     graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None
 ) -> tuple[Tensor, ...]:

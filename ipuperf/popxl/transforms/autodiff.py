@@ -9,6 +9,7 @@ from enum import Enum
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 
+from ..arguments import checked_kinds
 from ..graph import Graph
 from ..handle import Tensor, wrap
 from ..ops.call import CallSiteInfo
@@ -80,6 +81,7 @@ class GradGraphInfo:
             f"expected_outputs=({listed(self.expected_outputs)})\n]"
         )
 
+    @checked_kinds()
     def inputs_dict(self, fwd_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
         """For a call of the forward graph: gradient graph input -> forward tensor at that call, without the gradients.
 
@@ -94,6 +96,7 @@ class GradGraphInfo:
             if not connection.is_gradient
         }
 
+    @checked_kinds()
     def fwd_graph_ins_to_grad_parent_outs(self, grad_call_info: CallSiteInfo) -> dict[Tensor, Tensor]:
         """Forward graph input -> its gradient, a result of the given call of the gradient graph."""
         return {
@@ -101,6 +104,7 @@ class GradGraphInfo:
             for index, connection in enumerate(self._derivative.outputs)
         }
 
+    @checked_kinds()
     def fwd_parent_ins_to_grad_parent_outs(
         self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
     ) -> dict[Tensor, Tensor]:
@@ -117,6 +121,7 @@ class GradGraphInfo:
             )
 
 
+@checked_kinds()
 def autodiff(
     graph: Graph,
     grads_provided: Iterable[Tensor] | None = None,

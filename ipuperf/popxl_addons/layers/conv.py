@@ -10,6 +10,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from ..named_tensors import NamedTensors
@@ -27,6 +28,7 @@ class Conv2D(Module):
         available_memory_proportions, partials_types, enable_conv_dithering: as in ``popxl.ops.conv``.
     """
 
+    @checked_arguments
     def __init__(
         self,
         out_channels: int,
@@ -58,6 +60,7 @@ class Conv2D(Module):
             "enable_conv_dithering": enable_conv_dithering,
         }
 
+    @checked_arguments
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(N, C, H, W) -> (N, out_channels, H', W')``."""
         shape, group = (self.out_channels, x.shape[1] // self.groups, *self.kernel_size), self.replica_grouping
@@ -69,6 +72,7 @@ class Conv2D(Module):
         return y + self.add_variable_input("bias", zeros, x.dtype, replica_grouping=group)
 
     @staticmethod
+    @checked_arguments
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:
         """The data of a ``torch.nn.Conv2d``."""
         return mapped(variables, nn_layer, dtype)

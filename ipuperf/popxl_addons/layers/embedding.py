@@ -10,6 +10,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from .parameters import drawn
@@ -25,6 +26,7 @@ class Embedding(Module):
     number of the shard's first row (:meth:`get_offsets`), and those of other shards give zeros.
     """
 
+    @checked_arguments
     def __init__(
         self,
         dtype: popxl.dtype,
@@ -41,6 +43,7 @@ class Embedding(Module):
         self.vocab_shard_size = self.get_vocab_shard_size(vocab_size, self.n_shards)
         self.offsets = self.get_offsets(vocab_size, self.n_shards)
 
+    @checked_arguments
     def build(self, indices: popxl.Tensor) -> popxl.Tensor:
         """``indices.shape -> (*indices.shape, hidden_size)`` for axis 0."""
         draw = partial(drawn, (self.vocab_shard_size, self.hidden_size))
@@ -48,11 +51,13 @@ class Embedding(Module):
         return ops.gather(self.weight, indices, axis=self.axis, zero_OOR=self.n_shards > 1)
 
     @staticmethod
+    @checked_arguments
     def get_vocab_shard_size(vocab_size: int, n_shards: int) -> int:
         """Rows of each shard: a multiple of 16, also of the only one."""
         return ROWS_OF_SHARDS * math.ceil(math.ceil(vocab_size / n_shards) / ROWS_OF_SHARDS)
 
     @staticmethod
+    @checked_arguments
     def get_offsets(vocab_size: int, n_shards: int) -> np.ndarray:
         """The number of each shard's first row."""
         return np.arange(n_shards) * Embedding.get_vocab_shard_size(vocab_size, n_shards)

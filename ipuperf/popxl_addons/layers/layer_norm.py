@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from ..named_tensors import NamedTensors
@@ -19,10 +20,12 @@ from .parameters import mapped
 class LayerNorm(Module):
     """Layer norm of rows, with ``weight`` (ones) and ``bias`` (zeros)."""
 
+    @checked_arguments
     def __init__(self, replica_grouping: ReplicaGrouping | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.replica_grouping = replica_grouping
 
+    @checked_arguments
     def build(self, x: popxl.Tensor, eps: float = 1e-5) -> popxl.Tensor:
         """``(N, features)``, the same shape; ValueError for another rank."""
         if x.rank != 2:
@@ -33,6 +36,7 @@ class LayerNorm(Module):
         return ops.layer_norm(x, weight, bias, eps)
 
     @staticmethod
+    @checked_arguments
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:
         """The data of a ``torch.nn.LayerNorm``, over several axes flattened."""
         return mapped(variables, nn_layer, dtype)

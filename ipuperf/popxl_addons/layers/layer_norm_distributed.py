@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from ..ops.layer_norm_distributed import layer_norm_distributed
@@ -18,10 +19,12 @@ class LayerNormDistributed(Module):
     """Layer norm of rows whose elements are split over ``replica_grouping`` (default: all replicas); ``weight`` (ones)
     and ``bias`` (zeros) are split alike."""
 
+    @checked_arguments
     def __init__(self, replica_grouping: ReplicaGrouping | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.replica_grouping = replica_grouping
 
+    @checked_arguments
     def build(self, x: popxl.Tensor, eps: float = 1e-5) -> popxl.Tensor:
         """``(N, elements of this replica)``, the same shape."""
         over = self.replica_grouping or popxl.gir().replica_grouping()

@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from ..named_tensors import NamedTensors
@@ -19,6 +20,7 @@ from .parameters import drawn, mapped
 class Linear(Module):
     """``x @ weight + bias``: ``weight`` is ``(features in, out_features)``, drawn from N(0, 0.02), the bias zero."""
 
+    @checked_arguments
     def __init__(
         self,
         out_features: int,
@@ -29,6 +31,7 @@ class Linear(Module):
         super().__init__(**kwargs)
         self.out_features, self.bias, self.replica_grouping = out_features, bias, replica_grouping
 
+    @checked_arguments
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(..., features in) -> (..., out_features)``."""
         group, shape = self.replica_grouping, (x.shape[-1], self.out_features)
@@ -39,6 +42,7 @@ class Linear(Module):
         return y + self.add_variable_input("bias", zeros, x.dtype, replica_grouping=group)
 
     @staticmethod
+    @checked_arguments
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:
         """The data of a ``torch.nn.Linear``, whose weight is transposed."""
         return mapped(variables, nn_layer, dtype, transposed=True)

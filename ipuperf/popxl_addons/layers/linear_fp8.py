@@ -10,6 +10,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 from ..named_tensors import NamedTensors
@@ -33,6 +34,7 @@ class LinearFP8(Module):
         ValueError: another metric.
     """
 
+    @checked_arguments
     def __init__(
         self,
         out_features: int,
@@ -54,6 +56,7 @@ class LinearFP8(Module):
             )
         self.fp8_scale = metrics[scale_metric]
 
+    @checked_arguments
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(rows, features in) -> (rows, out_features)``, in the type of x; ValueError for another rank."""
         if len(x.shape) != 2:
@@ -74,6 +77,7 @@ class LinearFP8(Module):
         zeros = partial(np.zeros, (self.out_features,))
         return y + self.add_variable_input("bias", zeros, x.dtype, replica_grouping=self.replica_grouping)
 
+    @checked_arguments
     def build_grad(self, dy: popxl.Tensor) -> popxl.Tensor:
         """The gradients of x and, where they are variables' (``var_grad``), of weight and bias."""
         scale = self.fp8_scale(dy, popxl.float8_152) - popxl.constant(MARGIN, popxl.int32)
@@ -88,6 +92,7 @@ class LinearFP8(Module):
         return dx
 
     @staticmethod
+    @checked_arguments
     def torch_mapping(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32) -> WeightsDict:
         """The data of a ``torch.nn.Linear``, whose weight is transposed."""
         return mapped(variables, nn_layer, dtype, transposed=True)

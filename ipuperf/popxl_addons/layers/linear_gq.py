@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.utils import to_numpy
 
 from ..module import Module
@@ -26,6 +27,7 @@ class LinearGQ(Module):
             ``out_features``.
     """
 
+    @checked_arguments
     def __init__(
         self,
         out_features: int,
@@ -43,6 +45,7 @@ class LinearGQ(Module):
         self.out_features, self.bias, self.replica_grouping = out_features, bias, replica_grouping
         self.group_size = group_size
 
+    @checked_arguments
     def build(self, x: popxl.Tensor) -> popxl.Tensor:
         """``(..., features in) -> (..., out_features)``."""
         rows, groups = x.shape[-1], self.out_features // self.group_size
@@ -56,6 +59,7 @@ class LinearGQ(Module):
         return self.add_variable_input(name, partial(np.zeros, shape), dtype, replica_grouping=self.replica_grouping)
 
     @staticmethod
+    @checked_arguments
     def torch_mapping(
         variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype = popxl.float32, group_size: int = 64
     ) -> WeightsDict:

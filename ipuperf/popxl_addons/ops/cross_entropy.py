@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ipuperf.popxl import Tensor, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 
+@checked_arguments
 def cross_entropy(
     unnormalised_logits: Tensor,
     labels: Tensor,
@@ -16,6 +18,7 @@ def cross_entropy(
     return ops.nll_loss(probs, labels, ignore_index=ignore_index, reduction=reduction)
 
 
+@checked_arguments
 def cross_entropy_with_grad(
     unnormalised_logits: Tensor,
     labels: Tensor,

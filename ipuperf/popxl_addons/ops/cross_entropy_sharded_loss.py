@@ -9,6 +9,7 @@ from typing import Literal
 
 from ipuperf import ops as _k
 from ipuperf.popxl import ReplicaGrouping, Tensor, ops
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import group_of
 from ipuperf.popxl.ops.operands import emit_all
 
@@ -19,6 +20,7 @@ __all__ = ["cross_entropy_sharded_loss"]
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
 
 
+@checked_arguments
 def cross_entropy_sharded_loss(
     logits: Tensor,
     indices: Tensor,

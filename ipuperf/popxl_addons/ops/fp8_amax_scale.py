@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipuperf import popxl
 from ipuperf.popxl import Tensor, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from .fp8_utils import FpDef, float8_143_def, float8_152_def
 
@@ -24,6 +25,7 @@ def definition_of(dtype: popxl.dtype, src: Tensor) -> FpDef:
     return formats[dtype]
 
 
+@checked_arguments
 def fp8_amax_scale(src: Tensor, dtype: popxl.dtype = popxl.float8_143) -> Tensor:
     """The largest ``log2_scale`` (int32, -31 to 31) with which no element of ``src`` is too large for ``dtype``; worked
     out in float32."""

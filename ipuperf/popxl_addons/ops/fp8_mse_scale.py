@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf import popxl
 from ipuperf.popxl import Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.custom_ops import custom_op
 
 from .fp8_amax_scale import definition_of
@@ -12,6 +13,7 @@ from .fp8_amax_scale import definition_of
 __all__ = ["fp8_mse_scale"]
 
 
+@checked_arguments
 def fp8_mse_scale(src: Tensor, dtype: popxl.dtype = popxl.float8_143) -> Tensor:
     """The ``log2_scale`` (int32) with which ``src`` loses least as ``dtype``, as ``popxl.fp8_utils.host_fp8_mse_scale``
     finds it (upstream estimates it from a histogram)."""

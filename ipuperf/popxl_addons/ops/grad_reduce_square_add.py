@@ -5,11 +5,13 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf import popxl
 from ipuperf.popxl import Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.operands import emit
 
 __all__ = ["grad_reduce_square_add"]
 
 
+@checked_arguments
 def grad_reduce_square_add(t: Tensor, loss_scaling: float | Tensor) -> Tensor:
     """``sum((t / loss_scaling) ** 2)`` in float32, also of a float16 tensor.
 

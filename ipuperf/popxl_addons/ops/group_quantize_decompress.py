@@ -7,11 +7,13 @@ import numpy as np
 from ipuperf import ops as _k
 from ipuperf.ops.group_quantize import PACKED, SHIFTS, unpacked
 from ipuperf.popxl import Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.custom_ops import custom_op
 
 __all__ = ["group_quantize_compress_numpy", "group_quantize_decompress", "group_quantize_decompress_numpy"]
 
 
+@checked_arguments
 def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor) -> Tensor:
     """``(rows, groups * 4 words)``: each 4-bit number of ``t`` times its group's scale plus its group's bias.
 
@@ -34,12 +36,14 @@ def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor
     return custom_op(_k.GroupQuantizeDecompress, t, *tables, names=["t_decompressed"])
 
 
+@checked_arguments
 def group_quantize_decompress_numpy(t: np.ndarray, group_scale: np.ndarray, group_bias: np.ndarray) -> np.ndarray:
     """:func:`group_quantize_decompress` of arrays, in float16."""
     rows, groups, words = t.shape
     return (unpacked(t).astype(np.float16) * group_scale + group_bias).reshape(rows, groups * words * PACKED)
 
 
+@checked_arguments
 def group_quantize_compress_numpy(t: np.ndarray, group_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """``t`` ``(rows, columns)`` as 4-bit numbers between the least and the largest value of each group.
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 from ipuperf.popxl import ReplicaGrouping, Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import group_of
 from ipuperf.popxl.ops.operands import emit_all
 
 __all__ = ["layer_norm_distributed"]
 
 
+@checked_arguments
 def layer_norm_distributed(
     t: Tensor, w: Tensor, b: Tensor, epsilon: float = 1e-5, group: ReplicaGrouping | None = None
 ) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 from ipuperf.popxl import ReplicaGrouping, Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps, group_of, to_collective_op
 from ipuperf.popxl.ops.operands import emit
 
@@ -18,6 +19,7 @@ __all__ = [
 ]
 
 
+@checked_arguments
 def replicated_all_reduce_identical_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -25,6 +27,7 @@ def replicated_all_reduce_identical_inputs(
     return _all_reduce(t, op, group, identical_inputs=True)
 
 
+@checked_arguments
 def replicated_all_reduce_identical_grad_inputs(
     t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None
 ) -> Tensor:
@@ -32,6 +35,7 @@ def replicated_all_reduce_identical_grad_inputs(
     return _all_reduce(t, op, group, identical_grad_inputs=True)
 
 
+@checked_arguments
 def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """The sum of ``t`` over the group; the gradient is the sum of the gradients."""
     return _all_reduce(t, op, group)

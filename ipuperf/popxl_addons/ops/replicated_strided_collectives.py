@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from ipuperf import ops as _k
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, Tensor, ops
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.collectives.collectives import CollectiveOps, group_of, to_collective_op
 from ipuperf.popxl.ops.operands import emit
 
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@checked_arguments
 def replicated_all_reduce_strided(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """The reduction of ``t`` over the group (default: all replicas); the gradient is the gradients' reduction."""
     return _all_reduce(t, op, group)
@@ -70,6 +72,7 @@ def replicated_all_reduce_strided_graph(
     return per_tensor_graph("replica_reduce", tensors, reduced)
 
 
+@checked_arguments
 def replicated_reduce_scatter_strided(
     t: Tensor,
     op: CollectiveOps = "add",
@@ -86,6 +89,7 @@ def replicated_reduce_scatter_strided(
     return emit(_k.ReplicatedReduceScatterStrided, [t], name, group=over, **attributes)
 
 
+@checked_arguments
 def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = None) -> Tensor:
     """The tensors of the group's replicas one behind the other, flat; of shards the whole tensor (``meta_shape``)."""
     mode = "meta_shape" if t.meta_shape else "flat"

@@ -9,6 +9,7 @@ import numpy as np
 from ipuperf import ops as _k
 from ipuperf import popxl
 from ipuperf.popxl import Tensor
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.ops.operands import emit
 
 __all__ = ["rotary_pos_embed", "trig_table_constants", "trig_tables"]
@@ -23,6 +24,7 @@ def trig_tables(
     return np.sin(angles), np.cos(angles)
 
 
+@checked_arguments
 def trig_table_constants(
     seq_len: int, rotary_dim: int, base: int = 10000, dtype: popxl.dtype = popxl.float32
 ) -> tuple[Tensor, Tensor]:
@@ -31,6 +33,7 @@ def trig_table_constants(
     return popxl.constant(sin, dtype), popxl.constant(cos, dtype)
 
 
+@checked_arguments
 def rotary_pos_embed(t: Tensor, sin: Tensor, cos: Tensor, rotary_dim: int | None = None) -> Tensor:
     """Each pair of neighbours of the last axis of ``t`` turned by its angle.
 

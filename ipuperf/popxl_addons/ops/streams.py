@@ -8,9 +8,11 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ops
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.utils import to_numpy
 
 
+@checked_arguments
 def host_load(
     t: Any, dtype: popxl.dtype | None = None, name: str | None = None
 ) -> tuple[np.ndarray, popxl.HostToDeviceStream, popxl.Tensor]:
@@ -28,6 +30,7 @@ def host_load(
     return array, stream, ops.host_load(stream, name)
 
 
+@checked_arguments
 def host_store(t: popxl.Tensor) -> popxl.DeviceToHostStream:
     """A new stream of the tensor's shape and type, with the tensor stored to it."""
     stream = popxl.d2h_stream(t.shape, t.dtype, f"{t.name}_d2h_stream")

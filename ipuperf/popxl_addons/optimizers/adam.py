@@ -12,6 +12,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, Tensor, ops
+from ipuperf.popxl.arguments import checked_arguments
 
 from ..module import Module
 
@@ -26,6 +27,7 @@ class AdamOptimizerStep(Module):
     """
 
     @popxl.in_sequence()
+    @checked_arguments
     def build(
         self,
         var: popxl.TensorByRef,

@@ -10,6 +10,7 @@ import numpy as np
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
 from ipuperf.popxl import ops
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.placement import place_gradients
 from ipuperf.popxl.transforms.autodiff import GradGraphInfo
 from ipuperf.popxl.transforms.autodiff import autodiff as _autodiff
@@ -51,6 +52,7 @@ def gradient_info(
     return info
 
 
+@checked_arguments
 def autodiff(
     graph: GraphLike,
     grads_provided: Iterable[popxl.Tensor] | None = None,
@@ -87,6 +89,7 @@ class _Accumulators:
         return tensor
 
 
+@checked_arguments
 def autodiff_with_accumulation(
     graph: GraphWithNamedArgs,
     tensors_to_accumulate_grads: Iterable[popxl.Tensor],

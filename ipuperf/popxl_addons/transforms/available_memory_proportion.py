@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 
 _ATTRIBUTE = "available_memory_proportion"
 
 
+@checked_arguments
 def set_available_memory_proportion_by_ipu(ir: popxl.Ir, proportions: Iterable[float]) -> None:
     """Let each op of the program that is planned use ``proportions[n]`` of its tiles' memory, ``n`` being its IPU; what
     an op was given itself is replaced. IPUs beyond the last have the first proportion, as ops without an IPU.
@@ -23,6 +25,7 @@ def set_available_memory_proportion_by_ipu(ir: popxl.Ir, proportions: Iterable[f
     _set(ir._ir.all_graphs(), _checked(proportions))
 
 
+@checked_arguments
 def set_graph_available_memory_proportion_by_ipu(graph: popxl.Graph, proportions: Iterable[float]) -> None:
     """As :func:`set_available_memory_proportion_by_ipu` for the ops of ``graph`` and of all graphs that it executes."""
     _set(_ir.below(graph._base), _checked(proportions))

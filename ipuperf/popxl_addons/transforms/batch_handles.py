@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ipuperf import popxl
 from ipuperf.popxl import ReplicaGrouping, ops
-from ipuperf.popxl.arguments import whole
+from ipuperf.popxl.arguments import checked_arguments, whole
 
 from ..graph import GraphWithNamedArgs
 from ..rts import gather_replica_sharded_tensor
@@ -48,6 +48,7 @@ class RemoteHandle:
         """Shape of the tensors that are loaded or stored."""
         return self.buffer.meta_shape if self.sharded else self.buffer.tensor_shape
 
+    @checked_arguments
     def enlarge(self, steps: int, rows: int) -> None:
         """Give the buffer an entry for each step of each row that is used; a function says nothing about its rows."""
         offset = self.row_offset
@@ -55,6 +56,7 @@ class RemoteHandle:
             last_row = 1 if offset is None else offset + rows
             self.buffer.entries = max(self.buffer.entries, steps * last_row)
 
+    @checked_arguments
     def entry(self, index: popxl.Tensor, steps: int) -> popxl.Tensor:
         """The entry, made by ops of the current graph, for ``index``: row of the call times ``steps`` plus the step."""
         offset = self.row_offset

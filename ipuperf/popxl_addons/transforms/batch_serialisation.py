@@ -27,7 +27,7 @@ from typing import Literal, TypeVar
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
 from ipuperf.popxl import ReplicaGrouping, ops
-from ipuperf.popxl.arguments import whole
+from ipuperf.popxl.arguments import checked_arguments, whole
 from ipuperf.popxl.transforms import ExpectedConnection, ExpectedConnectionType, io_tile_exchange, merge_exchange
 
 from ..graph import GraphWithNamedArgs
@@ -63,6 +63,7 @@ class BatchSerialResult:
         return ts.remap(self._remap_dict)
 
 
+@checked_arguments
 def batch_serial_buffer(
     t: popxl.Tensor | popxl.TensorSpec, steps: int = 1, rows: int = 1, shard_group: ReplicaGrouping | None = None
 ) -> popxl.RemoteBuffer:
@@ -293,6 +294,7 @@ def batch_serialise_overlapped(
     return _result(transfers, _OverlappedPhase(transfers, True))
 
 
+@checked_arguments
 def batch_serialise(
     graph: GraphWithNamedArgs,
     steps: int,
@@ -328,6 +330,7 @@ def batch_serialise(
     return _result(transfers, phase)
 
 
+@checked_arguments
 def batch_serialise_fwd_and_grad(
     forward_graph: GraphWithNamedArgs,
     gradient_graph: GraphWithNamedArgs,

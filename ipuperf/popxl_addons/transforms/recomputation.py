@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipuperf import ir as _ir
 from ipuperf import popxl
+from ipuperf.popxl.arguments import checked_arguments
 from ipuperf.popxl.transforms.autodiff import ExpectedConnectionType, GradGraphInfo
 
 from ..graph import BoundGraph, GraphWithNamedArgs
@@ -50,6 +51,7 @@ def _input_like(tensor: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
     return made
 
 
+@checked_arguments
 def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     """A graph that calls the forward graph and then ``grad_graph``, with the same outputs and named inputs.
 

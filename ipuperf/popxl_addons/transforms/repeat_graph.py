@@ -5,13 +5,14 @@ from __future__ import annotations
 from ipuperf import ir as _ir
 from ipuperf import popxl
 from ipuperf.popxl import Graph
-from ipuperf.popxl.arguments import whole
+from ipuperf.popxl.arguments import checked_arguments, whole
 from ipuperf.popxl.handle import wrap
 from ipuperf.popxl.ops.call import CallSiteInfo
 
 from .moving import clone, remove
 
 
+@checked_arguments
 def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     """Put all ops of ``graph``, which may be the main graph, into a new graph and repeat that ``repeat_count`` times.
 

@@ -14,6 +14,7 @@ import zlib
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from ipuperf.report.arguments import checked
 from ipuperf.report.page.facts import page_facts
 from ipuperf.report.text import summary_text
 
@@ -27,6 +28,7 @@ _MOST_SLICES = 3_000_000
 """Executions of segments and transfers on the time line to begin with."""
 
 
+@checked
 def report_page(trace: Trace, title: str | None = None) -> str:
     """The page as text. ``title`` is by default the name of the program.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.report.aligned import aligned
+from ipuperf.report.arguments import checked
 from ipuperf.report.comparison import COMPARED
 from ipuperf.report.comparison_text import label, number
 from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS, KIND_COLOURS, KIND_LABELS
@@ -33,6 +34,7 @@ _SPAN = _WIDTH - _LEFT - 10
 _POINTS = 2_000
 
 
+@checked
 def comparison_page(comparison: Comparison) -> str:
     """The page as text."""
     title = "Comparison of " + ", ".join(run.name for run in comparison.runs)

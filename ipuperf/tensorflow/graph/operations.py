@@ -6,8 +6,8 @@ from .table import Operations
 
 #: The families, in the order of the generated table: each is the ``FAMILY`` of a module ``ops_*``.
 FAMILIES = """
-    program elementwise products einsum convolutions windows networks reductions shapes slices selection random updates
-    control loops lists
+    program elementwise products einsum convolutions windows crops networks reductions shapes slices selection random
+    updates control loops lists
 """.split()
 
 OPERATIONS = Operations([import_module(f".ops_{name}", __package__).FAMILY for name in FAMILIES])

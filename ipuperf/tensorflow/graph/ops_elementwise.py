@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.functions import activations, arithmetic, elementary, make
+from ipuperf.functions import activations, arithmetic, elementary, gamma, make
+from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import Tensor
 from ipuperf.ops import ReluGrad
 
@@ -48,12 +49,14 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
         abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log logical_not reciprocal round
         rsqrt sigmoid sign sin sinh softplus sqrt square tanh
     """),
+    "Digamma": gamma.digamma,
     "Erfc": elementary.erfc,
     "Inv": arithmetic.reciprocal,
     "Invert": arithmetic.bitwise_not,
     "IsFinite": arithmetic.isfinite,
     "IsInf": arithmetic.isinf,
     "IsNan": arithmetic.isnan,
+    "Lgamma": gamma.lgamma,
     "Log1p": arithmetic.log1p,
     "Neg": arithmetic.negate,
     "Relu": _relu,
@@ -105,6 +108,15 @@ def _declare() -> None:
 
 
 _declare()
+
+
+@op("Polygamma")
+def polygamma(node: Node, order: Value, x: Tensor) -> Tensor:
+    """The derivative of the digamma function: the gradient of ``Digamma`` (order 1)."""
+    known = node.static(order, "the order")
+    if (known != 1).any():
+        raise node.error(f"orders {np.unique(known).tolist()}; allowed: 1, the derivative of tf.math.digamma")
+    return broadcast(gamma.trigamma(x), node.shape())
 
 
 @op("Cast")

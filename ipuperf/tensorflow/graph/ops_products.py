@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ipuperf.functions import make, reductions
-from ipuperf.functions.arranging import swapped
+from ipuperf.functions.arranging import broadcast, swapped
 from ipuperf.functions.products import matmul
 from ipuperf.ir import Tensor
-from ipuperf.ops import AddBias
+from ipuperf.ops import AddBias, Cholesky, TriangularSolve
 
 from .arranged import Arranged
 from .node import Node
@@ -33,6 +35,17 @@ def batch_mat_mul(node: Node, left: Value, right: Value) -> Tensor:
     """Products of the matrices of a batch."""
     lhs = _turned(node.tensor(left), node.attr("adj_x"))
     return matmul(lhs, _turned(node.tensor(right), node.attr("adj_y")))
+
+
+FAMILY.formula("Cholesky", "The lower triangular factors of symmetric matrices.", lambda x: make(Cholesky, x))
+
+
+@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
+def triangular_solve(node: Node, matrices: Tensor, right: Tensor) -> Tensor:
+    """What triangular matrices times it give the right sides."""
+    lead = np.broadcast_shapes(matrices.shape[:-2], right.shape[:-2])
+    matrices, right = (broadcast(t, (*lead, *t.shape[-2:])) for t in (matrices, right))
+    return make(TriangularSolve, matrices, right, lower=node.attr("lower"), adjoint=node.attr("adjoint"))
 
 
 @op("BiasAdd", "BiasAddV1", arranged=True)

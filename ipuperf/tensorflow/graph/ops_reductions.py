@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
 
 from ipuperf.functions import arithmetic, constant, make, reductions, selection
 from ipuperf.functions.arranging import axis_of, cut, flipped, moved, padded, reshaped, running_product
@@ -147,18 +149,45 @@ def in_top_k(node: Node, table: Tensor, targets: Value, *count: Value) -> Tensor
 FAMILY.formula("L2Loss", "Half the sum of squares.", lambda x: reductions.sumsquare(x) * 0.5)
 
 
+def _bounds(tensor: tf.Tensor) -> tuple[float, float]:
+    """The least and the largest number that a scalar can be, whatever the data are."""
+    known = tf.get_static_value(tensor)
+    if known is not None:
+        return float(known), float(known)
+    if tensor.op.type in ("Maximum", "Minimum"):
+        choose = max if tensor.op.type == "Maximum" else min
+        (low, high), (other_low, other_high) = (_bounds(t) for t in tensor.op.inputs)
+        return choose(low, other_low), choose(high, other_high)
+    return (-math.inf, math.inf) if tensor.op.type != "Identity" else _bounds(tensor.op.inputs[0])
+
+
+def _length(node: Node, size: Value) -> int:
+    """How many numbers are counted: the size, also where ``minlength`` and ``maxlength`` of ``tf.math.bincount`` leave
+    only one."""
+    low, high = _bounds(node.op.inputs[1])
+    if low == high:
+        return int(low)
+    if not isinstance(size, np.ndarray):
+        raise node.error(
+            "the number of counts depends on data, and programs of the IPU have fixed shapes; give minlength and "
+            "maxlength, and both the same"
+        )
+    return node.integer(size, "the size")
+
+
 @op("Bincount", "DenseBincount")
 def bincount(node: Node, values: Value, size: Value, weights: Value) -> Tensor:
-    """How often each number below ``size`` occurs, or the sum of its weights."""
-    tensor, length = node.tensor(values), node.integer(size, "the size")
-    if len(tensor.shape) > 1 and node.op.type == "DenseBincount":
-        raise node.error(f"values of shape {tensor.shape}; allowed: one axis")
-    dtype = node.dtype()
-    own = arithmetic.equal(reshaped(tensor, (-1, 1)), constant(np.arange(length), tensor.dtype))
-    hits = arithmetic.cast(own, FLOAT32)
+    """How often each number below ``size`` occurs, or the sum of its weights; ``DenseBincount`` of rows, in each."""
+    tensor, length, dtype = node.tensor(values), _length(node, size), node.dtype()
+    if node.op.type == "Bincount":
+        tensor = reshaped(tensor, (-1,))
+    column = (*tensor.shape, 1)
+    hits = arithmetic.cast(
+        arithmetic.equal(reshaped(tensor, column), constant(np.arange(length), tensor.dtype)), FLOAT32
+    )
     if not isinstance(weights, np.ndarray) or weights.size:
-        hits = hits * reshaped(node.tensor(weights, FLOAT32), (-1, 1))
-    total = reductions.sum(hits, 0)
+        hits = hits * reshaped(node.tensor(weights, FLOAT32), column)
+    total = reductions.sum(hits, len(tensor.shape) - 1)
     if node.op.type == "DenseBincount" and node.attr("binary_output"):
         total = arithmetic.cast(arithmetic.greater(total, 0.0), FLOAT32)
     return total if total.dtype == dtype else arithmetic.cast(total, dtype)

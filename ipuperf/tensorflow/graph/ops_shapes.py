@@ -20,7 +20,8 @@ from ipuperf.functions.arranging import (
     rolled,
     tiled,
 )
-from ipuperf.ir import BOOL, Tensor
+from ipuperf.functions.selection import gather
+from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import SliceGrad
 
 from .node import Node
@@ -254,12 +255,30 @@ def ones_like(node: Node, value: Value) -> np.ndarray:
     return np.ones(shape_of(node, value), node.op.outputs[0].dtype.as_numpy_dtype)
 
 
-@op("Range", "LinSpace", "BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset", "InvertPermutation", "DynamicStitch")
+@op("Range", "LinSpace", "BroadcastArgs", "BroadcastGradientArgs", "ConcatOffset", "InvertPermutation")
 def of_known_operands(node: Node, *operands: Value) -> Tensor:
     """The host computes it: all operands have to be known."""
     for tensor, value in zip(node.op.inputs, operands):
         node.static(value, f"operand {tensor.name!r}")
     raise AssertionError("ops of known operands are folded")
+
+
+@op("DynamicStitch", "ParallelDynamicStitch")
+def stitched(node: Node, *operands: Value) -> Tensor:
+    """Rows at known places of a new tensor; of equal places the last row stays, places without a row are zeros."""
+    count = len(operands) // 2
+    places = [node.static(value, f"operand {node.op.inputs[i].name!r}") for i, value in enumerate(operands[:count])]
+    shape = node.shape()
+    rows = [reshaped(node.tensor(value), (-1, *shape[1:])) for value, at in zip(operands[count:], places) if at.size]
+    if not rows or not math.prod(shape):
+        return node.tensor(np.zeros(shape, node.op.outputs[0].dtype.as_numpy_dtype))
+    total = sum(at.size for at in places)
+    sources = np.full(shape[0], total)
+    for source, place in enumerate(np.concatenate([at.reshape(-1) for at in places])):
+        sources[place] = source
+    if (sources == total).any():
+        rows.append(broadcast(constant(0, rows[0].dtype), (1, *shape[1:])))
+    return gather(joined(rows, 0), constant(sources, INT32), 0)
 
 
 @op("Where")

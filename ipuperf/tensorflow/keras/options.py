@@ -117,7 +117,9 @@ class Options:
         self.pipeline_steps = self.pipeline_steps if steps is None else steps
         self.device_mapping = self.device_mapping if device_mapping is None else device_mapping
         if accumulate_outfeed is not None:
-            self.accumulate_outfeed = bool(accumulate_outfeed)
+            if not isinstance(accumulate_outfeed, bool):
+                raise ValueError(f"Expected `accumulate_outfeed` to be True or False, but got {accumulate_outfeed!r}.")
+            self.accumulate_outfeed = accumulate_outfeed
         self.pipeline_options = dict(options)
 
     def set_infeed(self, options: Mapping[str, Any]) -> None:

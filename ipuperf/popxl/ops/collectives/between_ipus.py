@@ -8,7 +8,7 @@ from typing import Any
 
 from ipuperf.functions import arithmetic
 
-from ...arguments import whole_arguments
+from ...arguments import checked_arguments
 from ...context import ipu
 from ...handle import Tensor
 from ..ipu_copy import ipu_copy
@@ -26,7 +26,7 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@whole_arguments
+@checked_arguments
 def all_reduce(ts: Sequence[Tensor], ipus: Sequence[int] | None = None, op: str = "add") -> list[Tensor]:
     """The reduction of ``ts``, one of each of several IPUs, on each of these IPUs.
 

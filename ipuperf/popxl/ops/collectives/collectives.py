@@ -9,7 +9,7 @@ from ipuperf import ops as _k
 from ipuperf.functions import shapes
 
 from ... import context
-from ...arguments import whole_arguments
+from ...arguments import checked_arguments
 from ...handle import Tensor
 from ...replica_grouping import ReplicaGrouping
 from ..lifting import lifted
@@ -42,11 +42,13 @@ def group_of(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
     return group
 
 
+@checked_arguments
 def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """The same reduction of ``t`` over the group on each of its replicas."""
     return emit(_k.ReplicatedAllReduce, [t], f"{t.name}_all_reduce", op=to_collective_op(op), group=group_of(group)._ir)
 
 
+@checked_arguments
 def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: Group = None) -> Tensor:
     """As :func:`replicated_all_reduce`, in place."""
     return emit(
@@ -54,6 +56,7 @@ def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: Group = 
     )
 
 
+@checked_arguments
 def replicated_reduce_scatter(
     t: Tensor,
     op: CollectiveOps | Literal["local"] = "add",
@@ -73,12 +76,13 @@ def replicated_reduce_scatter(
     )
 
 
+@checked_arguments
 def replica_sharded_slice(t: Tensor, group: Group = None) -> Tensor:
     """The replica's RTS shard of ``t``, without any reduction. The gradient is an all-gather."""
     return replicated_reduce_scatter(t, "local", group, True)
 
 
-@whole_arguments
+@checked_arguments
 def replicated_all_gather(
     t: Tensor, axis: int | ReplicaGrouping | CommGroup = 0, group: Group = None, output_shape: str = "auto"
 ) -> Tensor:
@@ -129,7 +133,7 @@ def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, 
     return _reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))
 
 
-@whole_arguments
+@checked_arguments
 def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
     """Of ``group_size`` equal parts of ``t`` along ``axis``, the one with the number of the replica in its group.
     Nothing is transferred; the gradient is an all-gather of the parts.

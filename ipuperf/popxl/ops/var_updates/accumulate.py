@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
-from ...arguments import whole_arguments
+from ...arguments import checked_arguments
 from ...effects import EFFECTS
 from ...handle import Tensor
 from ..operands import emit
@@ -17,31 +17,37 @@ def _accumulate(t: Tensor, x: Tensor, kind: str, factor: float | Tensor | None) 
     return emit(_k.Accumulate, [t, x], name, kind=kind, factor=None if factor is None else float(factor))
 
 
+@checked_arguments
 def accumulate_(t: Tensor, X: Tensor, f: float | Tensor | None = None) -> Tensor:
     """``t += f * X`` (``f`` 1 by default)."""
     return _accumulate(t, X, "add", f)
 
 
+@checked_arguments
 def accumulate_square_(t: Tensor, X: Tensor, f: float | Tensor = 1.0) -> Tensor:
     """``t += f * X * X``."""
     return _accumulate(t, X, "square", f)
 
 
+@checked_arguments
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     """``t = step / (step + 1) * t + X / (step + 1)``: the running mean after ``step`` earlier values."""
     return _accumulate(t, X, "mean", step)
 
 
+@checked_arguments
 def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``t = f * t + (1 - f) * X``."""
     return _accumulate(t, X, "moving_average", f)
 
 
+@checked_arguments
 def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """``t = f * t + (1 - f) * X * X``."""
     return _accumulate(t, X, "moving_average_square", f)
 
 
+@checked_arguments
 def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     """``t *= f``; the constant 0 fills, so that NaN does not stay."""
     name = f"{t.name}_scaled"
@@ -50,17 +56,19 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     return emit(_k.AccumulatorScale, [t], name, factor=float(f))
 
 
+@checked_arguments
 def accumulator_zero_(t: Tensor) -> Tensor:
     """``t = 0``."""
     return emit(_k.AccumulatorZero, [t], f"{t.name}_zeroed")
 
 
+@checked_arguments
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """``t[...] = X``."""
     return emit(_k.CopyVarUpdate, [t, X], f"{t.name}_updated")
 
 
-@whole_arguments
+@checked_arguments
 def sparse_accumulate_(
     t: Tensor, X: Tensor, indices: Tensor, axis: int = 0, f: float | Tensor | None = None, W: Tensor | None = None
 ) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 
+from ...arguments import checked_arguments
 from ...handle import Tensor
 from ..operands import emit
 
@@ -50,6 +51,7 @@ def _updater(
     return emit(_k.AdamUpdater, inputs, "updater", **attributes)
 
 
+@checked_arguments
 def adam_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -65,6 +67,7 @@ def adam_updater(
     return _updater("adam", acc_first_order, acc_second_order, weight, time_step, factors)
 
 
+@checked_arguments
 def lamb_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,
@@ -80,6 +83,7 @@ def lamb_updater(
     return _updater("lamb", acc_first_order, acc_second_order, weight, time_step, factors)
 
 
+@checked_arguments
 def adamax_updater(
     acc_first_order: Tensor,
     acc_second_order: Tensor,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ipuperf import ops as _k
 
+from ...arguments import checked_arguments
 from ...handle import Tensor
 from ..operands import emit
 
 
+@checked_arguments
 def adam_var_update(
     t: Tensor,
     x: Tensor,

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
+from ipuperf.kinds import told
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...attributes import written
 from ...effects import EFFECTS
 from .sharding import dependencies, has_attr, set_shard
@@ -21,6 +24,7 @@ def ipu_autoshard() -> Iterator[None]:
         yield
 
 
+@checked_kinds()
 def automatic_sharding(
     num_shards: int,
     input_ts: tf.Tensor,
@@ -39,6 +43,9 @@ def automatic_sharding(
     Raises:
         ValueError: a number below 1, or fewer places to cut than are needed.
     """
+    for what, tensor in (("input_ts", input_ts), ("loss_ts", loss_ts)):
+        if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
+            raise TypeError(f"automatic_sharding: {what} is {told(tensor)}; a tensor of a graph is needed")
     EFFECTS.given("ipu.autoshard.automatic_sharding(frozen_inference)", frozen_inference)
     if num_shards < 1:
         raise ValueError(f"automatic_sharding: num_shards is {num_shards}; at least 1 is needed")

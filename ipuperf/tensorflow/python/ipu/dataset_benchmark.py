@@ -17,10 +17,13 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.ops import script_ops
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...effects import EFFECTS
 from ...infeed import IPUInfeedQueue
 
 
+@checked_kinds()
 def dataset_benchmark(
     dataset: tf.data.Dataset,
     number_of_epochs: int,
@@ -78,6 +81,7 @@ def _print(epochs: list[dict[str, float]]) -> None:
         )
 
 
+@checked_kinds("infeed_queue")
 def infeed_benchmark(
     infeed_queue: IPUInfeedQueue,
     number_of_epochs: int,

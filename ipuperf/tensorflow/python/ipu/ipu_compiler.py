@@ -9,12 +9,15 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...hosting import ProgramHost
 from ...program import TracedProgram
 from ...tracer import TracedFunction, trace
 from .scopes import ordinal_of
 
 
+@checked_kinds("computation")
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Make one IPU program of ``computation``.
 

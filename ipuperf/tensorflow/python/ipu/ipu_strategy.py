@@ -12,6 +12,8 @@ from tensorflow.python.distribute import distribute_lib, reduce_util
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...effects import EFFECTS
 from ...functions import call, intercepted
 from .scopes import ipu_scope, ordinal_of
@@ -26,6 +28,7 @@ class IPUStrategyV1(distribute_lib.StrategyV1):
         enable_keras_extensions: Keras models of the scope run on the IPU.
     """
 
+    @checked_kinds()
     def __init__(
         self,
         ipu_device: str = "/device:IPU:0",
@@ -92,6 +95,7 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
     should_save_summary = True
     _support_per_replica_values = False
 
+    @checked_kinds()
     def __init__(self, container_strategy: IPUStrategyV1, ipu_device: str) -> None:
         super().__init__(container_strategy)
         self._device = ipu_device

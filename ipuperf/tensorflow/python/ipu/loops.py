@@ -8,12 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...effects import EFFECTS
 from ...infeed import IPUInfeedQueue, as_arguments
 from ...looping import repeated
 from ...tracer import trace
 
 
+@checked_kinds()
 def repeat(
     n: int,
     body: Callable[..., Any],
@@ -90,6 +93,7 @@ def _results(outputs: Any, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return listed
 
 
+@checked_kinds()
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipuperf.runtime.replacing import replaced
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from ...attributes import SHARD, written
 from ...effects import EFFECTS
@@ -32,6 +33,7 @@ def ipu_scope(device: str) -> Iterator[str]:
         yield device
 
 
+@checked_kinds()
 def ordinal_of(device: str) -> int:
     """The number of a device such as ``/device:IPU:0``.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...attributes import SHARD, shard_of
 
 
+@checked_kinds()
 def has_attr(op: tf.Operation, attribute_name: str) -> bool:
     """Whether an op has an attribute."""
     try:
@@ -20,11 +22,13 @@ def has_attr(op: tf.Operation, attribute_name: str) -> bool:
     return True
 
 
+@checked_kinds()
 def get_shard(op: tf.Operation) -> int | None:
     """The shard of an op, or of the forward op of a gradient op; None: it has none."""
     return shard_of(op)
 
 
+@checked_kinds()
 def set_shard(op: tf.Operation, index: int) -> None:
     """Place an op on a shard.
 
@@ -37,6 +41,7 @@ def set_shard(op: tf.Operation, index: int) -> None:
     op._set_attr(SHARD, attr_value_pb2.AttrValue(i=index))
 
 
+@checked_kinds()
 def get_shard_from_colocation(op: tf.Operation) -> int | None:
     """The shard of the ops that an op is to be with; None: there is none."""
     for group in op.colocation_groups():
@@ -47,7 +52,8 @@ def get_shard_from_colocation(op: tf.Operation) -> int | None:
     return None
 
 
-def propagate_sharding(graph: Any) -> None:
+@checked_kinds()
+def propagate_sharding(graph: tf.Graph) -> None:
     """Give ops without a shard that of an op that they read; gradient ops have that of their forward ops."""
     for op in graph.get_operations():
         if get_shard(op) is None:
@@ -56,6 +62,7 @@ def propagate_sharding(graph: Any) -> None:
                 set_shard(op, found)
 
 
+@checked_kinds()
 def dependencies(roots: Iterable[tf.Operation]) -> list[tf.Operation]:
     """All ops that ``roots`` are computed from, ``roots`` among them."""
     found: dict[tf.Operation, None] = {}

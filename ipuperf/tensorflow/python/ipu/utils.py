@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ...devices import num_ipus
 from ...effects import EFFECTS
 from ...refusals import absent, refused
@@ -23,6 +25,7 @@ from .config import (
 )
 
 
+@checked_kinds()
 def reset_ipu_seed(
     seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
 ) -> None:
@@ -63,6 +66,7 @@ extract_compile_reports = refused("utils.extract_compile_reports", _REPORTS)
 extract_execute_reports = refused("utils.extract_execute_reports", _REPORTS)
 
 
+@checked_kinds()
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """IPUs of a device such as ``/device:IPU:0``; 1 when the configuration does not say."""
     EFFECTS.given("ipu.utils.get_num_of_ipus_in_device(device)", device)

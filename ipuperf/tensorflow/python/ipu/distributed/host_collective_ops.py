@@ -9,7 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
 
+
+@checked_kinds()
 def allreduce(value: Any, reduce_op: Any, tensor_name: str | None = None) -> tf.Tensor:
     """The sum or mean over the processes.
 
@@ -26,6 +29,7 @@ def allreduce(value: Any, reduce_op: Any, tensor_name: str | None = None) -> tf.
     return tf.identity(value, name=tensor_name)
 
 
+@checked_kinds()
 def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) -> tf.Tensor:
     """The tensor of process ``root_rank``: this one's.
 
@@ -37,6 +41,7 @@ def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) ->
     return tf.identity(value, name=tensor_name)
 
 
+@checked_kinds()
 def allgather(value: Any, tensor_name: str | None = None) -> tf.Tensor:
     """The tensors of all processes joined along axis 0: this one's.
 

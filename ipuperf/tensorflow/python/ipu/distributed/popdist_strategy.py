@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....effects import EFFECTS
 from ..ipu_strategy import IPUStrategyV1
 
@@ -9,6 +11,7 @@ from ..ipu_strategy import IPUStrategyV1
 class PopDistStrategy(IPUStrategyV1):
     """:class:`.ipu_strategy.IPUStrategyV1`: one instance has all replicas, so none is left to reduce over."""
 
+    @checked_kinds()
     def __init__(
         self,
         ipu_device: str = "/device:IPU:0",

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipuperf import popdist
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from ..distributed import popdist_strategy
 from ..distributed.host_collective_ops import allgather as _gathered
@@ -45,6 +46,7 @@ def is_homogeneous() -> bool:
     return True
 
 
+@checked_kinds()
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor:
     """The tensor of process ``root_rank``: this one's.
 
@@ -54,6 +56,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> tf.Tensor
     return _from_root(tensor, root_rank, name)
 
 
+@checked_kinds()
 def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     """The tensors of all processes joined along axis 0: this one's.
 
@@ -63,6 +66,7 @@ def allgather(tensor: Any, name: str | None = None) -> tf.Tensor:
     return _gathered(tensor, name)
 
 
+@checked_kinds()
 def allreduce(
     tensor: Any, op: str | None = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0
 ) -> tf.Tensor:

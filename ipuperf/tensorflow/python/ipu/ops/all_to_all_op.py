@@ -6,9 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from .... import collectives
 
 
+@checked_kinds()
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> tf.Tensor:
@@ -24,6 +27,7 @@ def all_to_all(
     return collectives.all_to_all(x, split_dimension, concat_dimension, replication_factor, name or "all_to_all")
 
 
+@checked_kinds()
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.Tensor:
     """The tensors ``x`` of ``replication_factor`` replicas, along a new first axis.
 

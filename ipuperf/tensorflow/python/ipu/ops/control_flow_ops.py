@@ -6,9 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....effects import EFFECTS
 
 
+@checked_kinds()
 def barrier(tensors: Any, insert_barrier_for_gradient: bool = False, name: str | None = None) -> Any:
     """``tensors``, of which none is used before all are there."""
     EFFECTS.given("ipu.control_flow_ops.barrier(insert_barrier_for_gradient)", insert_barrier_for_gradient)

@@ -6,22 +6,27 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....collectives import all_reduce
 from ....effects import EFFECTS
 
 
+@checked_kinds()
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
     """The sum of ``x`` over groups of ``replica_group_size`` successive replicas (default: all); outside of a program
     ``x``."""
     return all_reduce(x, "add", name, replica_group_size)
 
 
+@checked_kinds()
 def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
     """The mean of ``x`` over groups of ``replica_group_size`` successive replicas (default: all); outside of a program
     ``x``."""
     return all_reduce(x, "mean", name, replica_group_size)
 
 
+@checked_kinds()
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     """``tensors`` themselves: the compiler here needs no such promise."""
     EFFECTS.given("ipu.cross_replica_ops.assume_equal_across_replicas(inplace)", inplace)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....refusals import refused
 
 
+@checked_kinds()
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> Any:
     """``vertex_expression(*args)``, element by element.
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.kinds import told
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from .... import host_embedding
 from ....effects import EFFECTS
 from ....host_embedding import HostTable
 
 
+@checked_kinds()
 def embedding_lookup(
     params: Any,
     ids: Any,
@@ -30,6 +34,8 @@ def embedding_lookup(
     Raises:
         ValueError: a factor that does not divide the rows.
     """
+    if not hasattr(params, "shape"):
+        raise TypeError(f"embedding_lookup: params is {told(params)}; a variable or a tensor is needed")
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(serialization_factor)", serialization_factor)
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(one_hot_threshold)", one_hot_threshold)
     EFFECTS.given("ipu.embedding_ops.embedding_lookup(min_encoding_size)", min_encoding_size)
@@ -55,6 +61,7 @@ class HostEmbeddingOptimizerSpec:
         ValueError: another optimizer.
     """
 
+    @checked_kinds()
     def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
         if optimizer_name not in (None, "SGD", "SGD+GA"):
             raise ValueError(f"HostEmbeddingOptimizerSpec: optimizer_name={optimizer_name!r}; allowed: SGD")
@@ -72,6 +79,7 @@ class HostEmbeddingOptimizerSpec:
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     """Gradient descent with gradients added up over ``accumulation_factor`` updates."""
 
+    @checked_kinds()
     def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
         super().__init__(learning_rate)
         self._accumulation_factor = accumulation_factor
@@ -94,6 +102,7 @@ class HostEmbedding:
         ValueError: arguments of other kinds.
     """
 
+    @checked_kinds()
     def __init__(
         self, name: str, embedding_tensor: Any, partition_strategy: str = "TOKEN", optimizer_spec: Any = None
     ) -> None:
@@ -147,6 +156,7 @@ class HostEmbedding:
 class HostEmbeddingScope:
     """See :meth:`HostEmbedding.register`."""
 
+    @checked_kinds()
     def __init__(self, embedding: HostEmbedding, session: Any) -> None:
         self._embedding = embedding
         self._active = host_embedding.registered(embedding._table, embedding._variable, session)
@@ -159,6 +169,7 @@ class HostEmbeddingScope:
         self._active.__exit__(*error)
 
 
+@checked_kinds()
 def create_host_embedding(
     name: str,
     shape: Any,

@@ -7,9 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....effects import EFFECTS
 
 
+@checked_kinds()
 def outlined_function(
     func: Callable[..., Any] | None = None,
     unique_sharding: bool = False,

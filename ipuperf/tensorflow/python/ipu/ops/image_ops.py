@@ -6,7 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
 
+
+@checked_kinds()
 def normalise_image(
     image: Any, channel_offsets: Any, channel_scales: Any, scale: float = 1, name: str | None = None
 ) -> tf.Tensor:

@@ -11,6 +11,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf.functions import make
 from ipuperf.ops import PrintTensor
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from ....graph import Importer, Value, marker, tensor_of
 from ....refusals import refused
@@ -28,6 +29,7 @@ class _Print:
         return []
 
 
+@checked_kinds()
 def print_tensor(input: Any, name: str = "") -> tf.Operation:
     """Print a tensor while the program runs."""
     tensor = tf.convert_to_tensor(input)
@@ -37,11 +39,13 @@ def print_tensor(input: Any, name: str = "") -> tf.Operation:
     return ops.get_default_graph().get_operations()[-1]
 
 
+@checked_kinds()
 def remap(x: Any, name: str | None = None) -> tf.Tensor:
     """``x``: where it lies is the mapping's to say."""
     return tf.identity(x, name=name)
 
 
+@checked_kinds()
 def remap_deduce(x: Any, name: str | None = None) -> tf.Tensor:
     """``x``: where it lies is the mapping's to say."""
     return tf.identity(x, name=name)

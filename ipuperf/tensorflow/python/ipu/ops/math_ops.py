@@ -6,12 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
 
+
+@checked_kinds()
 def segment_sum(data: Any, segment_ids: Any, num_segments: int, name: str | None = None) -> tf.Tensor:
     """Sums of the rows of ``data`` with equal numbers in ``segment_ids`` (sorted): ``(num_segments, ...)``."""
     return tf.math.unsorted_segment_sum(data, segment_ids, num_segments, name=name)
 
 
+@checked_kinds()
 def serialized_matmul(
     a: Any,
     b: Any,

@@ -7,35 +7,42 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from .... import ctc
 from ....effects import EFFECTS
 from ....multi_convs import multi_conv_scope
 from ....refusals import refused
 
 
+@checked_kinds()
 def gelu(x: Any, name: str | None = None) -> tf.Tensor:
     """Gaussian error linear unit in PopLibs' approximation by ``tanh``."""
     return tf.nn.gelu(x, approximate=True, name=name)
 
 
+@checked_kinds()
 def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
     """``0.2 x + 0.5``, limited to 0 and 1."""
     x = tf.convert_to_tensor(x)
     return tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0, name=name)
 
 
+@checked_kinds()
 def swish(x: Any, name: str | None = None) -> tf.Tensor:
     """``x`` times its sigmoid."""
     x = tf.convert_to_tensor(x)
     return tf.multiply(x, tf.sigmoid(x), name=name)
 
 
+@checked_kinds()
 def softmax(x: Any, stable: bool = False, name: str | None = None) -> tf.Tensor:
     """Softmax over the last axis."""
     EFFECTS.given("ipu.nn_ops.softmax(stable)", stable)
     return tf.nn.softmax(x, name=name)
 
 
+@checked_kinds("options")
 def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str] | None = None) -> Any:
     """A function (or decorator) whose convolutions are one op, planned together, and so are their gradients.
 
@@ -59,6 +66,7 @@ def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str
     return decorated if func is None else decorated(func)
 
 
+@checked_kinds()
 def ctc_loss_v2(
     labels: Any,
     logits: Any,
@@ -82,6 +90,7 @@ def ctc_loss_v2(
     return ctc.loss(name or "ctc_loss", labels, logits, label_length, logit_length, blank_index, out_dtype, True)
 
 
+@checked_kinds()
 def ctc_loss_with_log_probs(
     labels: Any,
     data: Any,
@@ -100,6 +109,7 @@ ctc_loss_with_logits = ctc_loss_v2
 ctc_loss = ctc_loss_with_log_probs
 
 
+@checked_kinds()
 def ctc_beam_search_decoder(
     logits: Any,
     logits_lengths: Any,
@@ -123,6 +133,7 @@ def ctc_beam_search_decoder(
     return ctc.beam_search(found, logits, logits_lengths, beam_width, top_paths, blank_index, True)
 
 
+@checked_kinds()
 def ctc_beam_search_decoder_with_log_probs(
     log_probs: Any,
     input_lengths: Any,

@@ -5,14 +5,18 @@ Groups of channels are strided, as PopLibs' are by default: channel ``c`` is in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from ....effects import EFFECTS
 from ....norms import group_normalised
 
 
+@checked_kinds()
 def group_norm(
     inputs: Any,
     groups: int = 2,
@@ -21,7 +25,7 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,
@@ -47,6 +51,7 @@ def group_norm(
     )  # fmt: skip
 
 
+@checked_kinds()
 def layer_norm(
     inputs: Any,
     channels_axis: int = -1,
@@ -54,7 +59,7 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,
@@ -70,6 +75,7 @@ def layer_norm(
     )  # fmt: skip
 
 
+@checked_kinds()
 def instance_norm(
     inputs: Any,
     channels_axis: int = -1,
@@ -77,7 +83,7 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    param_initializers: Any = None,
+    param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
     variables_collections: Any = None,
     training: bool = True,

@@ -15,6 +15,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from ipuperf.schedules import RecomputationMode
+from ipuperf.tensorflow.kinds import checked_kinds
 
 from ....graph import Importer, Value, marker, tensor_of
 from ....graph.lines import user_line
@@ -27,6 +28,9 @@ from ....pipeline_trace import trace_pipeline
 from ....reduction import GradientAccumulationReductionMethod
 
 
+@checked_kinds(
+    "pipeline_schedule", "recomputation_mode", "infeed_queue", "outfeed_queue", "weight_update_poplar_options"
+)
 def pipeline(
     computational_stages: Any,
     gradient_accumulation_count: Any = None,
@@ -118,6 +122,7 @@ def pipeline(
     return found
 
 
+@checked_kinds()
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     """Keep ``tensors`` (a tensor or a structure of tensors) when the stage is recomputed.
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....effects import EFFECTS
 
 
+@checked_kinds()
 def dropout(
     x: Any,
     rate: float = 0.5,

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from .... import collectives
 
 #: Kinds of reductions by upstream's names.
@@ -22,6 +24,7 @@ KINDS = {
 }
 
 
+@checked_kinds()
 def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD", name: str | None = None) -> Any:
     """A replica's part of the reduced ``x``.
 

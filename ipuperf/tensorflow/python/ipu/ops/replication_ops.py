@@ -8,6 +8,8 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ....graph import Importer, Value, marker
 from ....tracing import Frame
 
@@ -22,6 +24,7 @@ class _Index:
         return [importer.place.get(frame.program.replica_number())]
 
 
+@checked_kinds()
 def replication_index(name: str | None = None) -> tf.Tensor:
     """Number of the replica, from 0: an int32 scalar; outside of a program 0."""
     if not isinstance(ops.get_default_graph(), FuncGraph) or tf.executing_eagerly():

@@ -11,7 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
 
+
+@checked_kinds()
 def sequence_slice(
     dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool
 ) -> tf.Tensor:
@@ -32,6 +35,7 @@ def sequence_slice(
     return _written(tf.zeros_like(dst) if zero_unused else dst, src, counts, sources, targets)
 
 
+@checked_kinds()
 def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> tf.Tensor:
     """The slices of ``src`` one after the other, ``total_elements`` rows; see :func:`sequence_slice`."""
     src = tf.convert_to_tensor(src)
@@ -41,6 +45,7 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
     return _written(empty, src, counts, sources, tf.cumsum(counts, exclusive=True))
 
 
+@checked_kinds()
 def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> tf.Tensor:
     """``dst`` with slices that stand one after the other in ``src``; see :func:`sequence_slice`."""
     counts, targets = _numbers(num_elems=num_elems, dst_offsets=dst_offsets)

@@ -6,9 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 _FLOATS = (tf.float16, tf.float32)
 
 
+@checked_kinds()
 def fixed_width_bins(inputs: Any, n_bins: int) -> tf.Tensor:
     """``n_bins`` evenly spaced levels from the smallest to the largest of ``inputs``."""
     low, high = tf.reduce_min(inputs), tf.reduce_max(inputs)
@@ -22,6 +25,7 @@ def histogram_normalize(hist: Any) -> tf.Tensor:
     return hist / tf.reduce_sum(hist, axis=0)
 
 
+@checked_kinds()
 def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.Tensor:
     """How many of ``inputs`` lie between two levels: for n levels n + 1 numbers, float32; a level belongs above it.
 
@@ -40,6 +44,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
     return tf.concat([everything, at_least], 0) - tf.concat([at_least, tf.zeros([1])], 0)
 
 
+@checked_kinds()
 def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.Tensor:
     """A histogram with ``inputs`` added to it.
 

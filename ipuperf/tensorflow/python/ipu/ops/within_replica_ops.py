@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.tensorflow.kinds import checked_kinds
+
 from ..scopes import ipu_shard
 
 _KINDS: dict[str, Callable[[Any, Any], Any]] = {
@@ -25,6 +27,7 @@ _KINDS: dict[str, Callable[[Any, Any], Any]] = {
 _LOCAL = "COLLECTIVE_OP_LOCAL"
 
 
+@checked_kinds()
 def all_gather(input_shards: Sequence[Any], axis: int = 0) -> list[tf.Tensor]:
     """The operands joined along ``axis`` (scalars: in a vector), on every shard.
 
@@ -37,6 +40,7 @@ def all_gather(input_shards: Sequence[Any], axis: int = 0) -> list[tf.Tensor]:
     return _everywhere(shards, axis)
 
 
+@checked_kinds()
 def reduce_scatter(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
     """Parts of the reduced operands, one on each shard: ``ceil(elements / shards)`` elements, zeros behind the end.
 
@@ -64,6 +68,7 @@ def reduce_scatter(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
     return found
 
 
+@checked_kinds()
 def all_reduce(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
     """The reduced operands on every shard: :func:`reduce_scatter`, then :func:`all_gather`.
 

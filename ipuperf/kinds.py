@@ -1,0 +1,308 @@
+"""Kinds of arguments: a value of a wrong kind is refused where arguments are bound, by a function's annotations.
+
+An annotation says what is allowed: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``None``, sequences and mappings,
+``Literal`` (whose values the function compares itself), classes by their name, and unions of these. What a name means
+beside that (``Tensor``, ``DType``) a front end says; names that nothing is known of allow everything. Whether a number
+is whole, or in its range, is asked elsewhere (``ipuperf.popxl.arguments``, the function).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, get_origin
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Holds = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class ArgumentKind:
+    """What an argument may be.
+
+    Attributes:
+        holds: whether a value is one.
+        words: what errors call it.
+        exact: types whose values are all of this kind: what :func:`Kinds.check` looks at first.
+    """
+
+    holds: Holds
+    words: str
+    exact: frozenset[type] = frozenset()
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a real number of Python or NumPy, or an array of one."""
+    return isinstance(value, (bool, int, float, np.number, np.bool_)) or (
+        isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf"
+    )
+
+
+def _is_truth(value: Any) -> bool:
+    """Whether ``value`` is True, False, or the number that they are."""
+    return isinstance(value, (bool, np.bool_)) or (is_number(value) and value in (0, 1))
+
+
+def _is_class(name: str) -> Holds:
+    """Whether the class of a value, or one that it comes from, is called ``name``."""
+    return lambda value: any(base.__name__ == name for base in type(value).__mro__)
+
+
+def _one(name: str) -> str:
+    """A class as errors call one of it."""
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether ``value`` is an integer."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_path(value: Any) -> bool:
+    """Whether ``value`` is a path, or the text of one."""
+    return isinstance(value, str) or hasattr(value, "__fspath__")
+
+
+ANYTHING = ArgumentKind(lambda value: True, "anything")
+NUMBER = ArgumentKind(is_number, "a number", frozenset([int, float]))
+#: Integers, for front ends that have no rule of their own for them.
+WHOLE = ArgumentKind(_is_whole, "a whole number", frozenset([int]))
+#: Kinds of the names that annotations use.
+PLAIN: Mapping[str, ArgumentKind] = {
+    "int": ArgumentKind(
+        lambda value: is_number(value) or hasattr(value, "__index__"), "a whole number", frozenset([int])
+    ),
+    "float": NUMBER,
+    "bool": ArgumentKind(_is_truth, "True or False", frozenset([bool])),
+    "str": ArgumentKind(lambda value: isinstance(value, str), "a string", frozenset([str])),
+    "None": ArgumentKind(lambda value: value is None, "None", frozenset([type(None)])),
+    "Callable": ArgumentKind(callable, "a function"),
+    **dict.fromkeys(
+        ("Path", "PathLike"),
+        ArgumentKind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path"),
+    ),
+}
+_SEQUENCES = frozenset(["Sequence", "Iterable", "list", "tuple", "List", "Tuple", "Collection"])
+_MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
+
+
+def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
+    """One of several kinds."""
+    if len(kinds) == 1:
+        return kinds[0]
+    if any(kind is ANYTHING for kind in kinds):
+        return ANYTHING
+    words = list(dict.fromkeys(kind.words for kind in kinds))
+    return ArgumentKind(
+        lambda value: any(kind.holds(value) for kind in kinds),
+        f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0],
+        frozenset().union(*(kind.exact for kind in kinds)),
+    )
+
+
+def _sequence(item: ArgumentKind) -> ArgumentKind:
+    """Several values of a kind: no string, and no mapping unless its keys are meant by everything."""
+
+    def holds(value: Any) -> bool:
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            return False
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            return False
+        return item is ANYTHING or not isinstance(value, (Sequence, np.ndarray)) or all(item.holds(v) for v in value)
+
+    several = item.words.removeprefix("a ").removeprefix("an ")
+    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s")
+
+
+def _mapping() -> ArgumentKind:
+    return ArgumentKind(lambda value: isinstance(value, Mapping), "a mapping", frozenset([dict]))
+
+
+def _said(tree: ast.expr, scope: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """A name of an annotation, and where it is looked up: that of ``module.name`` in the module."""
+    if not isinstance(tree, ast.Attribute):
+        return getattr(tree, "id", ""), scope
+    root, inner = _said(tree.value, scope)
+    return tree.attr, getattr(inner.get(root), "__dict__", {})
+
+
+class Kinds:
+    """Kinds of a front end: what its names mean.
+
+    Args:
+        names: kinds by the name that annotations have for them.
+    """
+
+    def __init__(self, names: Mapping[str, ArgumentKind]) -> None:
+        self._names = {**PLAIN, **names}
+
+    def of(self, annotation: str, scope: Mapping[str, Any]) -> ArgumentKind:
+        """The kind that an annotation says, whose own names are those of ``scope`` (the module of the function)."""
+        try:
+            tree = ast.parse(annotation.strip() or "Any", mode="eval").body
+        except SyntaxError:
+            return ANYTHING
+        return self._read(tree, scope)
+
+    def _read(self, tree: ast.expr, scope: Mapping[str, Any]) -> ArgumentKind:
+        """The kind that a part of an annotation says."""
+        if isinstance(tree, ast.Constant):
+            return self._names["None"] if tree.value is None else self.of(str(tree.value), scope)
+        if isinstance(tree, ast.BinOp):
+            return _union([self._read(tree.left, scope), self._read(tree.right, scope)])
+        if isinstance(tree, ast.Subscript):
+            return self._read_of(tree, scope)
+        return self._named(*_said(tree, scope))
+
+    def _read_of(self, tree: ast.Subscript, scope: Mapping[str, Any]) -> ArgumentKind:
+        """The kind that ``Name[...]`` says."""
+        name, where = _said(tree.value, scope)
+        parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+        if name in _SEQUENCES:
+            plain = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is Ellipsis)]
+            return _sequence(_union([self._read(part, scope) for part in plain]))
+        if name in _MAPPINGS:
+            return _mapping()
+        if name == "Literal":
+            return _literal([ast.literal_eval(part) for part in parts])
+        if name in ("Union", "Optional"):
+            kinds = [self._read(part, scope) for part in parts]
+            return _union([*kinds, self._names["None"]] if name == "Optional" else kinds)
+        return self._named(name, where)
+
+    def _named(self, name: str, scope: Mapping[str, Any]) -> ArgumentKind:
+        """The kind of a name: the front end's, or what the function's module calls so."""
+        if name in self._names:
+            return self._names[name]
+        if name in ("", "Any", "object"):
+            return ANYTHING
+        if name in _SEQUENCES:
+            return _sequence(ANYTHING)
+        if name in _MAPPINGS:
+            return _mapping()
+        meant = scope.get(name)
+        if meant is Any or getattr(meant, "_is_protocol", False):
+            return ANYTHING
+        if inspect.isclass(meant):
+            return ArgumentKind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
+        if get_origin(meant) is not None:
+            return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
+        return ArgumentKind(_is_class(name), _one(name)) if name[:1].isupper() and name not in scope else ANYTHING
+
+    def parameters(
+        self, function: Callable[..., Any], skipped: Collection[str]
+    ) -> list[tuple[int | slice | None, str, ArgumentKind]]:
+        """Place (None: given by name alone; a slice: all of them, ``*``), name and kind of the parameters of which
+        something is known."""
+        plain = inspect.unwrap(function)
+        code, scope = plain.__code__, plain.__globals__
+        count = code.co_argcount + code.co_kwonlyargcount
+        starred = bool(code.co_flags & inspect.CO_VARARGS)
+        places = [
+            *range(code.co_argcount),
+            *[None] * code.co_kwonlyargcount,
+            *[slice(code.co_argcount, None)] * starred,
+        ]
+        names = code.co_varnames[: count + starred]
+        notes = plain.__annotations__
+        found = [
+            (place, name, self.of(str(notes.get(name, "")), scope))
+            for place, name in zip(places, names, strict=True)
+            if name not in skipped
+        ]
+        return [one for one in found if one[2] is not ANYTHING]
+
+
+def _literal(values: Sequence[Any]) -> ArgumentKind:
+    """One of a few values: here only whether it is of their type, as the function says which there are."""
+    types = tuple({type(value) for value in values})
+    return ArgumentKind(lambda value: isinstance(value, types), " or ".join(repr(value) for value in values))
+
+
+class ParameterKinds:
+    """The kinds of a function's parameters, read when it is first called.
+
+    Args:
+        function: whose annotations say them.
+        name: what errors call it.
+        kinds: what names mean.
+        skipped: names of parameters that are looked at elsewhere.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, kinds: Kinds, skipped: Collection[str] = ()) -> None:
+        self._function = function
+        self._skipped = skipped
+        self._name = name
+        self._kinds = kinds
+        self._parameters: list[tuple[int | slice | None, str, ArgumentKind]] | None = None
+
+    def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Compare arguments with the kinds of their parameters.
+
+        Raises:
+            TypeError: one is of another kind; names the function, the parameter, the value and what is allowed.
+        """
+        if self._parameters is None:
+            self._parameters = self._kinds.parameters(self._function, self._skipped)
+        count = len(given)
+        for place, name, kind in self._parameters:
+            if type(place) is slice:
+                for value in given[place]:
+                    self._compare(name, value, kind)
+            elif place is not None and place < count:
+                self._compare(name, given[place], kind)
+            elif name in named:
+                self._compare(name, named[name], kind)
+
+    def _compare(self, name: str, value: Any, kind: ArgumentKind) -> None:
+        """See :meth:`check`."""
+        if type(value) not in kind.exact and not kind.holds(value):
+            raise TypeError(f"{self._name}: {name} is {told(value)}; {kind.words} is needed")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What errors call a function: with its class, a constructor as that."""
+    return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+
+
+def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments must be of the kinds that their annotations say, see :meth:`ParameterKinds.check`; those of
+    the names ``skipped`` are looked at elsewhere. Without ``kinds``, names mean what they mean in Python."""
+    kinds = kinds or Kinds({})
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature = ParameterKinds(function, name_of(function), kinds, skipped)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            signature.check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorated
+
+
+#: Types that a value's text shows.
+_SHOWN = (bool, int, float, str, list, tuple, dict, type(None))
+
+
+def told(value: Any) -> str:
+    """A value as errors show it: short, with its type where its text does not tell it."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a value of the program's own whose repr fails is still to be named
+        text = "a value"
+    text = f"{text[:57]}..." if len(text) > 60 else text
+    return text if type(value) in _SHOWN else f"{text} ({type(value).__name__})"

@@ -1,0 +1,31 @@
+"""What functions of reports say of arguments of a wrong kind (:mod:`ipuperf.kinds`, loaded with the first call)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from ipuperf.kinds import ParameterKinds
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: arguments must be of the kinds that their annotations say; windows and rows of traces are looked at
+    where they are used."""
+    known: list[ParameterKinds] = []
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not known:
+            from ipuperf.kinds import ANYTHING, Kinds, ParameterKinds
+
+            kinds = Kinds(dict.fromkeys(("Window", "ndarray"), ANYTHING))
+            known.append(ParameterKinds(function, function.__name__, kinds))
+        known[0].check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,85 @@
+"""The Cholesky factor and triangular equations against PyTorch: values, gradients, errors and cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipuperf.functions import make
+from ipuperf.ir import DTypeError, ShapeError
+from ipuperf.lowering import lower
+from ipuperf.machine import load_machine
+from ipuperf.ops import Cholesky, TriangularSolve
+from ipuperf.ops.work import MatMul
+from ipuperf.simulation import simulate
+
+torch = pytest.importorskip("torch")
+
+
+def definite(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    x = rng.standard_normal((*shape, shape[-1]))
+    return x @ np.swapaxes(x, -1, -2) + shape[-1] * np.eye(shape[-1])
+
+
+def symmetric(x):
+    """Of which the factor's gradient is symmetric, as ours is."""
+    return torch.linalg.cholesky(x)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 5)])
+def test_cholesky(bench, rng, shape) -> None:  # type: ignore[no-untyped-def]
+    bench.check(lambda g, t: g.create(Cholesky, [t], ["y"]).outputs[0], symmetric, [definite(rng, 2, *shape)])
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_triangular_solve(bench, rng, lower, adjoint) -> None:  # type: ignore[no-untyped-def]
+    def expected(a, b):
+        triangle = torch.tril(a) if lower else torch.triu(a)
+        triangle = triangle.transpose(-1, -2) if adjoint else triangle
+        return torch.linalg.solve_triangular(triangle, b, upper=lower == adjoint)
+
+    def build(graph, a, b):
+        return graph.create(TriangularSolve, [a, b], ["y"], lower=lower, adjoint=adjoint).outputs[0]
+
+    bench.check(build, expected, [definite(rng, 2, 3, 5), rng.standard_normal((2, 3, 5, 2))])
+
+
+def test_no_factor_is_not_a_number(bench) -> None:  # type: ignore[no-untyped-def]
+    assert np.isnan(bench.run(Cholesky, -np.ones((1, 2, 3, 3), np.float32))).all()
+    singular = np.zeros((1, 2, 2), np.float32)
+    assert np.isnan(bench.run(TriangularSolve, singular, np.ones((1, 2, 1), np.float32))).all()
+
+
+def test_errors(bench) -> None:  # type: ignore[no-untyped-def]
+    ones = np.ones((1, 4, 4), np.float32)
+    with pytest.raises(ShapeError, match=r"square matrices \(..., n, n\) are needed"):
+        bench.op(Cholesky, ones[:, :3])
+    with pytest.raises(ShapeError, match=r"right sides of shape \(3, 4\) for matrices \(4, 4\)"):
+        bench.op(TriangularSolve, ones, ones[:, :3])
+    with pytest.raises(DTypeError, match="float32 and float16; one is needed"):
+        bench.op(TriangularSolve, ones, ones.astype(np.float16))
+    with pytest.raises(DTypeError):
+        bench.op(Cholesky, ones.astype(np.int32))
+
+
+def test_work_is_done_in_blocks(bench) -> None:  # type: ignore[no-untyped-def]
+    work = bench.op(Cholesky, np.ones((1, 160, 160), np.float32)).work()
+    assert [w.m for w in work if isinstance(w, MatMul)] == [96, 32]
+    solve = bench.op(TriangularSolve, np.ones((1, 160, 160), np.float32), np.ones((1, 160, 3), np.float32)).work()
+    assert [(w.m, w.k, w.n) for w in solve if isinstance(w, MatMul)] == [(96, 64, 3), (32, 64, 3)]
+
+
+def test_time_grows_with_the_matrix() -> None:
+    from ipuperf import popxl
+    from ipuperf.popxl.ops.lifting import lifted
+
+    def cycles(size: int) -> int:
+        ir = popxl.Ir()
+        with ir.main_graph:
+            x = popxl.variable(np.eye(size, dtype=np.float32))
+            lifted(lambda t: make(Cholesky, t))(x)
+        machine = load_machine("pod4")
+        return int(simulate(lower(ir._ir, machine), machine).totals()["compute"].iloc[0])
+
+    assert 0 < cycles(16) < cycles(64) < cycles(160)

@@ -1,8 +1,8 @@
 """Recurrent layers of PopNN: one layer, sequences ``[time, batch, inputs]``.
 
 Upstream: ``tensorflow: python/ipu/ops/rnn_ops.py``. The kernel ``[inputs + units, gates * units]`` has the rows of the
-inputs first; gates are in the order input, forget, cell, output of an LSTM (``driver/tools/rnn_util.cc``), update,
-reset, candidate of a GRU (as its results say: ``graphcore/examples``, DIEN, tests of its GRU and AUGRU).
+inputs first; gates are in the order input, forget, cell, output of an LSTM, update, reset, candidate of a GRU
+(``driver/tools/rnn_util.cc``).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ArgumentKind:
     Attributes:
         holds: whether a value is one.
         words: what errors call it.
-        exact: types whose values are all of this kind: what :func:`Kinds.check` looks at first.
+        exact: types whose values are all of this kind: what :meth:`ParameterKinds.check` looks at first.
     """
 
     holds: Holds
@@ -88,10 +88,7 @@ PLAIN: Mapping[str, ArgumentKind] = {
     "str": ArgumentKind(lambda value: isinstance(value, str), "a string", frozenset([str])),
     "None": ArgumentKind(lambda value: value is None, "None", frozenset([type(None)])),
     "Callable": ArgumentKind(callable, "a function"),
-    **dict.fromkeys(
-        ("Path", "PathLike"),
-        ArgumentKind(lambda value: isinstance(value, str) or hasattr(value, "__fspath__"), "a path"),
-    ),
+    **dict.fromkeys(("Path", "PathLike"), ArgumentKind(_is_path, "a path")),
 }
 _SEQUENCES = frozenset(["Sequence", "Iterable", "list", "tuple", "List", "Tuple", "Collection"])
 _MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
@@ -112,7 +109,7 @@ def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
 
 
 def _sequence(item: ArgumentKind) -> ArgumentKind:
-    """Several values of a kind: no string, and no mapping unless its keys are meant by everything."""
+    """Several values of a kind: no string and no mapping. Those of an iterator are not looked at."""
 
     def holds(value: Any) -> bool:
         if isinstance(value, np.ndarray) and value.ndim == 0:

@@ -128,7 +128,7 @@ def _planned(stepper: Superstepper, item: w.Recurrence, own: w.MatMul) -> produc
 def _time_step(
     stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
-    """StepSlices in; products and vertices, or the other way round; slices out."""
+    """Slices in; products and vertices, or the other way round; slices out."""
     _copy(stepper, item, slices.of(*item.read, shard))
     if item.rows:
         each = item.rows * item.dtype.size

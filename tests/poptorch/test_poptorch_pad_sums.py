@@ -69,5 +69,10 @@ def test_the_key_of_the_patterns_is_their_setter() -> None:
     options = poptorch.Options()
     options._Popart.set("patterns", {"PadSum": False})
     assert not options._Popart.joins_pads
+    other = poptorch.Options()
+    other._Popart.set("patterns_level", 1)
+    assert not other._Popart.joins_pads
+    with pytest.raises(AssertionError, match="expected an int"):
+        other._Popart.set("patterns_level", "all")
     with pytest.raises(AssertionError, match="expected a dictionary"):
         options._Popart.set("patterns", 3)

@@ -30,6 +30,8 @@ COLLECTIVES = "replicatedCollectivesSettings."
 _DEFAULT_PATTERNS = 2
 """``popart::PatternsLevel::Default``."""
 
+_OTHER_PATTERNS = Effect("no effect", "of PopART's patterns only PadSum is here")
+
 LOSS_SCALING = "automaticLossScalingSettings."
 """Start of the keys of ``popart::AutomaticLossScalingSettings``."""
 
@@ -49,6 +51,8 @@ class _PopartOptions(Freezable):
             return self.setEngineOptions(value)
         if key == "patterns":
             return self.setPatterns(value, self.options.get("patterns_level", _DEFAULT_PATTERNS))
+        if key == "patterns_level":
+            return self.setPatterns(self.options.get("patterns", {}), value)
         _check_value(key, value)
         self._ledger.record(f"_Popart.set {key}", value, POPART_EFFECTS.get(key, OTHER_POPART_KEY))
         self.options[key] = value
@@ -82,10 +86,10 @@ class _PopartOptions(Freezable):
         require(isinstance(level, int), f"setPatterns: level {level!r} given, expected an int")
         require(isinstance(patterns, Mapping), f"setPatterns: {patterns!r} given, expected a dictionary")
         if level != _DEFAULT_PATTERNS:
-            self._ledger.record("_Popart.set patterns_level", level, OTHER_POPART_KEY)
+            self._ledger.record("_Popart.set patterns_level", level, _OTHER_PATTERNS)
         for name in patterns:
             if name != "PadSum":
-                self._ledger.record(f"_Popart.set patterns.{name}", patterns[name], OTHER_POPART_KEY)
+                self._ledger.record(f"_Popart.set patterns.{name}", patterns[name], _OTHER_PATTERNS)
         self.options.update(patterns_level=level, patterns=dict(patterns))
         return self
 

@@ -18,6 +18,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ipuperf", deadline=None)  # a busy laptop is slow, not wrong
+settings.load_profile("ipuperf")
 
 THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """One thread for each linear algebra library, unless the environment says otherwise.

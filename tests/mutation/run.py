@@ -160,9 +160,9 @@ def _pytest(arguments: Sequence[str], *plugins: object) -> int:
     from hypothesis import settings
 
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
-    settings.load_profile("mutation")
     options = [
         "-q",
+        "--hypothesis-profile=mutation",
         "-p",
         "no:cacheprovider",
         "-p",

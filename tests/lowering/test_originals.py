@@ -1,4 +1,4 @@
-"""A chip with a better figure takes no longer than its preset: estimates of two plans may change places, time may not."""
+"""A better figure takes no longer than the preset: the estimates of two plans may change places, time may not."""
 
 from __future__ import annotations
 

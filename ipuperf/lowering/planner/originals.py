@@ -26,7 +26,7 @@ def ways(request: Request) -> Sequence[Way]:
     """The ways to do what is asked, the plan of ``request`` first in each: of a preset's chip one."""
     if request.chip.original is None:
         return [(_searched(request),)]
-    requests = (request,)
+    requests: tuple[Request, ...] = (request,)
     if request.form.pass_ in TRAINING:
         requests += tuple(each for each in passes_of(forward_of(request)) if each.form.pass_ != request.form.pass_)
     searched = tuple(_searched(each) for each in requests)

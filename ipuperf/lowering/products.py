@@ -9,7 +9,7 @@ for all convolutions of a parallel multi-convolution).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,9 @@ from . import rearrangements
 from .layout import even
 from .planner.form import describe
 from .planner.multi import PlacedPlan, plan_multi
-from .planner.plan import ConvolutionPlan
-from .planner.works import plan_convolution, plan_product
+from .planner.originals import ways
+from .planner.plan import ConvolutionPlan, Request
+from .planner.works import request_of, request_of_product
 from .rearrangements import RearrangementPhase
 from .supersteps import Superstepper, lowers
 from .tilevector import TileVector
@@ -83,6 +84,20 @@ class PlannedProduct:
         ]  # fmt: skip
 
     @property
+    def cycles(self) -> int:
+        """What the phases take: each exchange with its sync and set-up, each compute set with its launch."""
+        chip = self.plan.request.chip
+
+        def taken(steps: Iterable[PlanStep]) -> int:
+            return sum(
+                (chip.sync_cycles + chip.exchange_setup_cycles + step.exchange) * (step.bytes > 0)
+                + (chip.launch_cycles + step.cycles) * (step.cycles > 0)
+                for step in steps
+            )
+
+        return taken(self.before()) + self.plan.serial * taken(self.each()) + taken(self.after())
+
+    @property
     def held(self) -> int:
         """Bytes of the operands on a tile, which is what it sends."""
         return -(-sum(tensor.spec.bytes for tensor in self.operands) // self.plan.tiles)
@@ -120,19 +135,34 @@ class PlannedProduct:
         return [self.step(_FINISH, vertex="popops::Cast", cycles=self.plan.finish)]
 
 
+def least(request: Request, planned: Callable[[ConvolutionPlan], PlannedProduct]) -> PlannedProduct:
+    """The product with the plan of the way whose phases take the fewest cycles (:func:`~.planner.originals.ways`)."""
+    found = ways(request)
+    way = min(found, key=lambda way: sum(planned(plan).cycles for plan in way)) if len(found) > 1 else found[0]
+    return planned(way[0])
+
+
 @lowers(w.MatMul)
 def matmul(stepper: Superstepper, item: w.MatMul) -> None:
     """The planner's phases."""
-    plan, op = plan_product(stepper.chip, item), stepper.op
-    product = PlannedProduct(PlacedPlan(plan), op.inputs, op.outputs[0], item.flops, rearrangements.stages(plan))
+    op = stepper.op
+
+    def planned(plan: ConvolutionPlan) -> PlannedProduct:
+        return PlannedProduct(PlacedPlan(plan), op.inputs, op.outputs[0], item.flops, rearrangements.stages(plan))
+
+    product = least(request_of_product(stepper.chip, item), planned)
     run(stepper, f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]", [product])
 
 
 @lowers(w.Convolution)
 def convolution(stepper: Superstepper, item: w.Convolution) -> None:
     """The planner's phases; the weights of an input gradient are transposed and flipped first."""
-    placed, op = PlacedPlan(plan_convolution(stepper.chip, item)), stepper.op
-    run(stepper, f"Convolution[{describe(item)}]", [_planned(item, placed, op.inputs, op.outputs[0])])
+    op = stepper.op
+
+    def planned(plan: ConvolutionPlan) -> PlannedProduct:
+        return _planned(item, PlacedPlan(plan), op.inputs, op.outputs[0])
+
+    run(stepper, f"Convolution[{describe(item)}]", [least(request_of(stepper.chip, item), planned)])
 
 
 @lowers(w.MultiConvolution)

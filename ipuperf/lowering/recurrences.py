@@ -18,7 +18,8 @@ from ipuperf.ops import work as w
 from . import products, rearrangements
 from .layout import Layout, even
 from .planner.multi import PlacedPlan
-from .planner.works import plan_product
+from .planner.plan import ConvolutionPlan
+from .planner.works import request_of_product
 from .supersteps import Superstepper, copy_cycles, lowers, stack
 from .tilevector import TileVector
 
@@ -119,10 +120,13 @@ def _shard(
 
 
 def _planned(stepper: Superstepper, item: w.Recurrence, own: w.MatMul) -> products.PlannedProduct:
-    plan = plan_product(stepper.chip, own)
-    stages = rearrangements.stages(plan, arranged=item.backward)
     weights = stepper.op.inputs[item.weights : item.weights + 2]
-    return products.PlannedProduct(PlacedPlan(plan), weights, stepper.op.outputs[0], own.flops, stages)
+
+    def planned(plan: ConvolutionPlan) -> products.PlannedProduct:
+        stages = rearrangements.stages(plan, arranged=item.backward)
+        return products.PlannedProduct(PlacedPlan(plan), weights, stepper.op.outputs[0], own.flops, stages)
+
+    return products.least(request_of_product(stepper.chip, own), planned)
 
 
 def _time_step(

@@ -98,4 +98,4 @@ class TileSets:
 
 
 def _with(machine: Machine, tiles: int) -> Machine:
-    return replace(machine, chip=replace(machine.chip, tiles=tiles))
+    return replace(machine, chip=machine.chip.with_tiles(tiles))

@@ -57,7 +57,7 @@ def as_dict(machine: Machine) -> dict[str, Any]:
         "num_ipu_machines": machine.num_ipu_machines,
         "wiring": machine.wiring,
         "racks": machine.racks,
-        "chip": dataclasses.asdict(machine.chip),
+        "chip": {key: value for key, value in dataclasses.asdict(machine.chip).items() if key != "original"},
         "ipu_machine": dataclasses.asdict(machine.ipu_machine),
         "host": dataclasses.asdict(machine.host),
         "links": [dataclasses.asdict(link) for link in machine.topology.links],

@@ -110,6 +110,10 @@ class _Stack:
     def file(self) -> str:
         return self.layers[-1].file
 
+    def of_presets(self) -> _Stack:
+        """The layers that are part of the package."""
+        return _Stack(tuple([layer for layer in self.layers if Path(layer.file).parent == DATA]), self.own)
+
 
 def _in_room(room: str) -> list[str]:
     """Names of the files of a room in ``data/``."""
@@ -263,7 +267,9 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     for key, factor in (factors or {}).items():
         reader.scale(key, factor)
     name = stack.own[-1].texts.get("name", Path(stack.file).stem)
-    chip = _chip(reader)
+    chip, original = _chip(reader), _chip(_Reader(stack.of_presets()))
+    if chip != original:
+        chip = replace(chip, original=original)
     ipu_machine = _ipu_machine(reader, chip)
     host = Host(
         name=reader.text("host.name"),

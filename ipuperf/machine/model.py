@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ipuperf.machine.errors import MachineError, TooFewIpusError
 from ipuperf.machine.figures import Absence, Figure
@@ -72,6 +72,7 @@ class Chip:
     inputs of type A and partials of type P, ``amp_unit_bytes`` the weights that one of them holds.
     A variable's piece on a tile takes whole multiples of ``alignment_bytes``; ``copy_setup_cycles`` is the set-up of an
     on-tile copy; ``rearrangement`` and ``code`` say what rearranging operands and having code on a tile cost.
+    ``original`` is the preset's chip where figures were changed (None: they are the preset's).
     """
 
     name: str
@@ -100,6 +101,14 @@ class Chip:
     copy_setup_cycles: int
     rearrangement: RearrangementRates = field(hash=False)
     code: CodeSizes = field(hash=False)
+    original: Chip | None = field(default=None, hash=False)
+
+    def with_tiles(self, tiles: int) -> Chip:
+        """This chip with so many tiles, and its original with as many more or less than it has."""
+        original = self.original
+        if original is not None:
+            original = replace(original, tiles=max(1, original.tiles + tiles - self.tiles))
+        return replace(self, tiles=tiles, original=original)
 
     @property
     def memory_bytes(self) -> int:

@@ -11,13 +11,13 @@ from .candidates import every_candidate, output_passes, smaller_passes
 from .form import ONCE, TRAINING, product_form
 from .joint import Layer, joint_plan
 from .plan import ConvolutionPlan, Found, LayerCost, Request, explained
-from .search import Search, likeliest, plan_once, quick_plan
+from .search import Search, cheapest, likeliest, plan_once, quick_plan
 
 #: The most rows (batch) of a fully connected layer for which a joint plan is looked for.
 _JOINT_ROWS = 512
 
 
-def _passes_of(forward: Request) -> tuple[Request, Request, Request]:
+def passes_of(forward: Request) -> tuple[Request, Request, Request]:
     """The forward, backward and update pass of the layer, each as a product of its own."""
     form = forward.form
     m, k, n = form.batch, form.in_channels, form.out_channels
@@ -63,7 +63,7 @@ def _joint_layer(forward: Request) -> Layer | None:
     limit = float(forward.limit)
     if forward.form.batch > _JOINT_ROWS:
         return None
-    own, others = plan_once(forward), _passes_of(forward)[1:]
+    own, others = plan_once(forward), passes_of(forward)[1:]
     apart = own.total
     most = apart + sum(_quick_total(each) for each in others) if own.temp_bytes <= limit else math.inf
     layer = joint_plan(forward.chip, forward.form, forward.types, limit, most)
@@ -84,17 +84,22 @@ def layer_cost(forward: Request) -> LayerCost:
     """Cycles of the passes of a layer in training, planned together and apart, and which of the two it is."""
     layer = _joint_layer(forward)
     jointly = layer or joint_plan(forward.chip, forward.form, forward.types, float(forward.limit))
-    apart = sum(plan_once(each).total for each in _passes_of(forward))
+    apart = sum(plan_once(each).total for each in passes_of(forward))
     return LayerCost(jointly.total if jointly else None, apart, layer is not None)
+
+
+def cheapest_in_training(request: Request) -> Found:
+    """What is taken for one pass of a fully connected layer in training."""
+    layer = _joint_layer(forward_of(request))
+    if layer is None:
+        return cheapest(request)
+    index = TRAINING.index(request.form.pass_)
+    part, terms, grid = layer.parts[index], layer.terms[index], layer.grids[index]
+    cost = (int(terms["total"][0]), int(terms["temp_bytes"][0]), int(grid.tiles[0]))
+    return Found(cost, part.form, part.kernel, layer.passes, grid, terms, part.cut)
 
 
 @lru_cache(maxsize=4096)
 def training_plan(request: Request) -> ConvolutionPlan:
-    """The plan of one pass of a fully connected layer in training."""
-    layer = _joint_layer(forward_of(request))
-    if layer is None:
-        return plan_once(request)
-    index = TRAINING.index(request.form.pass_)
-    part, terms, grid = layer.parts[index], layer.terms[index], layer.grids[index]
-    cost = (int(terms["total"][0]), int(terms["temp_bytes"][0]), int(grid.tiles[0]))
-    return explained(request, Found(cost, part.form, part.kernel, layer.passes, grid, terms))
+    """:func:`cheapest_in_training` as a plan."""
+    return explained(request, cheapest_in_training(request))

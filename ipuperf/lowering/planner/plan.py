@@ -155,7 +155,7 @@ class ConvolutionPlan:
 @dataclass(frozen=True)
 class Found:
     """The best candidate so far; ``cost``: what is compared, ``(total, temporary bytes, tiles)`` or what another rank
-    says (:data:`~.search.Rank`)."""
+    says (:data:`~.search.Rank`); ``cut``: as :func:`~.terms.operand_terms` takes it."""
 
     cost: tuple[int, int, int]
     form: Form
@@ -163,6 +163,7 @@ class Found:
     passes: Passes
     grid: Grid
     terms: dict[str, np.ndarray]
+    cut: Kernel | None = None
 
 
 def explained(request: Request, found: Found) -> ConvolutionPlan:

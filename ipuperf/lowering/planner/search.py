@@ -281,12 +281,18 @@ def quick_plan(request: Request) -> Found | None:
 
 
 @lru_cache(maxsize=4096)
-def plan_once(request: Request) -> ConvolutionPlan:
-    """The plan of a request by itself, not of a layer in training."""
+def cheapest(request: Request) -> Found:
+    """What the search takes for a request by itself, not for a layer in training."""
     found = _plan(request)
     if found is None:
         raise ValueError(f"no plan at all for {request.form}")
-    return explained(request, found)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def plan_once(request: Request) -> ConvolutionPlan:
+    """:func:`cheapest` as a plan."""
+    return explained(request, cheapest(request))
 
 
 @lru_cache(maxsize=512)

@@ -72,6 +72,12 @@ def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     Raises:
         ValueError: an unknown pass, a dimension below 1, a proportion outside (0, 1].
     """
+    request = request_of_product(chip, item)
+    return training_plan(request) if item.pass_ in TRAINING else plan_once(request)
+
+
+def request_of_product(chip: Chip, item: MatMul) -> Request:
+    """What is asked of the planner for a matrix product; raises as :func:`plan_product`."""
     _check_proportion(item.available_memory_proportion)
     if item.input_dtype.category == "float8":
         item = replace(item, k=-(-item.k // 2), **_OF_FLOAT8)
@@ -80,5 +86,4 @@ def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     )
     form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
     types = Types(inputs, max(inputs, sums), result)
-    request = Request(chip, form, types, item.available_memory_proportion)
-    return training_plan(request) if item.pass_ in TRAINING else plan_once(request)
+    return Request(chip, form, types, item.available_memory_proportion)

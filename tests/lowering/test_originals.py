@@ -1,0 +1,60 @@
+"""A better figure takes no longer than the preset: the estimates of two plans may change places, time may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipuperf import popxl
+from ipuperf.lowering import lower
+from ipuperf.machine import Machine, load_machine, load_scaled
+from ipuperf.popxl import ops
+from ipuperf.simulation import simulate
+
+HALF, FLOAT = popxl.float16, popxl.float32
+SMALL, LARGE = ((4, 8, 28, 28), (16, 8, 5, 5), FLOAT), ((1, 64, 56, 56), (16, 64, 7, 7), FLOAT)
+
+
+def program(shape: tuple[int, ...], weights: tuple[int, ...], dtype: popxl.dtype) -> popxl.Ir:
+    """A product of two variables, or a convolution of one that keeps the field."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, w = (popxl.variable(np.zeros(size, dtype.as_numpy())) for size in (shape, weights))
+        ops.matmul(x, w) if len(shape) == 2 else ops.conv(x, w, padding=(weights[-1] // 2,) * 4)
+    return ir
+
+
+def cycles(ir: popxl.Ir, machine: Machine) -> int:
+    return int(simulate(lower(ir._ir, machine), machine).table("runs")["dur"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "dtype", "figure"),
+    [
+        ((4, 1692), (1692, 100), HALF, "chip.tiles"),
+        (*SMALL, "chip.tiles"),
+        (*SMALL, "chip.amp_units_f32_f32"),
+        (*LARGE, "chip.amp_units_f32_f32"),
+        ((1628, 19), (19, 68), FLOAT, "chip.exchange_rate"),
+        ((547, 1893), (1893, 28), FLOAT, "chip.weight_load_rate"),
+    ],
+)
+def test_a_better_figure_is_never_slower(shape, weights, dtype, figure) -> None:
+    ir = program(shape, weights, dtype)
+    before = cycles(ir, load_machine("gc200-1"))
+    assert all(cycles(ir, load_scaled("gc200-1", {figure: factor})) <= before for factor in (1.5, 2.0))
+
+
+def test_presets_have_no_original_and_changed_chips_have_theirs(tmp_path: Path) -> None:
+    preset = load_machine("pod4").chip
+    changed = load_scaled("pod4", {"chip.exchange_rate": 2.0}).chip
+    assert preset.original is None
+    assert changed.original == preset
+    assert changed.with_tiles(100).original.tiles == 100
+    file = tmp_path / "mine.toml"
+    text = 'extends = "pod4"\n[chip]\ntiles = {{ value = {}, unit = "count", source = "a guess", kind = "assumed" }}\n'
+    for tiles, original in ((preset.tiles, None), (2000, preset)):
+        file.write_text(text.format(tiles))
+        assert load_machine(file).chip.original == original

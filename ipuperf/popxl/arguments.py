@@ -174,6 +174,7 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Any] = list(args)
+        signature.order(given, kwargs)
         check_wholes(parameters, given, kwargs)
         signature.check(given, kwargs)
         return function(*given, **kwargs)

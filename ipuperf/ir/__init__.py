@@ -23,6 +23,7 @@ from .dtype import (
     UINT32,
     UINT64,
     DType,
+    converted,
     dtype_of,
 )
 from .eliding import elide
@@ -98,6 +99,7 @@ __all__ = [
     "calling",
     "changes",
     "check_ambiguity",
+    "converted",
     "data_of",
     "dependencies",
     "derived",

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ipuperf.ir import ALL_DTYPES, DType
+from ipuperf.ir import ALL_DTYPES, DType, is_host_data
 from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
 P = ParamSpec("P")
@@ -139,9 +139,9 @@ def _is_operand(value: Any) -> bool:
     """Whether ``value`` is a tensor, or host data that becomes one."""
     if _is_tensor(value) or isinstance(value, (bool, int, float, np.number, np.bool_)):
         return True
-    if isinstance(value, (list, tuple)):
-        try:
-            value = np.asarray(value)  # empty ones are upstream's ValueError, where the constant is made
+    if is_host_data(value) and not isinstance(value, np.ndarray):
+        try:  # empty ones are upstream's ValueError, where the constant is made
+            value = np.asarray(value.detach() if hasattr(value, "detach") else value)
         except (ValueError, TypeError):  # ragged lists, tensors in lists
             return False
     return isinstance(value, np.ndarray) and (

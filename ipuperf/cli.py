@@ -13,7 +13,7 @@ import click
 from ipuperf.commands.compare import compare
 from ipuperf.commands.demo import demo
 from ipuperf.commands.estimate import estimate
-from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
+from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of, say
 from ipuperf.commands.machines import machines
 from ipuperf.commands.report import report
 from ipuperf.commands.run import run
@@ -48,24 +48,15 @@ class _Program(click.Group):
         try:
             result = super().main(args, prog_name, complete_var, False, **extra)
         except click.Abort:
-            _say("interrupted")
+            say("interrupted")
             sys.exit(INTERRUPTED)
         except Exception as error:
             line = line_of(error)
             if line is None:
                 raise
-            _say(line)
+            say(line)
             sys.exit(WRONG)
         sys.exit(result if isinstance(result, int) else 0)
-
-
-def _say(line: str) -> None:
-    """Print a line of ipuperf's own; what could not be written before (a full disk) is given up."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    click.echo(f"ipuperf: {line}", err=True)
 
 
 @click.group("ipuperf", cls=_Program, invoke_without_command=True)

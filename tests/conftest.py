@@ -18,6 +18,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ipuperf", deadline=None)  # a busy laptop is slow, not wrong
+settings.load_profile("ipuperf")
 
 THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """One thread for each linear algebra library, unless the environment says otherwise.
@@ -44,7 +48,9 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for ``.ci/run``."""
+    """``--slow-every N``, ``--one-of N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for
+    ``.ci/run``."""
+    parser.addoption("--one-of", type=int, default=1, metavar="N", help="of N tests in a row, run one")
     parser.addoption(
         "--slow-every",
         type=int,
@@ -134,6 +140,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     passed = config.getoption("--passed")
     if passed:
         _leave_out_passed(passed, config, items)
+    sparse = config.getoption("--one-of")
+    if sparse > 1:
+        config.hook.pytest_deselected(items=[item for place, item in enumerate(items) if place % sparse])
+        items[:] = items[::sparse]
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

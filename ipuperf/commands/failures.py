@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
 import click
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it (128 + SIGINT)."""
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after Ctrl-C, as shells have it."""
 WRONG = 2
 """Exit code of a command that ipuperf could not do: a wrong option, file or environment."""
 
 _LIMITS = {MemoryError: "out of memory", OverflowError: "a number is too large", RecursionError: "nested too deep"}
+
+
+class Ended(KeyboardInterrupt):
+    """A signal asks the process to end; ``number`` is the signal's. Programs meet it as they meet Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """In the block :class:`Ended` is raised for what batch systems and closed terminals send, unless it is ignored."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended(number)
+
+    taken = [getattr(signal, name) for name, handler in before.items() if handler is signal.SIG_DFL]
+    try:
+        for number in taken:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in taken:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def say(line: str, start: str = "ipuperf: ") -> None:
+    """Print a line of ipuperf's own on standard error; what cannot be written (full disk, closed terminal) is given
+    up."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, f"{start}{line}\n")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def line_of(error: BaseException) -> str | None:
@@ -44,6 +90,8 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.lowering.estimates import EstimateError
     from ipuperf.machine import MachineError
     from ipuperf.runtime.install import InstallError
+    from ipuperf.runtime.origin import OriginError
+    from ipuperf.runtime.reports import ReportFolderError
     from ipuperf.runtime.script import ScriptError
     from ipuperf.schedules import ScheduleError
     from ipuperf.simulation import SimulationError
@@ -52,5 +100,5 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.tuning.errors import TuningError
     from ipuperf.validation.errors import CaseError
 
-    return (CaseError, DatasetError, EstimateError, InstallError, IrError, MachineError, ScheduleError, ScriptError,
-            SimulationError, SweepError, TraceError, TuningError)  # fmt: skip
+    return (CaseError, DatasetError, EstimateError, InstallError, IrError, MachineError, OriginError, ReportFolderError,
+            ScheduleError, ScriptError, SimulationError, SweepError, TraceError, TuningError)  # fmt: skip

@@ -13,16 +13,16 @@ from ipuperf.commands.parameters import FilePath, OutputFile
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
-TRACE = "trace.ipt"
-"""Name of the trace in the folder of a report."""
-
 
 def trace_file(run: Path) -> Path:
     """The trace of a run that is given by its trace or by the folder of its report; `click.UsageError` without one."""
+    from ipuperf.runtime.reports import TRACE, unfinished
+
     path = run / TRACE if run.is_dir() else run
     if not path.is_file():
         folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
         hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
+        hint += "; a run into it was cut short: --recover makes the reports of its sessions" if unfinished(run) else ""
         raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
     return path
 
@@ -50,14 +50,21 @@ def _levers(folder: Path, trace: Trace) -> str:
 )
 @click.option("--open/--no-open", "show", default=None, help="Open the page in a browser.  [default: on a terminal]")
 @click.option("--why", is_flag=True, help="Say in the terminal what bounds the run, and write no page.")
-def report(run: Path, output: Path | None, show: bool | None, why: bool) -> None:
+@click.option("--recover", is_flag=True, help="RUN is the DIR of a run that was cut short: write its reports.")
+def report(run: Path, output: Path | None, show: bool | None, why: bool, recover: bool) -> None:
     """Write the report of RUN as one HTML file, and open it.
 
-    RUN is a trace (.ipt) or the folder of a report that `ipuperf run --report` wrote.
+    RUN is a trace (.ipt) or the folder of a report that `ipuperf run --report DIR` wrote; with --recover it is DIR.
     """
     from ipuperf.report import report_page, why_text
+    from ipuperf.runtime import reports
     from ipuperf.trace import Trace, replacing
 
+    if recover:
+        if why or show or output:
+            raise click.UsageError("--recover writes folders: it goes with no other option")
+        reports.recover(run, lambda folder: click.echo(f"report: {folder}"))
+        return
     path = trace_file(run)
     trace = Trace.load(path)
     if why:

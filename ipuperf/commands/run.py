@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
+from ipuperf.commands.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of, say
 from ipuperf.commands.parameters import FilePath
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def run(
     from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
     from ipuperf.runtime.origin import origin_of
+    from ipuperf.runtime.reports import Journal, unfinished
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
@@ -94,19 +95,24 @@ def run(
     origin = None if there is None else origin_of(script, args, machine, clock)
     settings = RunSettings(machine, report_directory=there, strict_memory=strict_memory, origin=origin)
     with folder_kept(there), use_settings(settings):
-        code = _run(script, args, clock)
-        raise SystemExit(_finish(settings, report, code))
+        if there is not None and origin is not None:
+            for cut_short in unfinished(there):
+                say(f"{cut_short} has what a run had finished that was cut short: 'ipuperf report {report} --recover'")
+            settings.journal = Journal(there, origin)
+        code, ended = _run(script, args, clock)
+        raise SystemExit(_finish(settings, report, code, ended))
 
 
-def _run(script: Path, args: tuple[str, ...], clock: str) -> int:
-    """Run the script; its exit code."""
+def _run(script: Path, args: tuple[str, ...], clock: str) -> tuple[int, bool]:
+    """Run the script; its exit code, and whether Ctrl-C or a signal ended it."""
     from ipuperf.runtime.script import run_script
 
     try:
-        return run_script(script, args, clock=clock).exit_code
-    except KeyboardInterrupt:
-        click.echo("ipuperf: interrupted", err=True)
-        return INTERRUPTED
+        with ended_by_signals():
+            return run_script(script, args, clock=clock).exit_code, False
+    except KeyboardInterrupt as stop:
+        say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
+        return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
 def _figures(executable: Executable) -> list[str]:
@@ -134,36 +140,39 @@ def _figures(executable: Executable) -> list[str]:
     return lines
 
 
-def _finish(settings: RunSettings, report: Path | None, code: int) -> int:
+def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
     """Say what does not fit and write the reports; the exit code of the process, the script's unless it is 0."""
-    from ipuperf.runtime.executable import write_reports
+    from ipuperf.runtime.reports import write_reports
 
     for executable in settings.executables:
         executable.unload()
         for line in executable.memory_problems():
-            click.echo(f"ipuperf: {executable.name}: {line}", err=True)
+            say(f"{executable.name}: {line}")
 
     if not code:
         simulated = [executable for executable in settings.executables if executable.is_simulated]
         for executable in simulated[:_LISTED]:
             for line in _figures(executable):
-                click.echo(f"{executable.name}: {line}", err=True)
+                say(f"{executable.name}: {line}", "")
         if len(simulated) > _LISTED:
-            click.echo(f"... and {len(simulated) - _LISTED:,} more sessions", err=True)
-
-    def say(folder: Path) -> None:
-        click.echo(f"report: {Path(report or '', folder.name)}", err=True)
+            say(f"... and {len(simulated) - _LISTED:,} more sessions", "")
 
     try:
-        write_reports(settings, compiled=code == INTERRUPTED, written=say)
+        write_reports(
+            settings, compiled=ended, written=lambda folder: say(f"report: {Path(report or '', folder.name)}", "")
+        )
     except Exception as error:
         problem = line_of(error)
         if problem is None:
             raise
-        click.echo(f"ipuperf: {problem}", err=True)
+        say(problem)
+        if settings.journal is not None and settings.journal.holds_sessions:
+            say(f"the traces are kept, 'ipuperf report {report} --recover' makes their reports")
+        elif settings.journal is not None:
+            settings.journal.close()
         return code or WRONG
     if report is None and not code and any(executable.is_simulated for executable in settings.executables):
-        click.echo("report: none, '--report DIR' before the script writes one", err=True)
+        say("report: none, '--report DIR' before the script writes one", "")
     if report is not None and not settings.executables:
-        click.echo(f"ipuperf: no report in {report}: the script made no session", err=True)
+        say(f"no report in {report}: the script made no session")
     return code

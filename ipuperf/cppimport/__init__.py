@@ -1,8 +1,8 @@
 """What ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
 
-On the device cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++: the vendor's
-ops are built in, and a program's own is described in Python (``docs/adding-a-custom-op.md``). C++ that includes none
-of the vendor's headers goes to the real cppimport where that is installed.
+On the device cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++: the ops of
+popxl.addons are built in under its names, and a program's own is described in Python (``docs/adding-a-custom-op.md``).
+C++ that includes none of the vendor's headers goes to the real cppimport where that is installed.
 Names: cppimport 22 (PyPI).
 """
 
@@ -18,25 +18,11 @@ from typing import Any
 
 from ipuperf.runtime.install import as_installed
 
-#: Modules that the vendor's libraries compile (without ``.cpp``), and where their ops are built in.
-BUILT_IN = {
-    "crossentropysharded_binding": "popxl_addons.ops.cross_entropy_sharded_loss",
-    "fp8_mse_scale_impl": "popxl_addons.ops.fp8_mse_scale",
-    "grad_reduce_square_add_binding": "popxl_addons.ops.grad_reduce_square_add",
-    "group_quantize_decompress_binding": "popxl_addons.ops.group_quantize_decompress",
-    "layer_norm_distributed_binding": "popxl_addons.ops.layer_norm_distributed",
-    "linear_layout_impl": "popxl_addons.ops.linear_layout",
-    "replicated_all_gather_strided_binding": "popxl_addons.ops.replicated_strided_collectives",
-    "replicated_all_reduce_TP_binding": "popxl_addons.ops.replicated_all_reduce_TP",
-    "replicated_all_reduce_strided_binding": "popxl_addons.ops.replicated_strided_collectives",
-    "replicated_reduce_scatter_strided_binding": "popxl_addons.ops.replicated_strided_collectives",
-    "rotary_pos_embed_binding": "popxl_addons.ops.rotary_pos_embed",
-}
+from .sources import digest
 
-
-#: Sources whose op is built in by the name that ``poptorch.custom_op`` asks for, so that loading them does nothing.
-BUILT_IN_SOURCES = ("optimum/graphcore/custom_ops/group_quantize_decompress/group_quantize_decompress.cpp",)
-
+#: Digests of sources (:mod:`.sources`) whose op ``poptorch.custom_op`` finds by its name, so that loading them does
+#: nothing: ``optimum/graphcore/custom_ops/group_quantize_decompress`` of Optimum Graphcore 0.7.1 (PyPI).
+BUILT_IN_SOURCES = frozenset({"50151d4f02d691334729441a3fe79dfa2f4860e02781b5645552531d547ba5a5"})
 
 #: An include of PopART, Poplar or one of PopLibs.
 _VENDOR = re.compile(
@@ -52,18 +38,16 @@ class CppOpError(ImportError):
 
 
 def is_built_in(filepath: str | Path) -> bool:
-    """Whether the op of a C++ file is built in and needs no library."""
-    return Path(filepath).as_posix().endswith(BUILT_IN_SOURCES)
+    """Whether a C++ file computes what an op that is built in does, so that no library is needed. Names say nothing:
+    ops of the same name compute different things."""
+    return Path(filepath).is_file() and digest(filepath) in BUILT_IN_SOURCES
 
 
 def refused(fullname: str, file: str = "") -> CppOpError:
     """The error for the C++ module ``fullname``, whose source is ``file`` when that is known."""
-    stem = fullname.rpartition(".")[2]
-    what = f"{fullname!r} ({file})" if file else repr(fullname)
-    if stem in BUILT_IN:
-        return CppOpError(f"{what} is C++, which ipuperf does not compile; its op is built in: import {BUILT_IN[stem]}")
+    module = f"{fullname!r} ({file})" if file else repr(fullname)
     return CppOpError(
-        f"{what} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
+        f"{module} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
         "value, gradient and cost, and add it with popxl.custom_ops.custom_op: docs/adding-a-custom-op.md shows how"
     )
 

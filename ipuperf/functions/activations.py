@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipuperf import ops as _k
 from ipuperf.ir import Tensor
 
-from .arithmetic import expm1, inner_clip, relu, sigmoid, softplus, tanh, where
+from .arithmetic import clip, expm1, relu, sigmoid, softplus, tanh, where
 from .arranging import cut, reshaped
 from .elementary import scaled
 from .making import make
@@ -33,7 +33,7 @@ def hard_swish(t: Tensor) -> Tensor:
 @named(aten="relu6")
 def relu6(t: Tensor) -> Tensor:
     """Limited to 0 to 6, where there is no gradient."""
-    return inner_clip(t, 0, 6)
+    return clip(t, 0, 6)
 
 
 @named(aten="elu")

@@ -133,18 +133,13 @@ def cast(t: Tensor, data_type: DType) -> Tensor:
 
 
 def clip(t: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """``t`` limited to ``[min, max]``; ``None`` leaves a side open."""
+    """``t`` limited to ``[min, max]``; ``None`` leaves a side open. The limits have no gradient."""
     low = float("-inf") if min is None else float(min)
     high = float("inf") if max is None else float(max)
     return make(_k.Clip, t, min=low, max=high)
 
 
 clamp = clip
-
-
-def inner_clip(t: Tensor, min: float, max: float) -> Tensor:
-    """As :func:`clip`; without a gradient on the limits."""
-    return make(_k.Clip, t, min=float(min), max=float(max), inner=True)
 
 
 def identity(t: Tensor, output_name: str | None = None) -> Tensor:

@@ -259,7 +259,7 @@ def interpolate(
         mode: ``nearest``, ``linear`` or ``cubic``.
         nearest_mode: how ``nearest`` rounds: ``round_prefer_floor``, ``round_prefer_ceil``, ``floor`` or ``ceil``.
         coordinate_transformation_mode: where new elements lie: ``half_pixel``, ``pytorch_half_pixel``,
-            ``align_corners``, ``asymmetric`` or ``tf_crop_and_resize`` (of the whole tensor).
+            ``align_corners`` or ``asymmetric``.
 
     Raises:
         ValueError: another mode.

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ipuperf.ir import BOOL, FLOAT64, DType, Tensor, TensorSpec
-from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
+from ipuperf.ir.attributes import NUMBER, Attribute
 
 from . import vertices
 from .base import Arrays, Environment, Kernel, Op
@@ -162,14 +162,13 @@ class ReluGrad(ActivationGrad):
 
 
 class Clip(Unary):
-    """``x`` limited to ``[min, max]`` (attributes); with ``inner`` there is no gradient on the limits."""
+    """``x`` limited to ``[min, max]`` (attributes)."""
 
     type = "Clip"
     slope_op = staticmethod(lambda: ClipGrad)
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
-    inner = Attribute(FLAG, False)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; ``min`` must not exceed ``max``."""
@@ -189,13 +188,12 @@ class Clip(Unary):
 
 
 class ClipGrad(ActivationGrad):
-    """``g`` where the forward operand lies within ``[min, max]``, with ``inner`` within ``(min, max)``, else 0."""
+    """``g`` where the forward operand lies within ``(min, max)``, else 0 (PopART popx/op/clipx.cpp)."""
 
     type = "ClipGrad"
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
-    inner = Attribute(FLAG, False)
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Two comparisons, clear, masked copy."""
@@ -203,8 +201,8 @@ class ClipGrad(ActivationGrad):
         inside, below = env.scratch(out.shape, np.bool_), env.scratch(out.shape, np.bool_, slot=1)
         low, high = scalar(self.min, out.dtype), scalar(self.max, out.dtype)
         return sequence(
-            partial(np.greater if self.inner else np.greater_equal, value, low, inside),
-            partial(np.less if self.inner else np.less_equal, value, high, below),
+            partial(np.greater, value, low, inside),
+            partial(np.less, value, high, below),
             partial(np.logical_and, inside, below, inside),
             partial(out.fill, 0),
             partial(np.copyto, out, grad, where=inside),

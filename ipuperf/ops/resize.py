@@ -1,21 +1,23 @@
 """Interpolation to another size, and its gradient.
 
-Upstream: PopART ``willow/src/op/resize.cpp`` (ONNX ``Resize``; ``popxl: python/popxl/ops/interpolate.py`` has the
-coordinates). Axes are resized one after the other, each by a few *taps*: for every element of the result, which
-elements of the operand it is made of and how much of each. Taps beyond the ends are those at the ends.
+Upstream: PopART ``willow/src/op/resize.cpp`` (ONNX ``Resize``) and ``willow/src/popx/op/resizex.cpp``, whose places and
+lengths come in float32 from the scale that was given, not from the ratio of the lengths. Axes are resized one after the
+other, each by a few *taps*: for every element of the result, which elements of the operand it is made of and how much
+of each. Taps beyond the ends are those at the ends. The gradient is that of the taps; PopART's regards nearest
+neighbours rounded down, whatever the mode.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute, choice, many
+from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute, choice, many, optional
 
 from . import half, shape, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
@@ -31,13 +33,13 @@ NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ceil": np.ceil,
 }
 
-#: Where an element of the result lies in the operand: of (its position, length of the result, length of the operand).
-COORDINATES: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
-    "half_pixel": lambda x, new, old: (x + 0.5) * old / new - 0.5,
-    "pytorch_half_pixel": lambda x, new, old: (x + 0.5) * old / new - 0.5 if new > 1 else 0 * x,
-    "align_corners": lambda x, new, old: x * (old - 1) / (new - 1) if new > 1 else 0 * x,
-    "asymmetric": lambda x, new, old: x * old / new,
-    "tf_crop_and_resize": lambda x, new, old: x * (old - 1) / (new - 1) if new > 1 else 0 * x + 0.5 * (old - 1),
+#: Where an element of the result lies in the operand: of (its position, what divides by the scale, the scaled length
+#: before it is cut to a whole number, length of the operand).
+COORDINATES: dict[str, Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray], float, int], np.ndarray]] = {
+    "half_pixel": lambda x, unscaled, new, old: unscaled(x + 0.5) - 0.5,
+    "pytorch_half_pixel": lambda x, unscaled, new, old: unscaled(x + 0.5) - 0.5 if new > 1 else 0 * x,
+    "align_corners": lambda x, unscaled, new, old: x * (old - 1) / (new - 1) if new != 1 else 0 * x,
+    "asymmetric": lambda x, unscaled, new, old: unscaled(x),
 }
 
 #: Sharpness of cubic interpolation (ONNX' ``cubic_coeff_a``, also PyTorch's).
@@ -53,9 +55,16 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
 
 
 @cache
-def taps(new: int, old: int, mode: str, nearest: str, coordinates: str) -> tuple[np.ndarray, np.ndarray]:
-    """(positions, weights), each ``(taps, new)``, for one axis."""
-    at = COORDINATES[coordinates](np.arange(new, dtype=np.float64), new, old)
+def taps(
+    new: int, old: int, scale: float | None, mode: str, nearest: str, coordinates: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """(positions, weights), each ``(taps, new)``, for one axis; without a scale for the ratio of the lengths."""
+    if scale is None:
+        at = COORDINATES[coordinates](np.arange(new, dtype=np.float64), lambda x: x * old / new, new, old)
+    else:
+        factor = np.float32(scale)
+        at = COORDINATES[coordinates](np.arange(new, dtype=np.float32), lambda x: x / factor, old * factor, old)
+        at = at.astype(np.float64)
     if mode == "nearest":
         positions, weights = NEAREST[nearest](at)[np.newaxis], np.ones((1, new))
     else:
@@ -65,80 +74,96 @@ def taps(new: int, old: int, mode: str, nearest: str, coordinates: str) -> tuple
     return np.clip(positions, 0, old - 1).astype(np.intp), weights
 
 
-class _Resized(Op):
-    """Base: how axes are interpolated."""
-
-    mode = Attribute(choice(*MODES), "nearest")
-    nearest_mode = Attribute(choice(*NEAREST), "round_prefer_floor")
-    coordinate_transformation_mode = Attribute(choice(*COORDINATES), "half_pixel")
-
-    def axis_taps(self, new: int, old: int) -> tuple[np.ndarray, np.ndarray]:
-        """See :func:`taps`."""
-        return taps(new, old, self.mode, self.nearest_mode, self.coordinate_transformation_mode)
-
-    def interpolation_work(self, source: Tensor, result: Tensor) -> list[Work]:
-        """Elements are put in place; of several taps each is multiplied and added, for each axis that changes. PopART
-        builds this of slices and element-wise maps whose number is not published: low confidence."""
-        spec = max(source.spec, result.spec, key=lambda spec: spec.elements)
-        if self.mode == "nearest" or not spec.elements:
-            return shape.copy_work(result)
-        count = {"linear": 2, "cubic": 4}[self.mode]
-        changed = sum(new != old for new, old in zip(result.shape, source.shape, strict=True))
-        passes = [
-            vertices.binary("MULTIPLY", spec.dtype, spec.elements),
-            vertices.binary("ADD", spec.dtype, spec.elements, in_place=True),
-        ]
-        return [*shape.copy_work(result), *(replace(item, low_confidence=True) for item in passes * count * changed)]
-
-
-def _one_each(op: Op, scales: tuple[float, ...]) -> tuple[float, ...]:
-    """A scale for each axis, all above 0."""
+def _one_each(op: Op, scales: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """A scale for each axis, all above 0; None: the ratio of the lengths."""
     rank = len(op.inputs[0].shape)
     op.require(
-        len(scales) == rank and all(scale > 0 for scale in scales),
+        scales is None or (len(scales) == rank and all(scale > 0 for scale in scales)),
         f"scales {scales}; {rank} numbers above 0 are needed, one per axis of {op.inputs[0].shape}",
     )
     return scales
 
 
+class _Resized(Op):
+    """Base: how axes are interpolated."""
+
+    scales = Attribute(optional(many(NUMBER)), None, settle=_one_each)
+    mode = Attribute(choice(*MODES), "nearest")
+    nearest_mode = Attribute(choice(*NEAREST), "round_prefer_floor")
+    coordinate_transformation_mode = Attribute(choice(*COORDINATES), "half_pixel")
+
+    def shapes(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Of the operand and of the result of the :class:`Resize`."""
+        return self.inputs[0].shape, self.outputs[0].shape
+
+    def axis_taps(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """Number and :func:`taps` of each axis that changes; a scale may change values of an axis that keeps its
+        length."""
+        named = (self.mode, self.nearest_mode, self.coordinate_transformation_mode)
+        source, result = self.shapes()
+        return [
+            (axis, *taps(new, old, scale, *named))
+            for axis, (old, new, scale) in enumerate(
+                zip(source, result, self.scales or [None] * len(source), strict=True)
+            )
+            if (new != old if scale is None else scale != 1)
+        ]
+
+    def work(self) -> list[Work]:
+        """Elements are put in place; of several taps each is multiplied and added, for each axis that changes. PopART
+        builds this of slices and element-wise maps whose number is not published: low confidence. The gradient is built
+        of the same operations."""
+        source, result = self.inputs[0], self.outputs[0]
+        spec = max(source.spec, result.spec, key=lambda spec: spec.elements)
+        if self.mode == "nearest" or not spec.elements:
+            return shape.copy_work(result)
+        count = {"linear": 2, "cubic": 4}[self.mode]
+        passes = [
+            vertices.binary("MULTIPLY", spec.dtype, spec.elements),
+            vertices.binary("ADD", spec.dtype, spec.elements, in_place=True),
+        ] * (count * len(self.axis_taps()))
+        return [*shape.copy_work(result), *(replace(item, low_confidence=True) for item in passes)]
+
+
 class Resize(_Resized):
-    """The operand with each axis ``floor(length * scale)`` long, interpolated by ``mode`` (``nearest``, ``linear``,
-    ``cubic``)."""
+    """The operand with each axis ``floor(length * scale)`` long, or as long as ``sizes`` says, interpolated by ``mode``
+    (``nearest``, ``linear``, ``cubic``)."""
 
     type = "Resize"
 
-    scales = Attribute(many(NUMBER), settle=_one_each)
+    sizes = Attribute(optional(INTEGERS), None)
 
     def infer(self) -> list[TensorSpec]:
         """The scaled shape."""
         tensor = self.inputs[0]
         self.floating(tensor)
-        sizes = tuple(math.floor(n * scale) for n, scale in zip(tensor.shape, self.scales, strict=True))
+        self.require((self.sizes is None) != (self.scales is None), "either scales or sizes are needed")
+        sizes = self.sizes
+        if sizes is None:
+            scaled = zip(tensor.shape, self.scales or (), strict=True)
+            sizes = tuple(math.floor(n * np.float32(scale)) for n, scale in scaled)
+        self.require(len(sizes) == len(tensor.shape), f"sizes {sizes}; one per axis of {tensor.shape} is needed")
         return [TensorSpec(sizes, tensor.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per axis that changes, the taps' elements times their weights, added up; in float32 for fp16."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)
-        chosen = [(i, *self.axis_taps(out.shape[i], n)) for i, n in enumerate(source.shape) if i and n != out.shape[i]]
-        shaped = [w.astype(dtype).reshape(*w.shape, *[1] * (out.ndim - axis - 1)) for axis, _, w in chosen]
+        chosen = self.axis_taps()
+        shaped = [w.astype(dtype).reshape(*w.shape, *[1] * (out.ndim - axis - 2)) for axis, _, w in chosen]
 
         def run() -> None:
-            found = source.astype(dtype)
+            result = source.astype(dtype)
             for (axis, positions, _), weights in zip(chosen, shaped, strict=True):
-                found = sum(found.take(p, axis) * w for p, w in zip(positions, weights, strict=True))
-            half.copy(out, found)()
+                result = sum(result.take(p, axis + 1) * w for p, w in zip(positions, weights, strict=True))
+            half.copy(out, result)()
 
         return run
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Every tap gets its share of the gradient."""
-        named = {name: value for name, value in self.attributes.items() if name != "scales"}
+        named = {name: value for name, value in self.attributes.items() if name != "sizes"}
         return [builder.op(ResizeGrad, [grad], shape=self.inputs[0].shape, **named)]
-
-    def work(self) -> list[Work]:
-        """See :meth:`interpolation_work`."""
-        return self.interpolation_work(self.inputs[0], self.outputs[0])
 
 
 class ResizeGrad(_Resized):
@@ -153,28 +178,31 @@ class ResizeGrad(_Resized):
         self.floating(self.inputs[0])
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
+    def shapes(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The forward op's: what is the operand there is the result here."""
+        return self.outputs[0].shape, self.inputs[0].shape
+
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per axis that changed, a product with the matrix of its weights; in float32 for fp16."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)
-        changed = [i for i, n in enumerate(source.shape) if n != out.shape[i]]
-        matrices = [self._matrix(source.shape[i], out.shape[i]).astype(dtype) for i in changed]
+        changed = [
+            (axis + 1, _matrix(positions, weights, out.shape[axis + 1]).astype(dtype))
+            for axis, positions, weights in self.axis_taps()
+        ]
 
         def run() -> None:
-            found = source.astype(dtype)
-            for axis, matrix in zip(changed, matrices, strict=True):
-                found = np.moveaxis(np.moveaxis(found, axis, -1) @ matrix, -1, axis)
-            half.copy(out, np.ascontiguousarray(found))()
+            result = source.astype(dtype)
+            for axis, matrix in changed:
+                result = np.moveaxis(np.moveaxis(result, axis, -1) @ matrix, -1, axis)
+            half.copy(out, np.ascontiguousarray(result))()
 
         return run
 
-    def _matrix(self, new: int, old: int) -> np.ndarray:
-        """Weights ``(new, old)``."""
-        positions, weights = self.axis_taps(new, old)
-        matrix = np.zeros((new, old))
-        np.add.at(matrix, (np.broadcast_to(np.arange(new), positions.shape), positions), weights)
-        return matrix
 
-    def work(self) -> list[Work]:
-        """As forward (PopART builds it of the same operations)."""
-        return self.interpolation_work(self.inputs[0], self.outputs[0])
+def _matrix(positions: np.ndarray, weights: np.ndarray, old: int) -> np.ndarray:
+    """Weights ``(new, old)`` of taps."""
+    new = positions.shape[1]
+    matrix = np.zeros((new, old))
+    np.add.at(matrix, (np.broadcast_to(np.arange(new), positions.shape), positions), weights)
+    return matrix

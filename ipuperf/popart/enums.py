@@ -4,10 +4,10 @@ Source: popart: willow/include/popart/sessionoptions.hpp, python/popart bindings
 ``_Popart.set`` takes.
 """
 
-from enum import IntEnum
+from ipuperf.enumerations import NativeEnum
 
 
-class AccumulateOuterFragmentSchedule(IntEnum):
+class AccumulateOuterFragmentSchedule(NativeEnum):
     """How the weight updates of several IPUs are ordered."""
 
     Scheduler = 0
@@ -16,14 +16,14 @@ class AccumulateOuterFragmentSchedule(IntEnum):
     OverlapMemoryOptimized = 3
 
 
-class MeanReductionStrategy(IntEnum):
+class MeanReductionStrategy(NativeEnum):
     """When a mean over micro-batches is divided."""
 
     Running = 0
     Post = 1
 
 
-class MergeVarUpdateType(IntEnum):
+class MergeVarUpdateType(NativeEnum):
     """Which weight updates become one."""
 
     Off = 0
@@ -32,7 +32,7 @@ class MergeVarUpdateType(IntEnum):
     AutoTight = 3
 
 
-class RecomputationType(IntEnum):
+class RecomputationType(NativeEnum):
     """Which forward ops run again in the backward pass. Upstream's first member is called ``None`` in C++."""
 
     NoRecompute = 0
@@ -42,7 +42,7 @@ class RecomputationType(IntEnum):
     RecomputeAll = 4
 
 
-class ReductionType(IntEnum):
+class ReductionType(NativeEnum):
     """How losses and gradients are reduced."""
 
     Sum = 0
@@ -50,14 +50,14 @@ class ReductionType(IntEnum):
     NoReduction = 2
 
 
-class SubgraphCopyingStrategy(IntEnum):
+class SubgraphCopyingStrategy(NativeEnum):
     """When inputs and outputs of a call are copied."""
 
     OnEnterAndExit = 0
     JustInTime = 1
 
 
-class SyncPattern(IntEnum):
+class SyncPattern(NativeEnum):
     """Which IPUs stand during host exchanges and transfers of Streaming Memory."""
 
     Full = 0
@@ -65,7 +65,7 @@ class SyncPattern(IntEnum):
     ReplicaAndLadder = 2
 
 
-class SyntheticDataMode(IntEnum):
+class SyntheticDataMode(NativeEnum):
     """What stands in for data from the host."""
 
     Off = 0
@@ -74,7 +74,7 @@ class SyntheticDataMode(IntEnum):
     RandomUniform = 3
 
 
-class VirtualGraphMode(IntEnum):
+class VirtualGraphMode(NativeEnum):
     """How ops find their IPUs."""
 
     Off = 0
@@ -83,7 +83,7 @@ class VirtualGraphMode(IntEnum):
     ExecutionPhases = 3
 
 
-class DeviceType(IntEnum):
+class DeviceType(NativeEnum):
     """The kind of a device."""
 
     IpuModel = 0
@@ -93,7 +93,7 @@ class DeviceType(IntEnum):
     Sim = 4
 
 
-class DeviceConnectionType(IntEnum):
+class DeviceConnectionType(NativeEnum):
     """When a program attaches to its device."""
 
     Always = 0
@@ -101,14 +101,14 @@ class DeviceConnectionType(IntEnum):
     Never = 2
 
 
-class DeviceSelectionCriterion(IntEnum):
+class DeviceSelectionCriterion(NativeEnum):
     """Which of several free devices is taken."""
 
     First = 0
     Random = 1
 
 
-class DataType(IntEnum):
+class DataType(NativeEnum):
     """Element types."""
 
     UINT8 = 0

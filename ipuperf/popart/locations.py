@@ -7,17 +7,18 @@ made: ``variable`` on chip, ``remote_variable`` in Streaming Memory, ``replica_s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+
+from ipuperf.enumerations import NativeEnum
 
 
-class TensorStorage(Enum):
+class TensorStorage(NativeEnum):
     """The memory."""
 
     OffChip = 0
     OnChip = 1
 
 
-class TileSet(Enum):
+class TileSet(NativeEnum):
     """The tiles of an IPU that hold or load a tensor."""
 
     Compute = 0
@@ -25,14 +26,14 @@ class TileSet(Enum):
     Undefined = 2
 
 
-class ReplicatedTensorSharding(Enum):
+class ReplicatedTensorSharding(NativeEnum):
     """Whether each replica holds a shard only."""
 
     Off = 0
     On = 1
 
 
-class ExecutionContext(Enum):
+class ExecutionContext(NativeEnum):
     """The part of a program in which an op stands. Programs here have the first one only: weights are copied from and
     to the host without ops."""
 

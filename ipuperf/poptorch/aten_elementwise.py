@@ -99,8 +99,8 @@ def clamp(low: Lowering, value: Value, min: Value = None, max: Value = None) -> 
         lowest, highest = (-math.inf if min is None else min), (math.inf if max is None else max)
         return f.clip(x, lowest if lowest <= highest else highest, highest)
     if min is not None:
-        x = f.first_maximum(x, low.tensor(min, low.dtype))
-    return x if max is None else f.first_minimum(x, low.tensor(max, low.dtype))
+        x = f.shared_maximum(x, low.tensor(min, low.dtype))
+    return x if max is None else f.shared_minimum(x, low.tensor(max, low.dtype))
 
 
 def clamp_max(low: Lowering, value: Value, max: Value) -> Tensor:
@@ -115,9 +115,8 @@ def relu(low: Lowering, value: Value) -> Tensor:
 
 
 def hardtanh(low: Lowering, value: Value, min_val: float = -1, max_val: float = 1) -> Tensor:
-    """Limited to a range, on the edges of which there is no gradient."""
-    x = low.tensor(value, low.dtype)
-    return f.inner_clip(x, min_val, max_val) if x.dtype.is_floating_point else clamp(low, x, min_val, max_val)
+    """Limited to a range."""
+    return clamp(low, value, min_val, max_val)
 
 
 def atan2(low: Lowering, value: Value, other: Value) -> Tensor:

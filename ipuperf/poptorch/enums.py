@@ -1,13 +1,11 @@
-"""The enumerations of the PopTorch API, with upstream's names and values (``poptorch:python/enums.py``); those that
-are PopART's own are its."""
+"""The enumerations of the PopTorch API, with upstream's names and values (``poptorch:python/enums.py``)."""
 
-from enum import Enum, IntEnum
+from enum import Enum
 
-from ipuperf.popart.enums import ReductionType as ReductionType
-from ipuperf.popart.enums import SyncPattern as SyncPattern
+from ipuperf.enumerations import NumberedEnum
 
 
-class MeanReductionStrategy(IntEnum):
+class MeanReductionStrategy(NumberedEnum):
     """When a mean is divided by its count: in a running mean, after the sum (default), or half before the loss."""
 
     Running = 0
@@ -15,7 +13,7 @@ class MeanReductionStrategy(IntEnum):
     PostAndLoss = 2
 
 
-class DataLoaderMode(IntEnum):
+class DataLoaderMode(NumberedEnum):
     """``Sync``: load when asked. ``Async``: load ahead. ``AsyncRebatched``: load small pieces ahead and join them."""
 
     Sync = 0
@@ -23,7 +21,7 @@ class DataLoaderMode(IntEnum):
     AsyncRebatched = 2
 
 
-class SharingStrategy(IntEnum):
+class SharingStrategy(NumberedEnum):
     """How upstream hands a data set to its loading process; without effect here, where loading is a thread."""
 
     SharedMemory = 0
@@ -32,7 +30,7 @@ class SharingStrategy(IntEnum):
     ForkServer = 3
 
 
-class OutputMode(IntEnum):
+class OutputMode(NumberedEnum):
     """Which micro-batches' outputs come back: the last, every n-th, all, their sum.
 
     ``Default`` is ``All`` for inference and ``Final`` for training.
@@ -45,7 +43,7 @@ class OutputMode(IntEnum):
     Default = 4
 
 
-class ConnectionType(IntEnum):
+class ConnectionType(NumberedEnum):
     """When to attach to an IPU: at once, when a program is ready, or never (compile only)."""
 
     Always = 0
@@ -53,7 +51,7 @@ class ConnectionType(IntEnum):
     Never = 2
 
 
-class HalfFloatCastingBehavior(IntEnum):
+class HalfFloatCastingBehavior(NumberedEnum):
     """What an op with half and float operands does: all to half, or PyTorch's rule (also the default)."""
 
     FloatDowncastToHalf = 0
@@ -70,7 +68,7 @@ class MatMulSerializationMode(Enum):
     Disabled = "none"
 
 
-class Liveness(IntEnum):
+class Liveness(NumberedEnum):
     """Phased execution: when tensors leave the chip (never, after the forward pass, ..., after each phase)."""
 
     AlwaysLive = 0
@@ -87,21 +85,21 @@ class OverlapMode(Enum):
     OverlapDeviceIterationLoop = "overlap_device_iteration_loop"
 
 
-class AutoStage(IntEnum):
+class AutoStage(NumberedEnum):
     """Stage of a block that no stage lists: the number of its IPU, or the next free number."""
 
     SameAsIpu = 0
     AutoIncrement = 1
 
 
-class MultiConvPlanType(IntEnum):
+class MultiConvPlanType(NumberedEnum):
     """How the convolutions of a ``MultiConv`` run."""
 
     Parallel = 0
     Serial = 1
 
 
-class CommGroupType(IntEnum):
+class CommGroupType(NumberedEnum):
     """How replicas form groups of k: one group, ``{0..k-1} {k..2k-1} ..``, ``{0, m, 2m..} ..`` (m groups), singles."""
 
     All = 0
@@ -110,8 +108,24 @@ class CommGroupType(IntEnum):
     NoGrouping = 3
 
 
-class VariableRetrievalMode(IntEnum):
+class VariableRetrievalMode(NumberedEnum):
     """What comes back of a variable that differs between replica groups: one value per group, or one per replica."""
 
     OnePerGroup = 0
     AllReplicas = 2
+
+
+class ReductionType(NumberedEnum):
+    """How losses and gradients are reduced."""
+
+    Sum = 0
+    Mean = 1
+    NoReduction = 2
+
+
+class SyncPattern(NumberedEnum):
+    """Which IPUs stand during host exchanges."""
+
+    Full = 0
+    SinglePipeline = 1
+    ReplicaAndLadder = 2

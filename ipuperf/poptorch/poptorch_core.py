@@ -8,13 +8,14 @@ PopART compiler (messages).
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NoReturn
+
+from ipuperf.enumerations import NativeEnum
 
 from .errors import Error, RecoverableError, UnrecoverableError
 
 
-class TestErrorType(Enum):
+class TestErrorType(NativeEnum):
     """Kinds of errors that :func:`_throwTestError` raises."""
 
     __test__ = False  # no test of pytest's

@@ -6,12 +6,12 @@ Bytes are those of one replica, which stands for all, as in the tables ``tile_me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from ipuperf.enumerations import NativeEnum
 from ipuperf.trace import MEMORY_CATEGORIES
 
 from .absent import ReportPart
@@ -28,7 +28,7 @@ _VARIABLES = ("variableAlwaysLive", NOT_ALWAYS)
 class Target(ReportPart):
     """The machine that the program was compiled for; ``clockFrequency`` in Hz, memory in bytes."""
 
-    class Type(Enum):
+    class Type(NativeEnum):
         """What executed a program; here always ``IpuModel``, a simulation."""
 
         Ipu = 0

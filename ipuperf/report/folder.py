@@ -17,7 +17,7 @@ from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
 from ipuperf.report.pipeline import is_pipeline, pipeline_timeline_figure, shown_window
-from ipuperf.report.staging import staged
+from ipuperf.report.staging import remove_if_empty, staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from ipuperf.trace import Trace
 
+INDEX = "index.md"
+"""Name of the file that says what a report holds."""
 DPI = 130
 """Resolution of the figures."""
 
@@ -157,8 +159,15 @@ def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence
     with staged(folder) as temporary:
         for view in views:
             view.write(trace, temporary / view.name)
-        (temporary / "index.md").write_text(_index(trace, views), encoding="utf-8")
-    for view in VIEWS:
-        if view not in views:
-            (folder / view.name).unlink(missing_ok=True)
-    return [folder / name for name in (*(view.name for view in views), "index.md")]
+        (temporary / INDEX).write_text(_index(trace, views), encoding="utf-8")
+        for view in VIEWS:
+            if view not in views:
+                (folder / view.name).unlink(missing_ok=True)
+    return [folder / name for name in (*(view.name for view in views), INDEX)]
+
+
+def remove_report(folder: Path, also: Sequence[str]) -> None:
+    """Remove the files of a report and those named, and the folder unless others have put files into it."""
+    for name in (*(view.name for view in VIEWS), INDEX, *also):
+        (folder / name).unlink(missing_ok=True)
+    remove_if_empty(folder)

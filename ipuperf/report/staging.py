@@ -60,7 +60,7 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
             for each in [*reversed(folder.parents), folder]:
                 if not each.is_dir():
                     each.mkdir()
-                    made.callback(_remove_if_empty, each)
+                    made.callback(remove_if_empty, each)
             probe = folder / f".{secrets.token_hex(6)}.tmp"
             probe.mkdir()
             probe.rmdir()
@@ -70,7 +70,8 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
         yield
 
 
-def _remove_if_empty(folder: Path) -> None:
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing."""
     try:
         folder.rmdir()
     except OSError:  # not empty: somebody's files are in it

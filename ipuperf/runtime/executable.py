@@ -6,12 +6,9 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +18,7 @@ from ipuperf.ops.float8 import needed_architecture
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating
+from ipuperf.runtime.reports import keep_finished
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 from ipuperf.runtime.weight_copies import Direction, control_run_cycles, weight_copy_cycles
@@ -29,11 +27,8 @@ if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
-    from ipuperf.report import View
     from ipuperf.simulation import RunBefore
     from ipuperf.trace import Trace
-
-    from .origin import Origin
 
 
 def choose_machine(
@@ -144,6 +139,7 @@ class Executable:
         wanted = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
+        keep_finished(self.settings)
         self.settings.executables.append(self)
 
     def on(self, machine: Machine, *, lowered_alike: bool = False) -> Executable:
@@ -300,6 +296,8 @@ class Executable:
         in the first run after the program was loaded."""
         if self.settings.before_run is not None:
             self.settings.before_run(self)
+        if not self.runs:
+            keep_finished(self.settings)
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
@@ -348,8 +346,12 @@ class Executable:
     def as_called(self) -> Executable:
         """This program as most of its runs but the first were: if they came after a run that brings new values, the
         trace holds one."""
-        if self.values_each_run or 2 * self._value_runs <= self.runs - 1:
+        if self.values_each_run or self.new_values is None or 2 * self._value_runs <= self.runs - 1:
             return self
+        return self._with_values_each_run
+
+    @cached_property
+    def _with_values_each_run(self) -> Executable:
         other = self.on(self.machine, lowered_alike=True)
         other.values_each_run = True
         return other
@@ -358,52 +360,4 @@ class Executable:
         """The device is given up, so the next run is a first one again."""
         self._loaded = False
         self._line.close()
-
-
-def write_reports(
-    settings: RunSettings | None = None,
-    *,
-    compiled: bool = False,
-    written: Callable[[Path], None] = lambda folder: None,
-) -> list[Path]:
-    """Write a report folder ``<n>-<name>`` for each executable of the settings, in order of creation.
-
-    Args:
-        settings: default: those in force.
-        compiled: only of executables that have run or been simulated, as after Ctrl-C.
-        written: told every folder as soon as it is there.
-
-    Returns:
-        The folders; empty when there is no report directory.
-
-    Raises:
-        OSError: a folder cannot be written; nothing of it is left.
-    """
-    from ipuperf.report import write_report
-
-    settings = current_settings() if settings is None else settings
-    if settings.report_directory is None:
-        return []
-    folders = []
-    for number, executable in enumerate(settings.executables):
-        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
-        folder = Path(settings.report_directory) / f"{number}-{stem}"
-        if executable.is_compiled or not compiled:
-            origin = settings.origin
-            also = [] if origin is None else [_started(replace(origin, session=number))]
-            write_report(executable.as_called().trace, folder, also)
-            folders.append(folder)
-            written(folder)
-    return folders
-
-
-def _started(origin: Origin) -> View:
-    """The file of a report that says how its program was started."""
-    from ipuperf.report import View
-
-    from .origin import ORIGIN
-
-    def write(trace: Trace, path: Path) -> None:
-        path.write_text(origin.text(), encoding="utf-8")
-
-    return View(ORIGIN, "how the program was started", write)
+        keep_finished(self.settings)

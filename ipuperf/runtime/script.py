@@ -29,7 +29,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -148,7 +148,8 @@ def _execute(sources: Sequence[Source], main: ModuleType) -> tuple[int, BaseExce
     finally:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
-                stream.flush()
+                with suppress(OSError) if isinstance(sys.exc_info()[1], KeyboardInterrupt) else nullcontext():
+                    stream.flush()  # the terminal may be what ended
     return 0, None
 
 

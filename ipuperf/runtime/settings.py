@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .executable import Executable
     from .origin import Origin
+    from .reports import Journal
 
 AUTO = "auto"
 AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64")
@@ -34,11 +35,12 @@ class RunSettings:
     Attributes:
         machine: a machine, the name of a built-in one, path of a machine file, or ``auto``: the smallest of
             :data:`AUTO_MACHINES` with enough IPUs.
-        report_directory: where :func:`ipuperf.runtime.executable.write_reports` puts one folder per session;
+        report_directory: where :func:`ipuperf.runtime.reports.write_reports` puts one folder per session;
             None: nowhere.
         strict_memory: a program that does not fit into In-Processor-Memory is an error.
         executables: every executable made under these settings, in order of creation.
         origin: how the program was started, for the folders of reports; None: nobody said.
+        journal: where finished sessions are kept while the program runs; None: nowhere.
         before_run: told each executable before each of its runs; what it raises ends the program.
     """
 
@@ -47,6 +49,7 @@ class RunSettings:
     strict_memory: bool = False
     executables: list[Executable] = field(default_factory=list)
     origin: Origin | None = None
+    journal: Journal | None = None
     before_run: Callable[[Executable], None] | None = None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.enumerations import NumberedEnum
 from ipuperf.schedules import RecomputationMode
 
 from .effects import EFFECTS
@@ -19,7 +19,7 @@ from .pipeline_trace import PipelineRequest
 from .reduction import GradientAccumulationReductionMethod
 
 
-class PipelineSchedule(IntEnum):
+class PipelineSchedule(NumberedEnum):
     """How stages are interleaved.
 
     ``Grouped``: forwards together and backwards together; ``Interleaved``: forwards and backwards in turn, with smaller

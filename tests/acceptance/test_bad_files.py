@@ -175,7 +175,7 @@ def test_a_table_with_fewer_rows_than_stated(good_trace: bytes, tmp_path: Path) 
     assert "table 'steps' has" in _refusal(_rewritten(good_trace, tmp_path, more), tmp_path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_flipped_bit_is_noticed(good_trace: bytes, tmp_path: Path, data: st.DataObject) -> None:
     content = bytearray(good_trace)

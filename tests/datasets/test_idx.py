@@ -29,7 +29,7 @@ def small_arrays() -> st.SearchStrategy[np.ndarray]:
     return dtypes.flatmap(lambda dtype: hnp.arrays(dtype, shapes))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(array=small_arrays(), packed=st.booleans())
 def test_reads_back_what_was_written(array: np.ndarray, packed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     content = idx_bytes(array)
@@ -73,7 +73,7 @@ def test_damage_is_named(content: bytes, said: str, packed: bool, tmp_path: Path
     assert "expected" in str(caught.value)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(cut=st.integers(0, 10_000), packed=st.booleans())
 def test_any_cut_is_an_error(cut: int, packed: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     content = gzip.compress(GOOD) if packed else GOOD

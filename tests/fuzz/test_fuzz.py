@@ -31,7 +31,6 @@ def short(programs: int):
     """Derandomised settings of a short run."""
     return settings(
         max_examples=programs,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -136,7 +136,7 @@ def fill(program, graph, tensors, deeper, draw):
     return tensors
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_random_nested_calls(data):
     program = ir.Ir()

@@ -34,7 +34,7 @@ def slowly(keys, values, threshold):
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=24), st.sampled_from([0.0, 1.0, 2.0, 3.5]))
 def test_repeated_agrees_with_every_pair_of_stretches(rows, threshold):
     """Ops of key 0 are worth 2, others 1; some end a stretch."""
@@ -58,7 +58,7 @@ def test_a_product_is_shared_alone_and_others_beside_it_or_in_elevens():
     assert not any(repeated(layer * 3, values * 3, 5000.0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=40), st.sampled_from([0.0, 1.0, 2.0, 3.5]))
 def test_calls_are_stretches_that_occur_twice(rows, threshold):
     """Ops of key 0 are worth 2, others 1; some end a stretch; the graph changes now and then."""

@@ -14,7 +14,7 @@ VECTORS = st.lists(st.lists(st.integers(0, 60), min_size=TILES, max_size=TILES),
 STORAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12), st.integers(0, 12)), max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(VECTORS, STORAGES, st.lists(st.integers(0, 40), min_size=TILES, max_size=TILES), st.integers(1, 13))
 def test_totals_are_those_of_each_step(vectors, storages, always, steps):
     dense = np.array(vectors)

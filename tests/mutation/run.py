@@ -25,6 +25,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
@@ -39,16 +40,26 @@ from mutants import Mutant, mutants_of, mutated
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results" / "mutation"
-ROOMS = ("ops", "numerics", "lowering", "schedules", "pipelines", "simulation", "runtime", "ir", "trace")
-WARM = ("numpy", "pandas", "simpy", "click", "tqdm", "hypothesis", "matplotlib.pyplot", "torch", "importlib.metadata")
+ROOMS = tuple(sorted(package.parent.name for package in (ROOT / "ipuperf").glob("*/__init__.py")))
+FOLDERS = tuple(sorted({file.parent.name for file in (ROOT / "tests").glob("*/test_*.py")} - {"notebooks", "upstream"}))
+"""Folders of tests that are recorded: those that run no kernel and no program of others."""
+WARM = ("numpy", "pandas", "simpy", "click", "tqdm", "hypothesis", "matplotlib.pyplot", "importlib.metadata")
+WARM_IF_INSTALLED = ("torch", "torch.export", "tensorflow", "tf_keras")
 """What the children share."""
 
-ALIVE = ("survived", "no test")
+KILLED = ("killed", "time")
+NOT_LOADED = 99
+"""Exit code of a child in which nobody imported the mutant: its tests say nothing about it."""
+FOLDER_SECONDS = 3600
+"""Wall time after which the tests of a folder count as hanging."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row of the table: the mutant, how it ended (``killed``, ``time``, ``survived``, ``no test``) and by what."""
+    """A row of the table: the mutant, how it ended and by what.
+
+    Ends are ``killed``, ``time``, ``survived``, ``no test`` and ``not loaded``.
+    """
 
     file: str
     number: int
@@ -120,29 +131,45 @@ def _forget() -> None:
 
 
 def record(folders: Sequence[str]) -> None:
-    """Run the tests of these folders once each, each into a record of its own."""
+    """Run the tests of these folders once each, each into a record of its own.
+
+    :raises SystemExit: naming the folders whose tests could not be collected or hang.
+    """
+    lost = []
     for folder in folders:
         place = RESULTS / "record" / folder.replace("/", "_")
         place.mkdir(parents=True, exist_ok=True)
         (place / "lines").unlink(missing_ok=True)
-        if os.fork() == 0:
+        started, child = time.perf_counter(), os.fork()
+        if child == 0:
+            signal.alarm(FOLDER_SECONDS)
             os._exit(_pytest([str(ROOT / "tests" / folder)], Recorder(place)))
-        os.wait()
+        _, status = os.waitpid(child, 0)
+        print(f"{folder}: {time.perf_counter() - started:.0f} s", flush=True)
+        if os.WIFSIGNALED(status) or os.WEXITSTATUS(status) not in _RECORDED:
+            lost.append(folder)
+    if lost:
+        raise SystemExit(f"not recorded, as their tests could not be collected or hang: {', '.join(lost)}")
+
+
+_RECORDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""A test that fails alone is left out; one that cannot be collected takes its folder with it."""
 
 
 def _pytest(arguments: Sequence[str], *plugins: object) -> int:
     from hypothesis import settings
 
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
-    settings.load_profile("mutation")
     options = [
         "-q",
+        "--hypothesis-profile=mutation",
         "-p",
         "no:cacheprovider",
         "-p",
         "no:cov",
-        "-p",
-        "no:warnings",
+        "-W",
+        "ignore",
+        "--assert=plain",  # pytest's rewriting would load the modules of a checkout on the path, not the mutant
         "--rootdir",
         str(ROOT),
         "--no-header",
@@ -206,7 +233,7 @@ class MutantFinder(MetaPathFinder):
     """Finds the mutant where Python looks for its module."""
 
     def __init__(self, mutant: Mutant) -> None:
-        self.mutant = mutant
+        self.mutant, self.loaded = mutant, False
         parts = Path(mutant.file).with_suffix("").parts
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -214,16 +241,19 @@ class MutantFinder(MetaPathFinder):
         if name != self.name:
             return None
         place = str(ROOT / self.mutant.file)
-        return spec_from_file_location(name, place, loader=MutantLoader(name, place, self.mutant))
+        return spec_from_file_location(name, place, loader=MutantLoader(name, place, self))
 
 
 class MutantLoader(SourceFileLoader):
-    def __init__(self, name: str, place: str, mutant: Mutant) -> None:
+    """Loads the changed tree, and tells its finder so."""
+
+    def __init__(self, name: str, place: str, finder: MutantFinder) -> None:
         super().__init__(name, place)
-        self.mutant = mutant
+        self.finder = finder
 
     def get_code(self, fullname: str) -> object:
-        return compile(mutated(self.mutant, ROOT), self.path, "exec")
+        self.finder.loaded = True
+        return compile(mutated(self.finder.mutant, ROOT), self.path, "exec")
 
 
 class Chosen:
@@ -261,8 +291,11 @@ def meet(mutant: Mutant, tests: Sequence[str], seconds: float) -> Result:
         test = pipe.read().decode(errors="replace").split("\n")[0]
     _, status = os.waitpid(child, 0)
     cpu = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    end = "time" if os.WIFSIGNALED(status) else "survived" if os.WEXITSTATUS(status) == 0 else "killed"
+    end = "time" if os.WIFSIGNALED(status) else _ENDS.get(os.WEXITSTATUS(status), "killed")
     return Result(**asdict(mutant), end=end, test=test, tests=len(tests), cpu=round(cpu, 2))
+
+
+_ENDS = {0: "survived", NOT_LOADED: "not loaded"}
 
 
 def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) -> int:
@@ -271,13 +304,15 @@ def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) 
         os.dup2(nothing, stream)
     resource.setrlimit(resource.RLIMIT_CPU, (int(3 * seconds + 20),) * 2)
     signal.alarm(int(15 * seconds + 100))  # for a mutant that waits
-    sys.meta_path.insert(0, MutantFinder(mutant))
+    finder = MutantFinder(mutant)
+    sys.meta_path.insert(0, finder)
     functions = dict.fromkeys(str(ROOT / test.split("[")[0]) for test in tests)
     try:
-        return _pytest(["-x", *functions], Chosen(tests, pipe))
+        code = _pytest(["-x", *functions], Chosen(tests, pipe))
     except BaseException as error:
         os.write(pipe, repr(error).encode()[:4000])
-        return 1
+        code = 1
+    return code if finder.loaded else NOT_LOADED
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -323,13 +358,20 @@ def read(table: Path) -> list[Result]:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Counts, and a line for each mutant that lives."""
+    """Counts, in all and of each room, and a line for each mutant that lives."""
     ends = Counter(result.end for result in results)
+    rooms: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        rooms[result.file.split("/")[1]].append(result)
     lines = [f"{len(results)} mutants, {sum(r.cpu for r in results):.0f} s of CPU: " + str(dict(ends))]
+    lines += [
+        f"{room:20} {sum(r.end in KILLED for r in drawn):4} of {len(drawn):4} killed"
+        for room, drawn in sorted(rooms.items())
+    ]
     lines += [
         f"{r.file}:{r.line} [{r.kind}] {r.before} -> {r.after} ({r.end}, {r.tests} tests)"
         for r in sorted(results, key=lambda r: (r.file, r.line))
-        if r.end in ALIVE
+        if r.end not in KILLED
     ]
     return "\n".join(lines)
 
@@ -338,7 +380,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
-    recording.add_argument("folders", nargs="*", default=ROOMS, help="folders of tests/ (the rooms)")
+    recording.add_argument("folders", nargs="*", default=FOLDERS, help="folders of tests/ (all)")
     running = commands.add_parser("run")
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--count", type=int, default=200)
@@ -356,7 +398,7 @@ def _chosen(options: argparse.Namespace) -> tuple[list[Mutant], str]:
     if options.at:
         return at(options.at), "lines"
     if options.again:
-        survivors = [result.mutant() for result in read(options.again) if result.end in ALIVE]
+        survivors = [result.mutant() for result in read(options.again) if result.end not in KILLED]
         return survivors, f"{options.again.stem}-again"
     return draw(options.seed, options.count, options.rooms), f"seed-{options.seed}"
 
@@ -365,8 +407,12 @@ def main() -> None:
     options = _options()
     os.nice(10)
     os.chdir(ROOT)
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     for name in WARM:
         importlib.import_module(name)
+    for name in WARM_IF_INSTALLED:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     if options.command == "record":
         record(options.folders)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,3 +67,35 @@ def test_a_mutant_of_another_version_is_refused(root):
     mutant = replace(mutants.mutants_of("module.py", root)[0], before="7")
     with pytest.raises(ValueError, match="module.py:2 is not '7' any more"):
         mutants.mutated(mutant, root)
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """The command as a module, with a tree of one package beside it."""
+    spec = importlib.util.spec_from_file_location("mutation_command", Path(__file__).with_name("run.py"))
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "mutation_command", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a mutant lives in a child of the process")
+@pytest.mark.parametrize(
+    ("imports", "code", "end"), [(True, 0, "survived"), (True, 1, "killed"), (False, 0, "not loaded")]
+)
+def test_a_mutant_that_nobody_imports_is_not_called_a_survivor(command, root, monkeypatch, imports, code, end):
+    monkeypatch.setattr(command, "ROOT", root)
+
+    def tests(*_):
+        if imports:
+            importlib.import_module("module")
+        return code
+
+    monkeypatch.setattr(command, "_pytest", tests)
+    result = command.meet(mutants.mutants_of("module.py", root)[0], ["tests/test_module.py::test"], 1.0)
+    assert result.end == end
+
+
+def test_every_package_is_a_room(command):
+    packages = {file.parent.name for file in (command.ROOT / "ipuperf").glob("*/__init__.py")}
+    assert set(command.ROOMS) == packages >= {"poptorch", "tensorflow", "report", "levers", "sweep", "tuning"}

@@ -94,7 +94,7 @@ def check(program: ir.Ir, expected: dict[ir.Stream, np.ndarray], variables: list
             np.testing.assert_array_equal(evaluator.variables[value.tensor][0], value.array)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_random_programs(data):
     program, values = start(3)
@@ -117,7 +117,7 @@ def graph_with_inputs(program: ir.Ir, count: int, by_ref: list[bool]) -> ir.Grap
     return graph
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_random_calls_and_loops(data):
     """The oracle passes copies for operands by value and the caller's arrays by reference. Distinct operands only:

@@ -75,6 +75,11 @@ def test_clip(bench, rng):
         bench.op(ops.Clip, x, min=2, max=1)
 
 
+def test_a_clip_has_no_gradient_on_its_limits(bench):
+    grad, x = np.ones((1, 5), np.float32), np.array([[-0.75, -0.5, 0, 0.75, 2]], np.float32)
+    np.testing.assert_array_equal(bench.run(ops.ClipGrad, grad, x, min=-0.5, max=0.75), [[0, 0, 1, 0, 0]])
+
+
 def test_operands_that_are_not_contiguous(bench, rng):
     x = rng.standard_normal((2, 6, 5)).astype(np.float32).swapaxes(1, 2)
     np.testing.assert_array_equal(bench.run(ops.Gelu, x), bench.run(ops.Gelu, np.ascontiguousarray(x)))

@@ -95,7 +95,7 @@ def test_integers():
         np.testing.assert_array_equal(result, [expected] * 2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     group=st.sampled_from(GROUPS),
     shape=st.lists(st.integers(1, 4), max_size=3),

@@ -94,7 +94,7 @@ def convolutions(draw):
     return batch, channels, outputs, tuple(size), tuple(kernel), tuple(strides), tuple(padding), tuple(dilation), groups
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=convolutions(), seed=st.integers(0, 1000))
 def test_random_convolutions(case, seed):
     from .conftest import Bench

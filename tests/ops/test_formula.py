@@ -53,7 +53,7 @@ def value_of(tree: tuple, arrays: list[np.ndarray]) -> np.ndarray:
     return BINARY[tree[0]](*operands) if tree[0] in BINARY else UNARY[tree[0]](*operands)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tree=expressions, shape=st.sampled_from([(), (0,), (1,), (5,), (2, 3)]), in_place=st.booleans())
 def test_random_formulas_equal_numpy(tree: tuple, shape: tuple[int, ...], in_place: bool) -> None:
     """Common subexpressions, reused registers and an output that is the first input do not change a value."""

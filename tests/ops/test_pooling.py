@@ -103,7 +103,7 @@ def pools(draw):
     return tuple(size), tuple(kernel), tuple(strides), tuple(padding), draw(st.booleans())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(case=pools(), seed=st.integers(0, 1000), include=st.booleans())
 def test_random_windows(case, seed, include):
     from .conftest import Bench

@@ -25,16 +25,42 @@ TORCH = [
 ]
 
 
-@pytest.mark.parametrize("scales", [(2, 3), (1, 2), (0.5, 1.75), (1, 1)])
+@pytest.mark.parametrize("scales", [(2, 3), (1, 2), (0.5, 1.75), (1, 1), (1.3, 1.45), (0.8, 2.3), (1.55, 0.7)])
 @pytest.mark.parametrize(("named", "torch_named"), TORCH, ids=lambda v: "-".join(map(str, v.values())))
 def test_as_pytorch(bench, rng, named, torch_named, scales):
     torch = pytest.importorskip("torch")
-    size = tuple(math.floor(n * s) for n, s in zip((4, 6), scales, strict=True))
+    given = {"size": tuple(math.floor(n * s) for n, s in zip((4, 6), scales, strict=True))}
+    if not torch_named.get("align_corners"):  # what PyTorch says of corners regards sizes alone
+        given = {"scale_factor": tuple(map(float, scales))}
+    elif any(n * s % 1 for n, s in zip((4, 6), scales, strict=True)):
+        pytest.skip("PopART places corners by the scale, PyTorch by the sizes")
     bench.check(
         lambda graph, t: graph.create(ops.Resize, [t], ["y"], scales=(1, 1, *scales), **named).outputs[0],
-        lambda t: torch.nn.functional.interpolate(t, size, **torch_named),
+        lambda t: torch.nn.functional.interpolate(t, **given, **torch_named),
         [rng.standard_normal((2, 2, 3, 4, 6))],
+        rtol=1e-5,  # places in float32
+        atol=1e-5,
     )
+
+
+def test_corners_by_the_scale(bench):
+    """``resizex.cpp``: the last element of three made 4.5 - 0.5 lies at 3 x 2 / 3.5, short of the corner."""
+    x = np.arange(3.0)[np.newaxis]
+    named = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    result = bench.run(ops.Resize, x, scales=(1.5,), **named)
+    np.testing.assert_allclose(result, [[0, 2 / 3.5, 4 / 3.5, 6 / 3.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.2, 0.8])
+def test_a_scale_acts_where_the_length_stays(bench, scale):
+    x, length = np.arange(4.0)[np.newaxis], math.floor(4 * scale)
+    result = bench.run(ops.Resize, x, scales=(scale,), mode="linear")
+    np.testing.assert_allclose(result, [np.interp((np.arange(length) + 0.5) / scale - 0.5, range(4), x[0])], rtol=1e-6)
+
+
+def test_lengths_are_cut_in_float32(bench):
+    """100 x 0.29 is 28.999999999999996 in float64; ``resize.cpp`` has 29."""
+    assert bench.op(ops.Resize, np.zeros((1, 100), np.float32), scales=(0.29,)).outputs[0].shape == (29,)
 
 
 #: Of three elements made six (two for asymmetric): where each comes from, by rounding.
@@ -45,7 +71,6 @@ ROUNDED = {
     ("asymmetric", "round_prefer_floor"): [0, 0, 1, 1, 2, 2],
     ("asymmetric", "round_prefer_ceil"): [0, 1, 1, 2, 2, 2],
     ("pytorch_half_pixel", "round_prefer_ceil"): [0, 0, 1, 1, 2, 2],
-    ("tf_crop_and_resize", "floor"): [0, 0, 0, 1, 1, 2],
     ("align_corners", "ceil"): [0, 1, 1, 2, 2, 2],
 }
 
@@ -57,9 +82,7 @@ def test_rounding(bench, coordinates, rounding):
     np.testing.assert_array_equal(bench.run(ops.Resize, x, scales=(2,), **named)[0], ROUNDED[coordinates, rounding])
 
 
-@pytest.mark.parametrize(
-    ("coordinates", "value"), [("half_pixel", 1.0), ("pytorch_half_pixel", 0.0), ("tf_crop_and_resize", 1.0)]
-)
+@pytest.mark.parametrize(("coordinates", "value"), [("half_pixel", 0.75), ("pytorch_half_pixel", 0.75)])
 def test_one_element_left(bench, coordinates, value):
     x = np.arange(3.0)[np.newaxis]
     found = bench.run(ops.Resize, x, scales=(0.4,), mode="linear", coordinate_transformation_mode=coordinates)
@@ -90,6 +113,13 @@ def test_errors_and_cost(bench):
         bench.op(ops.Resize, x, scales=(2,))
     with pytest.raises(IrError, match="mode='area'; allowed: nearest, linear, cubic"):
         bench.op(ops.Resize, x, scales=(2, 2), mode="area")
+    with pytest.raises(IrError, match="coordinate_transformation_mode='tf_crop_and_resize'; allowed: half_pixel"):
+        bench.op(ops.Resize, x, scales=(2, 2), coordinate_transformation_mode="tf_crop_and_resize")
+    for named in ({}, {"scales": (2, 2), "sizes": (4, 6)}):
+        with pytest.raises(IrError, match="either scales or sizes are needed"):
+            bench.op(ops.Resize, x, **named)
+    with pytest.raises(IrError, match=r"sizes \(4,\); one per axis"):
+        bench.op(ops.Resize, x, sizes=(4,))
     with pytest.raises(DTypeError, match="floating-point"):
         bench.op(ops.Resize, x.astype(np.int32), scales=(2, 2))
     assert [w.bytes for w in bench.op(ops.Resize, x, scales=(2, 2)).work()] == [96]

@@ -51,8 +51,7 @@ CASES = {
     "norms_of_zero": (norms, torch.zeros(2, 3)),
     "negative_norms": (lambda x: torch.linalg.vector_norm(x, -math.inf, dim=1), TIES),
     "spread_of_equals": (lambda x: (x.std(0), x.std(correction=0)), torch.ones(3, 2)),
-    "limits": (lambda x: (F.hardtanh(x), F.relu6(x), F.hardswish(x), F.hardsigmoid(x), x.clamp(-1, 1)), AT_EDGES),
-    "limits_of_tensors": (torch.clamp, AT_EDGES[:3], torch.tensor([-3.0, -2, 1]), torch.tensor([2.0, -1, 0.5])),
+    "limits": (lambda x: (F.hardtanh(x), F.relu6(x), F.hardswish(x), F.hardsigmoid(x)), AT_EDGES),
     "no_labels": (
         lambda x: [
             F.cross_entropy(x, NONE, weight=weight, label_smoothing=smoothing).nan_to_num(3.0)
@@ -89,6 +88,27 @@ def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
     """Values and gradients."""
     functions = {name: case[0] for name, case in CASES.items()}
     check_all(functions, operands={name: list(case[1:]) for name, case in CASES.items()})
+
+
+@pytest.mark.parametrize(
+    ("limits", "slopes"), [((-1.0, 1.0), [0, 0, 1, 0, 0, 0, 1]), ((AT_EDGES - 1, AT_EDGES), [0.5] * 7)]
+)
+def test_the_gradient_on_the_limits_of_a_clamp_is_one_for_all_releases(
+    limits: tuple[Any, Any], slopes: list[float]
+) -> None:
+    """PopART's, and PyTorch's since 2.14: none on a number, half of it where a tensor is met."""
+
+    class Clamped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(AT_EDGES.clone())
+
+        def forward(self, x: Any) -> Any:
+            return identity_loss(torch.clamp(self.weight, *limits).sum() + x.sum(), "none")
+
+    model = Clamped()
+    trainingModel(model, Options(), optimizer=torch.optim.SGD(model.parameters(), lr=1.0))(torch.zeros(1))
+    assert (AT_EDGES - model.weight.detach()).tolist() == slopes
 
 
 def test_adam_with_decoupled_decay_is_adamw() -> None:

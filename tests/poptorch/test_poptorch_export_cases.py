@@ -220,7 +220,7 @@ def packed(x: Any, y: Any) -> Any:
         (lambda x, y: x[x > 0], "the shape of the result of aten::index depends on data"),
         (lambda x, y: torch.where(x > 0)[0], "the shape of the result of aten::where depends on data"),
         (lambda x, y: torch.unique(x), "the shape of the result of aten::_unique2 depends on data"),
-        (lambda x, y: torch.combinations(x[:, 0]), "depends on the value of a tensor"),
+        (lambda x, y: x[: int(x.sum())], "depends on the value of a tensor"),
         (lambda x, y: torch.linalg.inv(x @ x.T), "_linalg_check_errors.default of linalg.inv is unsupported"),
         (lambda x, y: x.long().masked_fill(x > 0, 2**40), "aten::masked_fill: 1099511627776 does not fit into int32"),
         (lambda x, y: x.long().sum() + (2**31), "aten::add: 2147483648 does not fit into int32"),

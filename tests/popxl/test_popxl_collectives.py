@@ -26,16 +26,35 @@ def _run(ir, build, *data):
     return [found[s] for s in streams]
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize(("size", "stride"), [(4, 1), (2, 1), (2, 2)])
 def test_replicated_slice_is_the_part_of_the_replica(axis, size, stride):
     ir = popxl.Ir(replication=4)
-    data = RNG.normal(size=(4, 4, 8, 4)).astype(np.float32)
+    data = RNG.normal(size=(4, 8, 16, 8)).astype(np.float32)
     group = ir.replica_grouping(stride, size)
     (found,) = _run(ir, lambda t: [ops.collectives.replicated_slice(t, axis, group)], data)
     for replica in range(4):
         part = replica // stride % size
         np.testing.assert_array_equal(found[replica], np.split(data[replica], size, axis)[part])
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (2, 4), (4, 2, 3), (2, 4, 3), (2, 3, 4)])
+def test_a_slice_one_element_long_has_no_axis(shape):
+    """What is left has the axes of upstream's code: the first of them moves to where the slice was taken."""
+    axis, ir = shape.index(4), popxl.Ir(replication=4)
+    data = RNG.normal(size=(4, *shape)).astype(np.float32)
+
+    def build(t):
+        graph = ir.create_graph(lambda t: ops.collectives.replicated_slice(t, axis), t)
+        (part,) = ops.call(graph, t)
+        return [part, *ops.call(popxl.transforms.autodiff(graph).graph, part)]
+
+    parts, gradients = _run(ir, build, data)
+    for replica in range(4):
+        part = data[replica].take(replica, axis)
+        np.testing.assert_array_equal(parts[replica], np.moveaxis(part, 0, min(axis, part.ndim - 1)) if axis else part)
+    rows = [data[r].take(r, axis) for r in range(4)]
+    np.testing.assert_array_equal(gradients, np.stack([np.stack(rows, axis)] * 4))
 
 
 def test_replicated_slice_refuses_what_does_not_divide():
@@ -44,8 +63,12 @@ def test_replicated_slice_refuses_what_does_not_divide():
         x = popxl.variable(np.zeros((3, 4), np.float32))
         with pytest.raises(ValueError, match="does not divide into 2 parts"):
             ops.collectives.replicated_slice(x)
-        with pytest.raises(ValueError, match="axis 2"):
-            ops.collectives.replicated_slice(x, 2)
+        for function in (ops.collectives.replicated_slice, ops.collectives.replicated_all_gather):
+            for axis in (2, -1):
+                with pytest.raises(ValueError, match=rf"axis {axis} of .* allowed: 0 to 1"):
+                    function(x, axis)
+        with pytest.raises(ValueError, match="puts the new axis first, not at 1"):
+            ops.collectives.replicated_all_gather(x, 1, output_shape="new_axis")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

@@ -13,6 +13,7 @@ from ipuperf.machine import MachineError
 from ipuperf.popxl import ops
 from ipuperf.runtime import executable as rt
 from ipuperf.runtime.clock import SimulatedClock, activate
+from ipuperf.runtime.reports import write_reports
 from ipuperf.runtime.settings import RunSettings, current_settings, use_settings
 
 
@@ -101,8 +102,8 @@ def test_reports_go_to_one_folder_per_session(tmp_path: Path, monkeypatch: pytes
         rt.Executable(program()[0]._ir, name="a b/c")
         for executable in settings.executables:
             executable.__dict__["trace"] = None
-        assert rt.write_reports() == written == [tmp_path / "0-build_doubler", tmp_path / "1-a-b-c"]
-    assert rt.write_reports(RunSettings()) == []
+        assert write_reports() == written == [tmp_path / "0-build_doubler", tmp_path / "1-a-b-c"]
+    assert write_reports(RunSettings()) == []
 
 
 def test_one_simulation_per_program_gives_cycles_and_seconds(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_one_simulation_per_program_gives_cycles_and_seconds(tmp_path: Path) -> 
     assert clock.now == pytest.approx(3 * executable.simulated_run_seconds + 2 * (first + weights), abs=3e-9)
     assert executable.trace is executable.trace
     assert executable.trace.meta["machine"] == "gc200-1"
-    assert [f.name for f in rt.write_reports(settings)] == ["0-build_doubler"]
+    assert [f.name for f in write_reports(settings)] == ["0-build_doubler"]
     assert (tmp_path / "0-build_doubler" / "index.md").is_file()
 
 

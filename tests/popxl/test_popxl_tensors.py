@@ -85,7 +85,7 @@ INDICES = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(INDICES, min_size=0, max_size=2))
 def test_indexing_is_numpys(parts: list[Any]) -> None:
     data = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
@@ -101,7 +101,7 @@ def test_indexing_errors() -> None:
                 t[key]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
 def test_reshape_works_out_minus_one(shape: tuple[int, ...], data: st.DataObject) -> None:
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)

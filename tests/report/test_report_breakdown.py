@@ -24,7 +24,7 @@ def one_ipu(synthetic, steps, dur=40, instances=((0, 0, 0),), run=(0, 40)):
     return build.trace(num_ipus=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(STEP, max_size=8), st.integers(0, 20), st.integers(0, 20))
 def test_each_cycle_counts_once(synthetic, steps, start, begin):
     trace = one_ipu(synthetic, steps, instances=((0, 0, start),), run=(begin, 40))

@@ -144,7 +144,7 @@ def test_steady_steps_are_the_full_ones(schedule, stages):
         assert shifted == [[(c.kind, c.stage, c.micro_batch) for c in row] for row in table.steps[t + table.period]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     schedule=st.sampled_from([*RULES, phased_serial, phased_parallel]),
     stages=st.integers(1, 8),

@@ -237,7 +237,7 @@ def test_two_collectives_of_one_replica_share_the_rails():
     assert s.end(shared) == 210 + cycles(2 * 13_600_000, RAIL)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(KINDS), st.sampled_from(METHODS), st.integers(0, 100_000),
     st.sets(st.integers(0, 15), min_size=2, max_size=9), st.integers(0, 50),

@@ -62,7 +62,7 @@ def programs(draw):
     return replace(program, ops=OPS, io_tiles=32 if io_tiles else 0)
 
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+many = settings(max_examples=60, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def rows_of(frame):

@@ -49,7 +49,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(n=st.integers(2, 8), k=st.integers(1, 3), f=st.integers(1, 50), more=st.integers(0, 60))
 def test_equal_stages_and_free_copies_give_the_closed_form(name, n, k, f, more):
     make, count = MAKERS[name]
@@ -59,7 +59,7 @@ def test_equal_stages_and_free_copies_give_the_closed_form(name, n, k, f, more):
     assert played(table, lambda kind, stage: f if kind == "F" else b) == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(n=st.integers(2, 6), k=st.integers(1, 3), f=st.integers(1, 50), b=st.integers(1, 90))
 def test_recomputation_takes_a_forward_again(n, k, f, b):
     for table in (popart_pipeline(n, 2 * n - 2 + k, recompute=True), grouped(n, 2 * n * k, recompute=AUTO)):

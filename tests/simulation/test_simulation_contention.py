@@ -273,7 +273,7 @@ def test_what_a_tight_link_leaves_goes_to_the_others():
     assert fair_rates([(0, 1), (1, 2), (2,)], [100, 30, 60]) == [15, 15, 45]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.data())
 def test_rates_are_max_min_fair(data):
     capacity = [data.draw(st.integers(1, 50)) * 720_720 for _ in range(4)]

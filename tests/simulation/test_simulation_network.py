@@ -72,7 +72,7 @@ def test_a_plan_that_comes_back_ends_once():
 
 
 @pytest.mark.parametrize("seed", [None, 1])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sends=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 900)), min_size=1, max_size=9))
 def test_against_fractions(seed, sends):
     assert ends(sends, seed) == exact(sends)
@@ -112,7 +112,7 @@ def moved(groups):
         max_size=5,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_sends_together_are_as_fast_as_one_by_one(groups):
     """Sends of one size that begin together are parted where their rates differ: each ends as if it were alone."""
     alone = [

@@ -68,7 +68,7 @@ def programs(draw):
     return s.program(s.seq(*one), s.seq(*two), replicas=2, functions={"f": called})
 
 
-many = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+many = settings(max_examples=120, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def same(one, two):

@@ -261,6 +261,10 @@ def networks() -> Iterator[Case]:
     yield "sparse cross entropy", sparse, (f32(4, 5), labels)
     yield "sparse cross entropy gradient", squared(sparse, 1), (f32(4, 5), labels)
     yield "sparse cross entropy int64", sparse, (f32(2, 4, 5), i32(2, 4, low=0, high=5).astype(np.int64))
+    for scale in (50, 1e4):
+        yield f"sparse cross entropy of {scale:g}", sparse, (scale * f32(4, 5), labels)
+        yield f"sparse cross entropy of {scale:g} gradient", squared(sparse, 1), (scale * f32(4, 5), labels)
+        yield from keras_losses(scale)
     p = np.abs(f32(4, 5))
     p /= p.sum(1, keepdims=True)
     yield "cross entropy", dense, (f32(4, 5), p)
@@ -279,6 +283,30 @@ def networks() -> Iterator[Case]:
     yield "moments", lambda x: tf.nn.moments(x, [0, 1]), (f32(3, 4, 5),)
     yield "l2_normalize gradient", squared(lambda x: tf.nn.l2_normalize(x, 1), 1), (f32(3, 4),)
     yield "L2Loss", tf.nn.l2_loss, (f32(3, 4),)
+
+
+def keras_losses(scale: float) -> Iterator[Case]:
+    """Losses of Keras and their gradients, for logits of this size and for what becomes of them."""
+    classes, binary, margins = tf.constant([0, 4, 2]), tf.constant([[0.0], [1.0], [1.0]]), (scale * f32(3, 1),)
+    scores = (scale * f32(3, 5),)
+    hot = tf.one_hot(classes, 5)
+    for name, labels, arrays in (
+        ("sparse_categorical_crossentropy", classes, scores),
+        ("categorical_crossentropy", hot, scores),
+        ("categorical_focal_crossentropy", hot, scores),
+        ("binary_crossentropy", binary, margins),
+        ("binary_focal_crossentropy", binary, margins),
+    ):
+        ends = tf.nn.sigmoid if name.startswith("binary") else tf.nn.softmax
+        function = getattr(tf.keras.losses, name)
+        forms = {
+            "from logits": lambda z, f=function, y=labels: f(y, z, from_logits=True),
+            # In a graph, Keras takes the logits of what comes straight from a softmax.
+            "of probabilities": lambda z, f=function, y=labels, e=ends: f(y, e(z) * 1.0),
+        }
+        for form, loss in forms.items():
+            yield f"{name} {form} of {scale:g}", loss, arrays
+            yield f"{name} {form} of {scale:g} gradient", squared(loss, 1), arrays
 
 
 def reductions() -> Iterator[Case]:

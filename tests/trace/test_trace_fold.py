@@ -59,7 +59,7 @@ def loop(steps, instances):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEP, max_size=12), st.lists(INSTANCE, max_size=12))
 def test_expand_and_totals_agree_with_a_plain_loop(steps, instances):
     trace = small_trace(steps, instances)
@@ -77,7 +77,7 @@ def test_expand_and_totals_agree_with_a_plain_loop(steps, instances):
     assert slice_count(trace) == len(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=10), st.integers(-5, 120), st.integers(1, 60))
 def test_window_keeps_exactly_the_slices_that_touch_it(steps, instances, begin, length):
     window = (begin, begin + length)
@@ -90,7 +90,7 @@ def test_window_keeps_exactly_the_slices_that_touch_it(steps, instances, begin, 
     assert slice_count(trace, window) == len(expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=10), st.integers(-5, 120), st.integers(1, 60))
 def test_clipped_slices_are_the_part_inside_the_window(steps, instances, begin, length):
     window = (begin, begin + length)
@@ -112,7 +112,7 @@ def test_windows_of_a_pipeline_add_up_only_when_they_are_clipped(trace):
         trace.expand(clip=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=15), st.integers(1, 9))
 def test_batches_are_the_slices_in_pieces(steps, instances, batch):
     trace = small_trace(steps, instances)
@@ -121,7 +121,7 @@ def test_batches_are_the_slices_in_pieces(steps, instances, batch):
     assert joined.tolist() == slices(trace).start.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEP, min_size=1, max_size=10), st.lists(INSTANCE, min_size=1, max_size=15), st.integers(1, 40))
 def test_fitting_window_holds_as_much_as_allowed(steps, instances, limit):
     trace = small_trace(steps, instances)

@@ -35,7 +35,7 @@ def test_equal_traces_give_equal_bytes(trace, tmp_path):
     assert (tmp_path / "a.ipt").read_bytes() == (tmp_path / "b.ipt").read_bytes()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1)), max_size=6))
 def test_any_text_and_number_survives(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("t") / "x.ipt"

@@ -14,9 +14,9 @@ import re
 from pathlib import Path
 
 from ipuperf.cppimport import is_module, refused
+from ipuperf.cppimport.sources import without_comments
 from ipuperf.runtime.effects import tell
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _REGISTERED = {"op": r"\bOpCreator\s*<|\bOpxCreator\s*<|\bPYBIND11_MODULE\b", "pattern": r"\bPatternCreator\s*<"}
 
 
@@ -33,7 +33,7 @@ def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
     path = Path(filepath)
     if not path.exists():
         raise FileNotFoundError(f"File does not exist: {filepath}")
-    source = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
+    source = without_comments(path.read_text(encoding="utf-8", errors="replace"))
     kinds = {kind for kind, words in _REGISTERED.items() if re.search(words, source)}
     if kinds != {"pattern"}:
         raise refused(path.stem, str(path))

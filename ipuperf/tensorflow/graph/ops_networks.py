@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipuperf.functions import arithmetic, constant, make, make_all, networks, reductions
+from ipuperf.functions import arithmetic, constant, make, make_all, networks, reductions, selection
 from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import INT32, Tensor
 from ipuperf.ops import (
     BatchNormalization,
     BatchNormalizationGrad,
     LeakyReluGrad,
-    NlllWithSoftmaxGradDirect,
     SigmoidGrad,
     SoftplusGrad,
     TanhGrad,
@@ -93,14 +92,13 @@ FAMILY.formula("LogSoftmax", "Logarithm of the softmax of the last axis.", lambd
 @op("SparseSoftmaxCrossEntropyWithLogits")
 def sparse_cross_entropy(node: Node, logits: Tensor, labels: Value) -> list[Value]:
     """The loss of each row, and its gradient for the logits."""
-    probabilities = networks.softmax(logits, -1)
-    classes = node.tensor(labels, INT32)
+    # As XLA: the logarithm of a softmax never meets a probability of 0, so that nothing is clamped.
+    logs, classes = networks.log_softmax(logits, -1), node.tensor(labels, INT32)
+    loss = networks.nll_loss(logs, classes, reduction="none", log_prob=True)
     if not _used(node, 1):
-        loss = networks.nll_loss(probabilities, classes, reduction="none")
         return [loss, None]
-    one = constant(np.ones(probabilities.shape[:-1]), probabilities.dtype)
-    names = [node.op.name, f"{node.op.name}/logits_grad"]
-    return make_all(NlllWithSoftmaxGradDirect, [probabilities, classes, one], names, reduction="none")
+    hot = selection.onehot(classes, logits.shape[-1], constant([0, 1], logits.dtype))
+    return [loss, arithmetic.exp(logs) - hot]
 
 
 @op("SoftmaxCrossEntropyWithLogits")

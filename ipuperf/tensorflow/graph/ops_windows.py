@@ -78,8 +78,8 @@ def resize(node: Node, tensor: Tensor, size: Value) -> Tensor:
     """Images of another size."""
     wanted = node.integers(size, "the size")
     tensor = arithmetic.cast(tensor, FLOAT32) if not tensor.dtype.is_floating_point else tensor
-    scales = (1.0, *((new + 0.25) / old for new, old in zip(wanted, tensor.shape[1:3], strict=True)), 1.0)
-    found, dtype = make(Resize, tensor, scales=scales, **_interpolation(node)), node.dtype()
+    sizes = (tensor.shape[0], *wanted, tensor.shape[3])
+    found, dtype = make(Resize, tensor, sizes=sizes, **_interpolation(node)), node.dtype()
     return found if found.dtype == dtype else arithmetic.cast(found, dtype)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ import ipuperf.popxl as popxl
 from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 
+from . import kinds
 from .generator import generate
 from .invariants import trace_problems
 from .kinds import KINDS
 from .kinds.exchange import groups
+from .names import used_by
 from .outcome import Outcome
 from .program import Body, Head, Instruction, Program, shrink
 from .scope import data
@@ -34,6 +37,12 @@ __all__ = ["Program", "check", "draw", "shrink"]
 def draw(r: random.Random) -> Program:
     """A random program."""
     return generate(r)
+
+
+def drawn_names() -> set[str]:
+    """The names that a device and its instructions use."""
+    modules = (kinds.elementwise, kinds.exchange, kinds.graph, kinds.shape, kinds.update)
+    return used_by(sys.modules[__name__], *modules)
 
 
 def check(program: Program, *, trace: bool = False) -> Outcome:

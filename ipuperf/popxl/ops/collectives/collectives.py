@@ -90,13 +90,14 @@ def replicated_all_gather(
     gradient: nothing is summed over the group.
 
     Args:
-        axis: for ``concat`` and ``new_axis``: where the replicas' tensors are put together. A group may stand here
-            too, as before PopART 3.2, where ``group`` was the second argument.
-        output_shape: ``meta_shape`` (undo sharding), ``concat``, ``new_axis``, or ``auto``: the first when ``t`` is
-            sharded, else ``concat``.
+        axis: for ``concat``: along which the replicas' tensors are put together. A group may stand here too, as before
+            PopART 3.2, where ``group`` was the second argument.
+        output_shape: ``meta_shape`` (undo sharding), ``concat``, ``new_axis`` (the replicas' axis first), or ``auto``:
+            the first when ``t`` is sharded, else ``concat``.
 
     Raises:
-        ValueError: another ``output_shape``; ``meta_shape`` of a tensor that is not sharded; two groups.
+        ValueError: another ``output_shape``; ``meta_shape`` of a tensor that is not sharded; two groups; no such axis,
+            or ``new_axis`` with another axis than 0, for which upstream mixes up the elements.
     """
     if isinstance(axis, ReplicaGrouping | CommGroup):
         if group is not None:
@@ -107,30 +108,41 @@ def replicated_all_gather(
     if output_shape == "auto":
         output_shape = "meta_shape" if t.meta_shape else "concat"
     over = group_of(group)
-    name = f"{t.name}_all_gathered"
     if output_shape == "meta_shape":
         if not t.meta_shape:
             raise ValueError(f"replicated_all_gather: {t.id!r} {t.shape} has no meta_shape; use output_shape='concat'")
-        return emit(_k.ReplicatedAllGather, [t], name, group=over._ir, mode="meta_shape")
-    return _gather_along(t, axis, over, output_shape == "new_axis", name)
+        return emit(_k.ReplicatedAllGather, [t], f"{t.name}_all_gathered", group=over._ir, mode="meta_shape")
+    if output_shape == "new_axis":
+        if axis != 0:
+            raise ValueError(f"replicated_all_gather: output_shape='new_axis' puts the new axis first, not at {axis}")
+        return _reshape(_gathered(t, over), (over.group_size, *t.shape))
+    t = t if t.rank else _reshape(t, (1,))
+    ordered = _to_front(t, axis, "replicated_all_gather")
+    joined = (over.group_size * ordered.shape[0], *ordered.shape[1:])
+    return _from_front(_reshape(_gathered(ordered, over), joined), axis)
 
 
-def _gather_along(t: Tensor, axis: int, group: ReplicaGrouping, new_axis: bool, name: str) -> Tensor:
-    """Gather flat, then order the axes: members first, moved in front of ``axis`` and, for concat, merged with it."""
-    rank = t.rank + 1 if new_axis else t.rank
-    if not -max(rank, 1) <= axis < max(rank, 1):
-        raise ValueError(f"replicated_all_gather: axis {axis} of a tensor with {t.rank} axes")
-    axis = axis % max(rank, 1)
-    flat = emit(_k.ReplicatedAllGather, [t], name, group=group._ir, mode="flat")
-    members = _reshape(flat, (group.group_size, *t.shape))
-    order = [*range(1, axis + 1), 0, *range(axis + 1, t.rank + 1)]
-    if order != list(range(t.rank + 1)):
-        members = _transpose(members, order)
-    if new_axis:
-        return members
-    if t.rank == 0:
-        return _reshape(members, (group.group_size,))
-    return _reshape(members, (*t.shape[:axis], group.group_size * t.shape[axis], *t.shape[axis + 1 :]))
+def _gathered(t: Tensor, group: ReplicaGrouping) -> Tensor:
+    """All elements of the members of a group, one member behind the other."""
+    return emit(_k.ReplicatedAllGather, [t], f"{t.name}_all_gathered", group=group._ir, mode="flat")
+
+
+def _to_front(t: Tensor, axis: int, function: str) -> Tensor:
+    """``t`` with ``axis`` first.
+
+    Raises:
+        ValueError: no such axis. One counted from the end is none: upstream takes the first instead
+            (``popxl/ops/collectives/collectives.py``).
+    """
+    if not 0 <= axis < t.rank:
+        raise ValueError(f"{function}: axis {axis} of {t.id!r} {t.shape}; allowed: 0 to {t.rank - 1}")
+    return _transpose(t, [axis, *(i for i in range(t.rank) if i != axis)]) if axis else t
+
+
+def _from_front(t: Tensor, axis: int) -> Tensor:
+    """``t`` with its first axis moved to ``axis``, or to the end."""
+    rest = list(range(1, t.rank))
+    return _transpose(t, [*rest[:axis], 0, *rest[axis:]]) if axis and rest else t
 
 
 @checked_arguments
@@ -138,17 +150,19 @@ def replicated_slice(t: Tensor, axis: int = 0, group: Group = None) -> Tensor:
     """Of ``group_size`` equal parts of ``t`` along ``axis``, the one with the number of the replica in its group.
     Nothing is transferred; the gradient is an all-gather of the parts.
 
+    A part one element long loses the axis, as upstream's code has it
+    (``popxl/ops/collectives/replicated_reduce_scatter.py``). What is first then moves to ``axis``, or to the end: of
+    (2, 4, 3) along axis 1 over four replicas (3, 2) is left.
+
     Raises:
         ValueError: no such axis, or its length is no multiple of the group size.
     """
     over = group_of(group)
-    if not -t.rank <= axis < t.rank:
-        raise ValueError(f"replicated_slice: axis {axis} of {t.id!r} with {t.rank} axes")
-    axis, members = axis % t.rank, over.group_size
-    if t.shape[axis] % members:
-        raise ValueError(f"replicated_slice: axis {axis} of {t.id!r} {t.shape} does not divide into {members} parts")
-    front = [axis, *(i for i in range(t.rank) if i != axis)]
-    ordered = t if axis == 0 else _transpose(t, front)
+    ordered = _to_front(t, axis, "replicated_slice")
+    length, left = divmod(ordered.shape[0], over.group_size)
+    if left:
+        raise ValueError(
+            f"replicated_slice: axis {axis} of {t.id!r} {t.shape} does not divide into {over.group_size} parts"
+        )
     part = emit(_k.ReplicatedReduceScatter, [ordered], f"{t.name}_sliced", op="local", group=over._ir, rts=False)
-    shaped = _reshape(part, (ordered.shape[0] // members, *ordered.shape[1:]))
-    return shaped if axis == 0 else _transpose(shaped, [front.index(i) for i in range(t.rank)])
+    return _from_front(_reshape(part, (*[length] * (length != 1), *ordered.shape[1:])), axis)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
+
+from ipuperf.enumerations import NativeEnum
 
 from ...arguments import whole
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ...replica_grouping import ReplicaGrouping
 
 
-class CommGroupType(Enum):
+class CommGroupType(NativeEnum):
     """Which replicas form a group: all of them, ``size`` neighbours, ``size`` that are evenly spread, each alone."""
 
     All = 0

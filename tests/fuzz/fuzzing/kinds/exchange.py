@@ -191,7 +191,7 @@ class Gather(Kind):
             return False
         group = draw_group(scope)
         new = scope.random.random() < 0.4 or not x.shape
-        axis = scope.random.randint(0, len(x.shape) - (not new and bool(x.shape)))
+        axis = 0 if new else scope.random.randint(0, len(x.shape) - 1)
         parts = [np.empty(x.shape, np.int8)] * group[1]
         shape = (np.stack(parts, axis) if new else np.concatenate(parts, axis)).shape
         scope.make("gather", [x], shape, x.dtype, True, group=group, axis=axis, new=new)

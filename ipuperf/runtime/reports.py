@@ -1,0 +1,236 @@
+"""What a run leaves on disk: each finished session before the next begins, a report of each at the end.
+
+``DIR/unfinished-*`` is there while the run of ``ipuperf run --report DIR`` lasts. Its ``run.json`` says how the program
+was started, and each folder ``<n>-<name>`` in it has the trace of a session and its own ``run.json``. A folder is
+filled under another name and renamed, so it is there whole or not at all. A run that is killed leaves ``unfinished-*``:
+its name says that the run was cut short, and :func:`recover` makes the reports.
+
+``DIR`` has the reports of one program. A later run of the program replaces those of an earlier one when it ends.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .clock import active_clock
+from .origin import ORIGIN, Origin, OriginError, read_origin
+from .settings import RunSettings, current_settings
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+    from .executable import Executable
+
+TRACE = "trace.ipt"
+"""Name of the trace in the folder of a report."""
+_PREFIX = "unfinished-"
+
+
+class ReportFolderError(ValueError):
+    """A folder cannot take the reports of a run, or has none to recover."""
+
+
+class Journal:
+    """The finished sessions of a run on disk, for the case that it is cut short.
+
+    Args:
+        directory: where the reports are going to be.
+        origin: how the program was started.
+
+    Raises:
+        ReportFolderError: the directory holds the reports of another program.
+        OSError: it cannot be written to.
+    """
+
+    def __init__(self, directory: Path, origin: Origin) -> None:
+        for report in _folders(directory):
+            if _script(report) not in ("", origin.script):
+                other = _script(report)
+                raise ReportFolderError(f"{directory} holds reports of {other}: name another folder, or remove it")
+        self.folder = directory / f"{_PREFIX}{secrets.token_hex(4)}"
+        self._origin = origin
+        self._traces: dict[str, Trace] = {}
+        self.folder.mkdir()
+        try:
+            _write_origin(origin, self.folder)
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def keep(self, number: int, executable: Executable) -> None:
+        """Write a session, unless it is there as it is. A full disk must not end the program: it is told."""
+        from ipuperf.report.staging import staged
+
+        try:
+            name, trace = _folder_name(number, executable), executable.as_called().trace
+        except Exception:  # a session that is simulated for its report alone: that will say it
+            return
+        if self._traces.get(name) is trace:
+            return
+        self._traces[name] = trace  # first, for sessions of other threads
+        try:
+            with staged(self.folder / name) as place:
+                trace.save(place / TRACE)
+                _write_origin(replace(self._origin, session=number), place)
+        except OSError as error:
+            del self._traces[name]
+            print(f"ipuperf: {name} would be lost if the run were cut short: {error.strerror}", file=sys.stderr)
+
+    @property
+    def holds_sessions(self) -> bool:
+        """Whether there is something to recover."""
+        return bool(self._traces)
+
+    def close(self) -> None:
+        """All reports are there: remove those of earlier runs, unless this one has made none, then the journal."""
+        if self._traces:
+            _settle(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def keep_finished(settings: RunSettings) -> None:
+    """Write the sessions that have run, if the run has a journal: another one begins, or one has ended.
+
+    On the simulated clock a session that another thread simulates at this moment is left for the next time.
+    """
+    if settings.journal is None:
+        return
+    for number, executable in enumerate(settings.executables):
+        if executable.is_simulated or (executable.runs and active_clock() is None):
+            settings.journal.keep(number, executable)
+
+
+def write_reports(
+    settings: RunSettings | None = None,
+    *,
+    compiled: bool = False,
+    written: Callable[[Path], None] = lambda folder: None,
+) -> list[Path]:
+    """Write a report folder ``<n>-<name>`` for each executable of the settings, in order of creation.
+
+    Args:
+        settings: default: those in force.
+        compiled: only of executables that have run or been simulated, as after Ctrl-C.
+        written: told every folder as soon as it is there.
+
+    Returns:
+        The folders; empty when there is no report directory.
+
+    Raises:
+        OSError: a folder cannot be written; nothing of it is left, and finished sessions can be recovered.
+    """
+    settings = current_settings() if settings is None else settings
+    if settings.report_directory is None:
+        return []
+    keep_finished(settings)
+    folders = []
+    for number, executable in enumerate(settings.executables):
+        folder = Path(settings.report_directory) / _folder_name(number, executable)
+        if executable.is_compiled or not compiled:
+            origin = settings.origin
+            _write(executable.as_called().trace, folder, None if origin is None else replace(origin, session=number))
+            folders.append(folder)
+            written(folder)
+    if settings.journal is not None:
+        settings.journal.close()
+    return folders
+
+
+def recover(directory: Path, written: Callable[[Path], None] = lambda folder: None) -> None:
+    """Make the reports of the sessions that runs into ``directory`` had finished when they were cut short.
+
+    A report stays that is whole and was written later than its session.
+
+    Args:
+        directory: as given to ``ipuperf run --report``.
+        written: told every folder as soon as it is there.
+
+    Raises:
+        ReportFolderError: no run was cut short there, or none of its sessions was finished.
+        TraceError, OriginError: a session is damaged; OSError: a report cannot be written.
+    """
+    from ipuperf.trace import Trace
+
+    journals = unfinished(directory)
+    sessions = [session for journal in journals for session in _folders(journal)]
+    for session in sessions:
+        report = directory / session.name
+        if _rubbish(report) or not _is_older(session / ORIGIN, report / ORIGIN):
+            _write(Trace.load(session / TRACE), report, read_origin(session))
+        written(report)
+    for journal in journals:
+        if _folders(journal):
+            _settle(journal)
+        shutil.rmtree(journal, ignore_errors=True)
+    if not sessions:
+        reason = "no session of the run was finished" if journals else f"no run was cut short (no {_PREFIX}* in it)"
+        raise ReportFolderError(f"{directory}: nothing to recover, {reason}")
+
+
+def unfinished(directory: Path) -> list[Path]:
+    """The journals of runs into ``directory`` that were cut short (or that go on), the earliest first."""
+    return sorted(directory.glob(f"{_PREFIX}*"), key=lambda folder: folder.stat().st_mtime_ns)
+
+
+def _settle(journal: Path) -> None:
+    """The reports of a run are there: remove what earlier runs of its program and killed writers left."""
+    from ipuperf.report.folder import remove_report
+
+    directory = journal.parent
+    for session in _folders(journal):
+        for folder in _rubbish(directory / session.name):
+            shutil.rmtree(folder, ignore_errors=True)
+    for report in _folders(directory):
+        if _is_older(report / ORIGIN, journal / ORIGIN) and _script(report) == _script(journal):
+            remove_report(report, also=[ORIGIN])
+
+
+def _folder_name(number: int, executable: Executable) -> str:
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
+    return f"{number}-{stem}"
+
+
+def _folders(directory: Path) -> list[Path]:
+    """The reports, or the kept sessions, in a folder, in order of creation."""
+    found = [path.parent for path in directory.glob(f"[0-9]*-*/{ORIGIN}")]
+    return sorted(found, key=lambda folder: (len(folder.name.partition("-")[0]), folder.name))
+
+
+def _rubbish(report: Path) -> list[Path]:
+    """What is left of writers of a report that were killed."""
+    return list(report.parent.glob(f".{report.name}.*.tmp"))
+
+
+def _script(report: Path) -> str:
+    """The program that a report is of, "" where that cannot be read."""
+    try:
+        return read_origin(report).script
+    except OriginError:
+        return ""
+
+
+def _is_older(path: Path, other: Path) -> bool:
+    """Whether both files are there and ``path`` was not written after ``other``."""
+    return path.is_file() and other.is_file() and path.stat().st_mtime_ns <= other.stat().st_mtime_ns
+
+
+def _write(trace: Trace, folder: Path, origin: Origin | None) -> None:
+    from ipuperf.report import View, write_report
+
+    def started(trace: Trace, path: Path) -> None:
+        assert origin is not None
+        _write_origin(origin, path.parent)
+
+    also = [] if origin is None else [View(ORIGIN, "how the program was started", started)]
+    write_report(trace, folder, also)
+
+
+def _write_origin(origin: Origin, folder: Path) -> None:
+    (folder / ORIGIN).write_text(origin.text(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Whole numbers of 64 bits that the IPU's 32 cannot hold are refused, whatever way they come; others arrive as they are."""
+"""Whole numbers of 64 bits that 32 cannot hold are refused, whatever way they come; others arrive as they are."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ FAMILIES = {
     "torch": "torch_programs",
     "statements": "torch_statements",
     "ops": "op_programs",
+    "addons": "addons_programs",
     "tensorflow": "tensorflow_programs",
 }
 

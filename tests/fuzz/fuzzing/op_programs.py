@@ -9,6 +9,7 @@ several replicas.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import random
 import sys
@@ -101,7 +102,7 @@ def check(program: Program, *, trace: bool = False) -> Outcome:
     for what, found, expected in _compared(program, case, samples, got, device.seeds):
         outcome.compared += expected.numel()
         outcome.problems += _differences(f"{program.name}, {what}", found, expected, program, case)
-    if trace:
+    if trace and device.session is not None:
         outcome.problems += trace_problems(device.session.executable)
     return outcome
 
@@ -134,10 +135,14 @@ class Device:
         self.seeds: list[np.ndarray] = []
         self.stored: list[Any] = []
         self.function = _resolved(program.name)
+        self.session: Any = None
 
     def run(self, weights: np.random.Generator) -> list[list[np.ndarray]]:
         """The results of each sample, gradients after the values."""
         program = self.program
+        if program.around == "host":
+            made = self.case.build(self.function, *self.samples[0], **program.arguments)
+            return [[np.asarray(array) for array in (made if isinstance(made, list) else [made])]]
         ir = popxl.Ir(program.replicas)
         ir.num_host_transfers = program.transfers
         with ir.main_graph, popxl.in_sequence(True):
@@ -246,10 +251,8 @@ AROUND = {"call": Device.in_call, "repeat": Device.in_repeat, "branch": Device.i
 
 def _resolved(name: str) -> Any:
     """The public op of a name."""
-    value: Any = popxl
-    for part in name.split(".")[1:]:
-        value = getattr(value, part)
-    return value
+    module, _, op = name.rpartition(".")
+    return getattr(importlib.import_module(f"ipuperf.{module}"), op)
 
 
 def _filled(operands: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:

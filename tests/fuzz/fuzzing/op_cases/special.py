@@ -211,5 +211,4 @@ TRANSFORMS = {
 CASES = {
     **RANDOM,
     **{f"collectives.{name}": case for name, case in COLLECTIVES.items()},
-    **{f"transforms.{name}": case for name, case in TRANSFORMS.items()},
 }

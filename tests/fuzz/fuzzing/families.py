@@ -11,6 +11,7 @@ FAMILIES = {
     "torch": "torch_programs",
     "statements": "torch_statements",
     "tensorflow": "tensorflow_programs",
+    "keras": "keras_programs",
 }
 
 

@@ -20,6 +20,7 @@ FAMILIES = {
     "ops": "op_programs",
     "addons": "addons_programs",
     "tensorflow": "tensorflow_programs",
+    "keras": "keras_programs",
 }
 
 

@@ -211,6 +211,27 @@ def leave_out_reductions(ir: Ir) -> None:
         elide(graph, [op for op in found if op.op != "square_add" and not op.aliases()])
 
 
+class _Apart:
+    """See :func:`apart`; its inputs are the variables' handles."""
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Tell the program."""
+        frame = cast("Frame", importer.place.unconditional)
+        frame.program.apart.update(value for value in inputs if isinstance(value, Resource))
+        return []
+
+    def changed(self) -> list[int]:
+        """Inputs that are variables which it changes: none."""
+        return []
+
+
+@checked_kinds()
+def apart(variables: Sequence[Any]) -> None:
+    """From run to run each replica keeps its own values of ``variables``, until the host gives them others."""
+    if variables:
+        marker("apart", _Apart(), [variable.handle for variable in variables], [])
+
+
 @checked_kinds()
 def mean_at_end(variables: Sequence[Any]) -> None:
     """Give ``variables`` their means over the replicas after everything else that the program does."""

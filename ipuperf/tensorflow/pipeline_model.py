@@ -8,25 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from .accumulation import (
-    GradientAccumulationOptimizerV2,
-    IpuOptimizer,
-    MapGradientOptimizer,
-    Optimizer,
-    innermost,
-    wrappers,
-)
+from .accumulation import GradientAccumulationOptimizerV2, Optimizer, wrappers
 from .devices import PLAN_OPTIONS
 from .effects import EFFECTS
 
 StageOptions = tuple[dict[str, Any], dict[str, Any]]
 """PopLibs options of matrix products and of convolutions."""
 
-_KNOWN_COMPUTE_GRADIENTS = (
-    Optimizer.compute_gradients,
-    IpuOptimizer.compute_gradients,
-    MapGradientOptimizer.compute_gradients,
-)
 _WITHOUT_DIFFERENCE = ("var_list", "gate_gradients", "aggregation_method", "colocate_gradients_with_ops")
 """Arguments of ``compute_gradients``: the variables, and what gives the same gradients."""
 
@@ -158,19 +146,11 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
 
     Raises:
         TypeError: no :class:`OptimizerFunctionOutput`; ValueError: a gradient accumulation optimiser.
-        NotImplementedError: an optimiser with a ``compute_gradients`` of its own, which a pipeline would not call.
     """
     if not isinstance(output, OptimizerFunctionOutput):
         raise TypeError(
             f"optimizer_function returned {output!r}; an instance of pipelining_ops.OptimizerFunctionOutput is needed"
         )
-    for one in (*wrappers(output.opt), innermost(output.opt)):
-        if own := _own_gradients(one):
-            name = one.get_name() if isinstance(one, Optimizer) else type(getattr(one, "inner_optimizer", one)).__name__
-            raise NotImplementedError(
-                f"optimizer {name!r} has a {own} of its own, which pipelines cannot call: stages are differentiated "
-                "one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
-            )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):
             raise ValueError(
@@ -178,12 +158,3 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
                 f"should be used in combination with pipelining; {wrapper.get_name()} wraps the optimizer here"
             )
     return output
-
-
-def _own_gradients(optimizer: Any) -> str | None:
-    """The method by which an optimiser computes gradients in a way of the program's own."""
-    if isinstance(optimizer, Optimizer):
-        return "compute_gradients" if type(optimizer).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS else None
-    from .keras.optimizers.wrapping import GRADIENTS, overridden
-
-    return overridden(optimizer, *GRADIENTS)

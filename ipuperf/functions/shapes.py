@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
-from ipuperf.ir import DType, Tensor, TensorSpec
+from ipuperf.ir import DType, ShapeError, Tensor, TensorSpec
 
 from .making import make, make_all, many
 
@@ -40,7 +40,7 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
             )
         wanted = tuple(t.spec.elements // rest if n == -1 else n for n in wanted)
     if math.prod(wanted) != t.spec.elements:
-        raise ValueError(
+        raise ShapeError(
             f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements do not fill {math.prod(wanted)}"
         )
     return wanted
@@ -72,6 +72,8 @@ def squeeze(t: Tensor, axes: int | Sequence[int] | None = None) -> Tensor:
         kept = [n for n in t.shape if n != 1]
     else:
         drop = {a + len(t.shape) if a < 0 else a for a in many(axes) or ()}
+        if len(drop) < len(many(axes) or ()):
+            raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {axes} contain duplicates")
         wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
         if wrong:
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
@@ -93,7 +95,7 @@ def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     order = tuple(range(len(t.shape)))[::-1] if permutation is None else tuple(permutation)
     wrapped = tuple(a + len(t.shape) if a < 0 else a for a in order)
     if sorted(wrapped) != list(range(len(t.shape))):
-        raise ValueError(
+        raise ShapeError(
             f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once. Values in permutation "
             f"must be less than the number of axes, here of rank {len(t.shape)}"
         )

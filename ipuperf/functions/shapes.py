@@ -34,7 +34,7 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
     if -1 in wanted:
         rest = math.prod(n for n in wanted if n != -1)
         if rest == 0 or t.spec.elements % rest:
-            raise ValueError(
+            raise ShapeError(
                 f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no "
                 f"multiple of {rest}"
             )
@@ -144,7 +144,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
 def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
     rank = len(t.shape)
     if not -rank <= axis < rank:
-        raise ValueError(f"split of {t.id!r} {t.shape}: axis {axis} is out of range for rank {rank}")
+        raise IndexError(f"split of {t.id!r} {t.shape}: axis {axis} is out of range for rank {rank}")
     length = t.shape[axis]
     if count < 1 or length % count:
         raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {count} does not divide {length} elements")

@@ -50,7 +50,17 @@ from .export_in_place import (
     with_numbers,
     written,
 )
-from .export_lines import LINE, calling_line, explained, location_of, location_of_node, tags_of, told_at, unsupported_at
+from .export_lines import (
+    LINE,
+    calling_line,
+    explained,
+    is_raised_by_user,
+    location_of,
+    location_of_node,
+    tags_of,
+    told_at,
+    unsupported_at,
+)
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -265,6 +275,8 @@ def trace(
             except Exception as error:
                 if tagger.differentiated and _UNTRACED in str(error):
                     raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
+                if is_raised_by_user(error):
+                    raise
                 raise explained(error) from error
             finally:
                 attributes.restore()

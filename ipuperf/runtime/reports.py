@@ -178,7 +178,9 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
             _settle(journal)
         shutil.rmtree(journal, ignore_errors=True)
     if not sessions:
-        reason = "no session of the run was finished" if journals else f"no run was cut short (no {_PREFIX}* in it)"
+        reason = f"no run was cut short (no {_PREFIX}* in it)"
+        if journals:
+            reason = "all finished sessions have reports" if _folders(directory) else "no session had finished"
         raise ReportFolderError(f"{directory}: nothing to recover, {reason}")
 
 

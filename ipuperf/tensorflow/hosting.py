@@ -193,7 +193,7 @@ def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
         own = _RAISED.taken(error.message)
         if own is None:
             raise
-        raise own from None
+        raise own from own.__cause__
 
 
 _session.BaseSession.run = _run_and_raise

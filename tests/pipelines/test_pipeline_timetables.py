@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelinecases import FUNCTIONS, network
+from pipelinecases import FUNCTIONS, ROWS, WIDTH, network, run_once
 from test_pipeline_values import assert_like_plain_accumulation
 from timetablecases import made, needs, placements
 
@@ -16,7 +16,7 @@ from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
 from ipuperf.models.encoder import EncoderOptions, encoder
 from ipuperf.numerics import Evaluator
-from ipuperf.pipelines import Offload, Pipeline, PipelineError, build_pipeline
+from ipuperf.pipelines import Activation, Data, Offload, Pipeline, PipelineError, build_pipeline
 from ipuperf.schedules import Cell, ScheduleError, Timetable, popart_pipeline, timetable_of
 from ipuperf.schedules.assembly import assemble
 
@@ -95,6 +95,42 @@ def test_a_running_mean_of_stages_that_share_an_ipu() -> None:
     """Each stage counts its own micro-batches."""
     table = popart_pipeline(3, 7, devices=[0, 1, 0])
     assert_like_plain_accumulation(table, "every step", 2, 1, Offload(), [], reduction="running_mean")
+
+
+def test_stages_that_share_a_variable_have_its_mean() -> None:
+    """A running mean and a mean are one number, also of a variable that gets two gradients in each micro-batch."""
+    found = []
+    for reduction in ("mean", "running_mean"):
+        net = network(3, ipus=[0, 1, 0], reduction=reduction)
+        net.parts[2] = replace(
+            net.parts[2], sources=[Activation(1, 0), Data(net.weights[0]), *net.parts[2].sources[2:]]
+        )
+        table = popart_pipeline(3, 7, devices=[0, 1, 0])
+        build_pipeline(net.ir, net.parts, table, outputs=net.outputs, training=net.training, repeats=2)
+        run_once(net, *np.random.default_rng(1).normal(size=(2, 14, 1, ROWS, WIDTH)).astype(np.float32))
+        found.append([np.array(weight.data) for weight in net.weights])
+    for mean, running in zip(*found, strict=True):
+        np.testing.assert_allclose(running, mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_a_row_with_a_forward_between_backwards(copies: str) -> None:
+    """Only the second micro-batch of the last stage goes back in the step of its forward."""
+    rows = ["F00", "F10 F01", "B10", "B00 F11 B11", "B01"]
+    cells = [
+        (step, rank, Cell(word[0], int(word[1]), int(word[2])))
+        for step, row in enumerate(rows)
+        for rank, word in enumerate(row.split())
+    ]
+    assert_like_plain_accumulation(made(cells, [0, 0], 2), copies, 2, 1, Offload(), [])
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_a_gradient_that_waits_as_it_arrived(copies: str) -> None:
+    """Stages without a function: the gradients of weights are made of what arrived, buffers that copies change."""
+    table = timetable_of("zb_h1", 3, 5)
+    assert_like_plain_accumulation(table, copies, 2, 1, Offload(), [], ["identity"] * 3)
+    assert_like_plain_accumulation(replace(table, period=99), copies, 2, 1, Offload(), [], ["identity"] * 3)
 
 
 def built(table: Timetable, **options: object) -> Pipeline:

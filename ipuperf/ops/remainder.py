@@ -24,10 +24,7 @@ class FloorQuotient(Binary):
     type = "FloorQuotient"
     ufunc = np.floor_divide
     vertex = "DIVIDE"
-
-    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """None: it is flat."""
-        return [None, None]
+    flat = True
 
     def work(self) -> list[Work]:
         """A quotient, rounded in place."""
@@ -40,6 +37,7 @@ class Remainder(FloorQuotient):
 
     type = "Remainder"
     ufunc = np.remainder
+    flat = False
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g`` times the quotient rounded down."""

@@ -80,6 +80,13 @@ def test_addons_trainings_like_torch(r: random.Random) -> None:
 
 @short(6)
 @given(RANDOM)
+def test_operations_of_torch_like_torch(r: random.Random) -> None:
+    pytest.importorskip("torch")
+    same("aten", r, traced_every=4)
+
+
+@short(6)
+@given(RANDOM)
 def test_torch_training_like_torch(r: random.Random) -> None:
     pytest.importorskip("torch")
     same("torch", r, traced_every=4)

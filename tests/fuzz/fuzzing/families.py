@@ -19,6 +19,7 @@ FAMILIES = {
     "statements": "torch_statements",
     "ops": "op_programs",
     "addons": "addons_programs",
+    "aten": "aten_programs",
     "tensorflow": "tensorflow_programs",
     "keras": "keras_programs",
 }

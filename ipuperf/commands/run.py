@@ -72,6 +72,7 @@ class _RunCommand(click.Command):
 @click.option(
     "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
 )
+@click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
 @click.option("--debug", is_flag=True, help="Tracebacks with the frames of ipuperf and of libraries.")
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -80,6 +81,7 @@ def run(
     machine: str,
     clock: str,
     report: Path | None,
+    no_numbers: bool,
     debug: bool,
     strict_memory: bool,
     args: tuple[str, ...],
@@ -102,12 +104,16 @@ def run(
     there = None if report is None else report.absolute()  # a script may go to another folder
     origin = None if there is None else origin_of(script, args, machine, clock)
     settings = RunSettings(machine, report_directory=there, strict_memory=strict_memory, origin=origin)
+    settings.numbers = not no_numbers
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
             for cut_short in unfinished(there):
                 say(f"{cut_short} has what a run had finished that was cut short: 'ipuperf report {report} --recover'")
             settings.journal = Journal(there, origin)
         code, ended = _run(script, args, clock, debug)
+        if no_numbers and not code:
+            for executable in settings.executables:
+                _ = executable.trace
         raise SystemExit(_finish(settings, report, code, ended))
 
 

@@ -255,6 +255,7 @@ def trace(
             surroundings = (
                 _quiet(),
                 _no_fast_path(),
+                torch.backends.mkldnn.flags(enabled=False),  # its LSTM has states of other shapes up to PyTorch 2.12
                 _no_custom_functions(training),
                 _no_stacks(),
                 no_code(),

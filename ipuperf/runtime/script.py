@@ -39,9 +39,11 @@ from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninst
 
 from .notebook import notebook_sources
 from .sources import ScriptError, Source
-from .tracebacks import is_about_the_program, is_below, library_folders, shorten
+from .tracebacks import calling_line, is_about_the_program, is_below, library_folders, shorten
 
 _MAIN = "__main__"
+_WRONG = 2
+"""Exit code of what ipuperf cannot do here, as on the command line (``commands/failures.py``)."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _execute(sources: Sequence[Source], main: ModuleType, debug: bool) -> tuple[
         raise
     except BaseException as error:
         _show(error, sys.excepthook if sys.excepthook is not hook else None, debug)
-        return 1, error
+        return _WRONG if _out_of_memory(error) else 1, error
     finally:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
@@ -170,9 +172,26 @@ def _exit_code(stop: SystemExit) -> int:
     return 1
 
 
+def _out_of_memory(error: BaseException) -> str:
+    """What to say of values of ipuperf that the host has no memory for; "" of any other error."""
+    if not isinstance(error, MemoryError):
+        return ""
+    if is_about_the_program(error):
+        return str(error)
+    line = calling_line(error)
+    from ipuperf.numerics.room import REMEDY
+
+    return f"{line}: out of memory: {' '.join(str(error).split())}; {REMEDY}" if line else ""
+
+
 def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) -> None:
-    """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way."""
+    """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way. Of
+    values that do not fit the host one line says all."""
+    problem = _out_of_memory(error)
     shorten(error, debug)
+    if problem and not debug:
+        print(f"ipuperf: {printable(problem)}", file=sys.stderr)
+        return
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
         error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
     if hook is not None:

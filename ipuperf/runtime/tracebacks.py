@@ -42,6 +42,16 @@ def is_about_the_program(error: BaseException) -> bool:
     return type(error).__module__.startswith("ipuperf.") or hasattr(error, "ag_error_metadata")
 
 
+def calling_line(error: BaseException) -> str:
+    """``file:line`` of the program that called what has raised this in ipuperf; "" if ipuperf was not called."""
+    frames = [frame for frame in _frames(error.__traceback__) if _file_of(frame) not in _STARTERS]
+    of_program = [number for number, frame in enumerate(frames) if not _is_library(_file_of(frame))]
+    last = of_program[-1] if of_program else -1
+    if last < 0 or not any(is_below(_file_of(frame), _PACKAGE) for frame in frames[last + 1 :]):
+        return ""
+    return f"{frames[last].tb_frame.f_code.co_filename}:{frames[last].tb_lineno}"
+
+
 def _shown(frames: list[TracebackType], on_purpose: bool) -> list[TracebackType]:
     """The frames of the program, and those of libraries that it calls itself."""
     runs = [(library, list(run)) for library, run in groupby(frames, lambda frame: _is_library(_file_of(frame)))]

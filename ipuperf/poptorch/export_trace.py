@@ -247,7 +247,7 @@ def trace(
         UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
-        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
@@ -255,7 +255,6 @@ def trace(
             surroundings = (
                 _quiet(),
                 _no_fast_path(),
-                torch.backends.mkldnn.flags(enabled=False),  # its LSTM has states of other shapes up to PyTorch 2.12
                 _no_custom_functions(training),
                 _no_stacks(),
                 no_code(),

@@ -24,6 +24,7 @@ from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
 from ipuperf.tensorflow.kinds import checked_kinds
 
+from .devices import check_ordinal
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
 from .tracing import device_dtype, frame_of
@@ -61,10 +62,10 @@ class IPUOutfeedQueue:
         device_ordinal, replication_factor, buffer_depth, optimise_latency: without effect.
 
     Raises:
-        ValueError: the mode is no :class:`IPUOutfeedMode`.
+        ValueError: the mode is no :class:`IPUOutfeedMode`, a buffer of no element, a number of no device.
     """
 
-    @checked_kinds("outfeed_mode")
+    @checked_kinds("outfeed_mode", "device_ordinal")
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | None = None,
@@ -85,8 +86,9 @@ class IPUOutfeedQueue:
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
             )
-        if device_ordinal is not None and (not isinstance(device_ordinal, int) or device_ordinal < 0):
-            raise ValueError(f"Device ordinal must be an integer of at least 0, it is {device_ordinal!r}")
+        if isinstance(buffer_depth, int) and buffer_depth < 1:
+            raise ValueError(f"buffer_depth is {buffer_depth}; at least one element is needed")
+        check_ordinal(device_ordinal)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(device_ordinal)", device_ordinal)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth)", buffer_depth)

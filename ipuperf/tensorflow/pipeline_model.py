@@ -11,6 +11,7 @@ import tensorflow as tf
 from .accumulation import GradientAccumulationOptimizerV2, Optimizer, wrappers
 from .devices import PLAN_OPTIONS
 from .effects import EFFECTS
+from .outfeed import IPUOutfeedQueue
 
 StageOptions = tuple[dict[str, Any], dict[str, Any]]
 """PopLibs options of matrix products and of convolutions."""
@@ -27,11 +28,12 @@ class OptimizerFunctionOutput:
         loss: a tensor of the last stage.
         compute_gradients_kwargs: ``var_list`` chooses the variables.
         apply_gradients_args, apply_gradients_kwargs: further arguments of ``opt.apply_gradients``.
-        variables: the variables that a Keras optimiser trains; default: all trainable ones of the stages.
-        tape: no effect: stages are differentiated one by one.
+        variables: the variables that a Keras optimiser trains.
+        tape: in their place: all trainable ones of the stages (which are differentiated one by one).
 
     Raises:
-        TypeError: one of them has another type. NotImplementedError: gradient capture, ``grad_loss``.
+        TypeError: one of them has another type. ValueError: one that does not go with the optimiser or another one.
+        NotImplementedError: gradient capture, ``grad_loss``.
     """
 
     def __init__(
@@ -54,14 +56,22 @@ class OptimizerFunctionOutput:
             )
         if not tf.is_tensor(loss):
             raise TypeError(f"OptimizerFunctionOutput.loss must be a TensorFlow Tensor object, not {loss!r}.")
-        for name, value, wanted in (
-            ("compute_gradients_args", compute_gradients_args, tuple),
-            ("compute_gradients_kwargs", compute_gradients_kwargs, dict),
-            ("apply_gradients_args", apply_gradients_args, tuple),
-            ("apply_gradients_kwargs", apply_gradients_kwargs, dict),
-        ):
-            if value is not None and not isinstance(value, wanted):
-                raise TypeError(f"OptimizerFunctionOutput.{name} must be a {wanted.__name__}.")
+        given = {
+            "compute_gradients_args": (compute_gradients_args, tuple),
+            "compute_gradients_kwargs": (compute_gradients_kwargs, dict),
+            "apply_gradients_args": (apply_gradients_args, tuple),
+            "apply_gradients_kwargs": (apply_gradients_kwargs, dict),
+            "variables": (variables, (tuple, list)),
+            "tape": (tape, tf.GradientTape),
+            "captured_gradient_outfeed": (captured_gradient_outfeed, IPUOutfeedQueue),
+        }
+        given = {name: pair for name, pair in given.items() if pair[0] or isinstance(pair[0], pair[1])}
+        for name, (value, allowed) in given.items():
+            if not isinstance(value, allowed):
+                listed = allowed if isinstance(allowed, tuple) else (allowed,)
+                names = " or ".join(kind.__name__ for kind in listed)
+                raise TypeError(f"OptimizerFunctionOutput.{name} must be a {names}.")
+        _check_together(isinstance(opt, Optimizer), {name for name, (value, _) in given.items() if value})
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(tape)", tape)
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
         EFFECTS.given(
@@ -75,6 +85,7 @@ class OptimizerFunctionOutput:
         self.apply_gradients_args = apply_gradients_args or ()
         self.apply_gradients_kwargs = apply_gradients_kwargs or {}
         self.variables = list(variables or ())
+        self.tape = tape
 
     @property
     def var_list(self) -> list[Any] | None:
@@ -83,6 +94,20 @@ class OptimizerFunctionOutput:
         if chosen is None and self.compute_gradients_args:
             chosen = self.compute_gradients_args[0]
         return list(chosen) if chosen is not None else self.variables or None
+
+
+def _check_together(of_version_1: bool, given: set[str]) -> None:
+    """ValueError for arguments of the other kind of optimiser, or that say the same twice."""
+    other = {"variables", "tape"} if of_version_1 else {"compute_gradients_args", "compute_gradients_kwargs"}
+    if given & other:
+        kind = "of version 1" if of_version_1 else "of Keras"
+        raise ValueError(f"OptimizerFunctionOutput: {min(given & other)} is not for an optimizer {kind}")
+    if given >= {"variables", "tape"}:
+        raise ValueError(
+            "OptimizerFunctionOutput: the variables are those given or those of the tape; give one of both"
+        )
+    if "captured_gradient_outfeed" in given:
+        raise ValueError("OptimizerFunctionOutput: captured_gradient_outfeed needs gradients that are captured")
 
 
 def _check_gradient_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -145,11 +170,17 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
     """What an optimizer function returned.
 
     Raises:
-        TypeError: no :class:`OptimizerFunctionOutput`; ValueError: a gradient accumulation optimiser.
+        TypeError: no :class:`OptimizerFunctionOutput`; ValueError: a gradient accumulation optimiser; RuntimeError: one
+            of Keras without variables.
     """
     if not isinstance(output, OptimizerFunctionOutput):
         raise TypeError(
             f"optimizer_function returned {output!r}; an instance of pipelining_ops.OptimizerFunctionOutput is needed"
+        )
+    if not isinstance(output.opt, Optimizer) and not output.variables and output.tape is None:
+        raise RuntimeError(
+            "pipeline: an optimizer of Keras needs the variables that it trains: give `variables` to "
+            "OptimizerFunctionOutput, or a tape"
         )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):

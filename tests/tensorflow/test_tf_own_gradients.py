@@ -152,6 +152,25 @@ def test_what_no_stage_has_is_refused(change, message):
             model.fit(X, Y, batch_size=2, verbose=0)
 
 
+@pytest.mark.parametrize(("make", "told"), [(First, True), (Graph, True), (Twice, False), (Newer, False)])
+def test_keras_says_what_its_own_training_does_not_call(make, told, monkeypatch):
+    """As Keras on the CPU, it takes gradients from a tape without accumulation."""
+    messages = []
+    monkeypatch.setattr(tf.get_logger(), "warning", lambda message, *_: messages.append(message))
+    with ipus(1):
+        model = network()
+        model.compile(make(0.05), "mse", steps_per_execution=4)
+        weights = model.get_weights()
+        model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+    assert told == any("acts with gradient accumulation and in pipelines only" in message for message in messages)
+    if told:
+        cpu = network()
+        cpu.set_weights(weights)
+        cpu.compile(make(0.05), "mse", run_eagerly=True)
+        cpu.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+        same(model.get_weights(), cpu.get_weights())
+
+
 def test_a_scaled_loss_around_it_is_refused_in_pipelines():
     with ipus(2):
         model = network(stages=True)

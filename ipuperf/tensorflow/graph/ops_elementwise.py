@@ -200,7 +200,8 @@ def erf_inverse(x: Tensor) -> Tensor:
     w = -arithmetic.log((1.0 - x) * (x + 1.0))
     near = polynomial(w - 2.5, _CENTRE)
     far = polynomial(arithmetic.sqrt(w) - 3.0, _TAIL)
-    return arithmetic.where(arithmetic.less(w, 5.0), near, far) * x
+    inside = arithmetic.where(arithmetic.less(w, 5.0), near, far)
+    return arithmetic.where(arithmetic.isinf(w), math.inf, inside) * x
 
 
 FAMILY.formula("Erfinv", "The inverse of the error function.", erf_inverse)

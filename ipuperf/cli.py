@@ -20,7 +20,7 @@ from ipuperf.commands.run import run
 from ipuperf.commands.sweep import sweep
 from ipuperf.commands.tune import tune
 from ipuperf.commands.validate import validate
-from ipuperf.version import __version__
+from ipuperf.version import __version__, arithmetic
 
 # Matrix products of simulated programs are small: a second BLAS thread gains little, and where cores are shared with
 # other work its busy waiting costs a factor of ten. Read when NumPy is loaded, which no import above does.
@@ -59,8 +59,15 @@ class _Program(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Tell the versions of ipuperf and of what computes the numbers."""
+    if asked:
+        click.echo(f"ipuperf, version {__version__}, numbers by {arithmetic()}")
+        context.exit()
+
+
 @click.group("ipuperf", cls=_Program, invoke_without_command=True)
-@click.version_option(__version__, prog_name="ipuperf")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show versions.")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Run IPU programs without an IPU: real numbers, simulated time, memory per tile."""

@@ -1,19 +1,22 @@
 """Kinds of arguments: a value of a wrong kind is refused where arguments are bound, by a function's annotations.
 
 An annotation says what is allowed: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``None``, sequences and mappings,
-``Literal`` (whose values the function compares itself), classes by their name, and unions of these. What a name means
-beside that (``Tensor``, ``DType``) a front end says; names that nothing is known of allow everything. Whether a number
-is whole, or in its range, is asked elsewhere (``ipuperf.popxl.arguments``, the function).
+``Literal`` (whose values the function compares itself), classes, and unions of these. What a name means beside that
+(``Tensor``, ``DType``) a front end says; names that nothing is known of allow everything. Whether a number is whole, or
+in its range, is asked elsewhere (``ipuperf.popxl.arguments``, the function). Where a ``Sequence`` is needed, an
+iterator, a view of a dictionary or another iterable is read into a tuple.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar, get_origin
 
 import numpy as np
@@ -31,11 +34,13 @@ class ArgumentKind:
         holds: whether a value is one.
         words: what errors call it.
         exact: types whose values are all of this kind: what :meth:`ParameterKinds.check` looks at first.
+        ordered: whether it is, or may be, a sequence.
     """
 
     holds: Holds
     words: str
     exact: frozenset[type] = frozenset()
+    ordered: bool = False
 
 
 def is_number(value: Any) -> bool:
@@ -50,9 +55,28 @@ def _is_truth(value: Any) -> bool:
     return isinstance(value, (bool, np.bool_)) or (is_number(value) and value in (0, 1))
 
 
-def _is_class(name: str) -> Holds:
-    """Whether the class of a value, or one that it comes from, is called ``name``."""
-    return lambda value: any(base.__name__ == name for base in type(value).__mro__)
+def _is_class(module: str, name: str) -> Holds:
+    """Whether a value is of a class of a module, which nothing can be before that is imported."""
+    return lambda value: isinstance(value, getattr(sys.modules.get(module), name, ()))
+
+
+@cache
+def _imports(module: str) -> Mapping[str, tuple[str, str]]:
+    """What a module's source calls the names that it imports, for type checkers alone among them: by that word the
+    module, and the name there ("" for the module itself)."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # a program typed at a prompt
+        return {}
+    package = sys.modules[module].__package__
+    names: dict[str, tuple[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update({alias.asname: (alias.name, "") for alias in node.names if alias.asname})
+        if isinstance(node, ast.ImportFrom):
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
+    return names
 
 
 def _one(name: str) -> str:
@@ -90,7 +114,8 @@ PLAIN: Mapping[str, ArgumentKind] = {
     "Callable": ArgumentKind(callable, "a function"),
     **dict.fromkeys(("Path", "PathLike"), ArgumentKind(_is_path, "a path")),
 }
-_SEQUENCES = frozenset(["Sequence", "Iterable", "list", "tuple", "List", "Tuple", "Collection"])
+_SEQUENCES = frozenset(["Sequence", "list", "tuple", "List", "Tuple"])
+_ITERABLES = frozenset(["Iterable", "Collection"])
 _MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
 
 
@@ -105,21 +130,33 @@ def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
         lambda value: any(kind.holds(value) for kind in kinds),
         f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0],
         frozenset().union(*(kind.exact for kind in kinds)),
+        any(kind.ordered for kind in kinds),
     )
 
 
-def _sequence(item: ArgumentKind) -> ArgumentKind:
-    """Several values of a kind: no string and no mapping. Those of an iterator are not looked at."""
+def _several(name: str, item: ArgumentKind) -> ArgumentKind:
+    """Several values of a kind, in an annotation of this name: no string, and no mapping where they have an order.
+    Those of an iterator are not looked at."""
+    ordered = name in _SEQUENCES
 
     def holds(value: Any) -> bool:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return False
-        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             return False
-        return item is ANYTHING or not isinstance(value, (Sequence, np.ndarray)) or all(item.holds(v) for v in value)
+        if ordered and isinstance(value, Mapping):
+            return False
+        return item is ANYTHING or not isinstance(value, Collection) or all(item.holds(v) for v in value)
 
     several = item.words.removeprefix("a ").removeprefix("an ")
-    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s")
+    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s", ordered=ordered)
+
+
+def _in_order(value: Any) -> Any:
+    """``value``, or its items in a tuple where it is an iterable that is no sequence yet."""
+    if isinstance(value, (list, tuple, str, bytes, Mapping)) or not isinstance(value, Iterable):
+        return value
+    return value if hasattr(value, "shape") or isinstance(value, range) else tuple(value)
 
 
 def _mapping() -> ArgumentKind:
@@ -131,7 +168,10 @@ def _said(tree: ast.expr, scope: Mapping[str, Any]) -> tuple[str, Mapping[str, A
     if not isinstance(tree, ast.Attribute):
         return getattr(tree, "id", ""), scope
     root, inner = _said(tree.value, scope)
-    return tree.attr, getattr(inner.get(root), "__dict__", {})
+    if root in inner:
+        return tree.attr, getattr(inner[root], "__dict__", {})
+    module, _ = _imports(inner.get("__name__", "")).get(root, (ast.unparse(tree.value), ""))
+    return tree.attr, {"__later__": module}
 
 
 class Kinds:
@@ -166,9 +206,9 @@ class Kinds:
         """The kind that ``Name[...]`` says."""
         name, where = _said(tree.value, scope)
         parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
-        if name in _SEQUENCES:
+        if name in _SEQUENCES | _ITERABLES:
             plain = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is Ellipsis)]
-            return _sequence(_union([self._read(part, scope) for part in plain]))
+            return _several(name, _union([self._read(part, scope) for part in plain]))
         if name in _MAPPINGS:
             return _mapping()
         if name == "Literal":
@@ -184,8 +224,8 @@ class Kinds:
             return self._names[name]
         if name in ("", "Any", "object"):
             return ANYTHING
-        if name in _SEQUENCES:
-            return _sequence(ANYTHING)
+        if name in _SEQUENCES | _ITERABLES:
+            return _several(name, ANYTHING)
         if name in _MAPPINGS:
             return _mapping()
         meant = scope.get(name)
@@ -195,7 +235,10 @@ class Kinds:
             return ArgumentKind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
         if get_origin(meant) is not None:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
-        return ArgumentKind(_is_class(name), _one(name)) if name[:1].isupper() and name not in scope else ANYTHING
+        if name in scope:
+            return ANYTHING
+        later = (scope["__later__"], name) if "__later__" in scope else _imports(scope.get("__name__", "")).get(name)
+        return ArgumentKind(_is_class(*later), _one(name)) if later else ANYTHING
 
     def parameters(
         self, function: Callable[..., Any], skipped: Collection[str]
@@ -244,16 +287,29 @@ class ParameterKinds:
         self._kinds = kinds
         self._parameters: list[tuple[int | slice | None, str, ArgumentKind]] | None = None
 
+    def order(self, given: list[Any], named: dict[str, Any]) -> None:
+        """Replace iterables by tuples where sequences are needed."""
+        for place, name, kind in self._known():
+            if kind.ordered:
+                if type(place) is int and place < len(given):
+                    given[place] = _in_order(given[place])
+                elif name in named:
+                    named[name] = _in_order(named[name])
+
+    def _known(self) -> list[tuple[int | slice | None, str, ArgumentKind]]:
+        """The parameters of which something is known."""
+        if self._parameters is None:
+            self._parameters = self._kinds.parameters(self._function, self._skipped)
+        return self._parameters
+
     def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Compare arguments with the kinds of their parameters.
 
         Raises:
             TypeError: one is of another kind; names the function, the parameter, the value and what is allowed.
         """
-        if self._parameters is None:
-            self._parameters = self._kinds.parameters(self._function, self._skipped)
         count = len(given)
-        for place, name, kind in self._parameters:
+        for place, name, kind in self._known():
             if type(place) is slice:
                 for value in given[place]:
                     self._compare(name, value, kind)
@@ -283,8 +339,10 @@ def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callab
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            signature.check(args, kwargs)
-            return function(*args, **kwargs)
+            given: list[Any] = list(args)
+            signature.order(given, kwargs)
+            signature.check(given, kwargs)
+            return function(*given, **kwargs)
 
         return call
 

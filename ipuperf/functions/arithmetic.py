@@ -202,6 +202,7 @@ def mod(lhs: Operand, rhs: Operand) -> Tensor:
 
 
 fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.", aten="fmod")
+hypot = binary("hypot", _k.Hypotenuse, "``sqrt(lhs^2 + rhs^2)`` without overflow.", aten="hypot")
 equal = binary("equal", _k.Equal, "``lhs == rhs`` as bool.")
 not_equal = binary("not_equal", _k.NotEqual, "``lhs != rhs`` as bool.")
 greater = comparison("greater", _k.Greater, "``input > other`` as bool.")

@@ -15,7 +15,7 @@ import numpy as np
 from ipuperf import ops as _k
 from ipuperf.ir import BOOL, INT32, DType, Tensor
 
-from .arithmetic import cast, equal, greater, less, where
+from .arithmetic import cast, equal, greater, isnan, less, logical_and, logical_not, logical_or, where
 from .making import constant, make
 from .naming import named
 from .selection import gather
@@ -223,10 +223,15 @@ def one_hot(t: Tensor, classes: int, dtype: DType) -> Tensor:
 
 
 def running_sum(t: Tensor, axis: int) -> Tensor:
-    """Running sum of floating-point numbers as a product with a triangle of ones (popart:
-    willow/src/popx/op/cumsumx.cpp)."""
-    ones = constant(np.triu(np.ones((t.shape[axis],) * 2)), t.dtype)
-    return moved(moved(t, [axis], [-1]) @ ones, [-1], [axis])
+    """Running sum; of whole numbers, which wrap as those of their type do, each element plus the one 1 before it, then
+    2, 4 ... before it."""
+    if t.dtype.is_floating_point:
+        return make(_k.CumSum, t, axis=axis)
+    distance, length = 1, t.shape[axis]
+    while distance < length:
+        t = t + padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)})
+        distance *= 2
+    return t
 
 
 def running_product(t: Tensor, axis: int) -> Tensor:
@@ -248,6 +253,8 @@ def running_extreme(t: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor
     while distance < length:
         before, place = (_shifted(values, axis, distance) for values in (t, position))
         better = greater(before, t) if largest else less(before, t)
+        if t.dtype.is_floating_point:  # NaN, which is neither, stays the extreme
+            better = logical_or(better, logical_and(isnan(before), logical_not(isnan(t))))
         t, position = where(better, before, t), where(better, place, position)
         distance *= 2
     return t, position

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ipuperf import ops as _k
 from ipuperf.ir import Operand, Tensor
 
 from .arithmetic import (
@@ -26,6 +27,7 @@ from .arithmetic import (
     sqrt,
     where,
 )
+from .making import make
 from .naming import named
 
 
@@ -92,9 +94,9 @@ def trunc(t: Tensor) -> Tensor:
 def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Quotient rounded down, also of integers: the truncated quotient, less one where the remainder's sign is not the
     divisor's (PyTorch's; TensorFlow's is :func:`.arithmetic.floor_div`, of other ops)."""
+    if lhs.dtype.is_floating_point:
+        return make(_k.FloorQuotient, lhs, rhs)
     quotient = lhs / rhs
-    if quotient.dtype.is_floating_point:
-        return floor(quotient)
     return quotient - cast(_crosses(lhs, rhs), quotient.dtype)
 
 
@@ -103,7 +105,7 @@ def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder with the sign of ``rhs``: of floats by way of the quotient, of integers corrected where signs differ
     (PyTorch's; TensorFlow's is :func:`.arithmetic.mod`, of other ops)."""
     if lhs.dtype.is_floating_point:
-        return lhs - floor(lhs / rhs) * rhs
+        return make(_k.Remainder, lhs, rhs)
     correction = cast(_crosses(lhs, rhs), lhs.dtype) * rhs
     return fmod(lhs, rhs) + correction
 

@@ -417,6 +417,8 @@ def _check_scale(what: str, log2_scale: Tensor) -> None:
     if not isinstance(log2_scale, Tensor):
         raise TypeError(f"{what}: log2_scale is {log2_scale!r}; a tensor is needed (popxl.constant)")
     if log2_scale.shape != ():
-        raise ValueError(f"{what}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; a scalar is needed")
+        raise ValueError(
+            f"{what}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; it must be a scalar tensor"
+        )
     if log2_scale.dtype != INT32:
         raise TypeError(f"{what}: log2_scale {log2_scale.id!r} is {log2_scale.dtype.name}; int32 is needed")

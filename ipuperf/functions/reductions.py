@@ -103,6 +103,15 @@ def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bo
     return squares * (1 / divisor if divisor > 0 else math.nan)
 
 
+def deviation(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:
+    """Root of :func:`variance`, also where that overflows; without a gradient at 0."""
+    divisor = math.prod(t.shape[a] for a in axes) - correction
+    if divisor <= 0:
+        return variance(t, axes, correction, keepdims)
+    apart = t - mean(t, axes, keepdims=True)
+    return make(_k.RootMeanSquare, apart, axes=many(axes), keepdims=keepdims, flat_at_zero=True, divisor=float(divisor))
+
+
 def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Vector norm of any order along ``axis``: 0 counts, infinities are the largest and the smallest magnitude. Where
     it is 0, so is its gradient."""

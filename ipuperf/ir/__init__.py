@@ -4,7 +4,7 @@ Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
 from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose, gradient_name
-from .builder import HOST_DATA, Builder, Operand
+from .builder import Builder, Operand, is_host_data
 from .context import CONTEXT, BuildContext
 from .dtype import (
     ALL_DTYPES,
@@ -23,6 +23,7 @@ from .dtype import (
     UINT32,
     UINT64,
     DType,
+    converted,
     dtype_of,
 )
 from .eliding import elide
@@ -56,7 +57,6 @@ __all__ = [
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",
-    "HOST_DATA",
     "INT8",
     "INT16",
     "INT32",
@@ -98,6 +98,7 @@ __all__ = [
     "calling",
     "changes",
     "check_ambiguity",
+    "converted",
     "data_of",
     "dependencies",
     "derived",
@@ -109,6 +110,7 @@ __all__ = [
     "format_schedule",
     "gradient_name",
     "grouping_of",
+    "is_host_data",
     "join",
     "phases_of",
     "prune",

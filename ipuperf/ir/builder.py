@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 OpT = TypeVar("OpT", bound=Op)
-#: Types of host data that can stand beside tensors.
-HOST_DATA = (bool, int, float, np.ndarray, np.generic, list, tuple)
 #: What a function takes: a tensor, or host data that takes the type of the tensors beside it.
 Operand = Any
+
+
+def is_host_data(value: Any) -> bool:
+    """Whether ``value`` can stand beside tensors: a number, a NumPy or PyTorch array, a sequence."""
+    known = isinstance(value, (bool, int, float, np.ndarray, np.generic, list, tuple, range))
+    return known or (hasattr(value, "detach") and hasattr(value, "cpu"))
 
 
 class Builder:
@@ -118,7 +122,7 @@ class Builder:
         for value in values:
             if isinstance(value, Tensor):
                 dtype = dtype or value.dtype
-            elif not isinstance(value, HOST_DATA):
+            elif not is_host_data(value):
                 raise TypeError(f"{type(value).__name__} {value!r} is neither a tensor nor host data")
         found: list[Tensor] = []
         for value in values:

@@ -77,3 +77,22 @@ def dtype_of(array: np.ndarray | np.generic) -> DType:
     if name not in ALL_DTYPES:
         raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
     return ALL_DTYPES[name]
+
+
+def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
+    """``array`` as ``dtype``; what becomes an integer loses its fraction, as in NumPy.
+
+    Raises:
+        ValueError: values that an integer ``dtype`` cannot hold.
+    """
+    if array.dtype == dtype:
+        return array
+    if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
+        bounds, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
+        if not (bounds.min - 1 < low and high < bounds.max + 1):  # NaN is not below anything
+            raise ValueError(
+                f"{what}: values from {low} to {high} do not fit {dtype.name}, in which the IPU holds them "
+                f"({bounds.min} to {bounds.max})"
+            )
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)

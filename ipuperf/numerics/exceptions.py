@@ -2,8 +2,9 @@
 
 The hardware raises them for invalid operations, divisions by zero and overflows. Here the operands and results of each
 op are looked at: results that are infinite where no operand was (division by zero, overflow), or not a number where no
-operand was (invalid), are what an exception of the hardware leaves behind without one. Ops that only bring data, which
-may hold anything, do not compute.
+operand was (invalid), are what an exception of the hardware leaves behind without one. A comparison with NaN and a
+division by zero or by infinity are exceptions too (``poptorch:python/options.py``), whatever their results; whether a
+number is NaN may be asked. Ops that only bring data, which may hold anything, do not compute.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ipuperf import ops
 from ipuperf.ops import base
+from ipuperf.ops.elementwise import Binary
 
 from .errors import FloatingPointException
+
+_DIVISIONS = (ops.Div, ops.FloorQuotient, ops.Reciprocal)
+"""Ops that divide by their last operand."""
 
 
 class CheckedKernel:
@@ -33,6 +39,9 @@ class CheckedKernel:
         """Run it and look."""
         infinite = any(np.isinf(array).any() for array in self._inputs)
         undefined = any(np.isnan(array).any() for array in self._inputs)
+        if undefined and isinstance(self._op, Binary) and self._op.comparison:
+            where = next(np.isnan(array) for array in self._inputs if np.isnan(array).any())
+            self._raise("a comparison with an operand that is not a number", where)
         self._kernel()
         for array in self._outputs:
             if not undefined and np.isnan(array).any():
@@ -41,6 +50,12 @@ class CheckedKernel:
                 self._raise(
                     "an overflow or a division by zero: a result is infinite and no operand was", np.isinf(array)
                 )
+
+        if isinstance(self._op, _DIVISIONS) and self._inputs:
+            divisor = self._inputs[-1]
+            for wrong, value in ((divisor == 0, "zero"), (np.isinf(divisor), "infinity")):
+                if wrong.any():
+                    self._raise(f"a division by {value}", wrong)
 
     def _raise(self, what: str, where: np.ndarray) -> None:
         replica, *element = (int(index) for index in np.argwhere(where)[0])

@@ -74,7 +74,9 @@ def to_device(variable: Variable) -> np.ndarray:
             f"variable {variable.id!r}: the host data has shape {data.shape}; with {groups} replica groups it must be "
             f"{(groups, *shape) if groups > 1 else shape}"
         )
-    return _scatter(whole, shard_group(variable), device_shape(variable)) if is_sharded(variable) else whole
+    if is_sharded(variable):
+        return _scatter(whole, shard_group(variable), device_shape(variable))
+    return whole.reshape(grouping.replicas, *device_shape(variable))
 
 
 def from_device(variable: Variable, held: np.ndarray) -> np.ndarray:
@@ -83,13 +85,25 @@ def from_device(variable: Variable, held: np.ndarray) -> np.ndarray:
     groups = grouping.groups
     if is_sharded(variable):
         held = _gather(held, shard_group(variable), whole_shape(variable))
+    held = held.reshape(grouping.replicas, *whole_shape(variable))
     if variable.retrieval == "all_replicas" and grouping.replicas > 1:
         return held
     return held[0] if len(groups) == 1 else held[[members[0] for members in groups]]
 
 
 def write_back(variable: Variable, value: np.ndarray) -> None:
-    """Store a host value in the variable's data: in place when the shape is the same."""
+    """Store a host value in the variable's data: in place when the shape is the same.
+
+    Raises:
+        EvaluationError: the data is a file that is mapped for reading, and the value is another one.
+    """
+    if isinstance(variable.data, np.memmap) and not variable.data.flags.writeable:
+        if not np.array_equal(variable.data, value):
+            raise EvaluationError(
+                f"variable {variable.id!r}: the program changed it, and {variable.data.filename} is mapped for reading "
+                "only; map it with mode 'r+', or 'c' to leave the file as it is"
+            )
+        return
     if isinstance(variable.data, np.ndarray) and variable.data.shape == value.shape and variable.data.flags.writeable:
         np.copyto(variable.data, value)
     else:

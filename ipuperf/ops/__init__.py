@@ -75,7 +75,7 @@ from .elementwise import (
     Sub,
     Where,
 )
-from .euclidean import ReduceL2
+from .euclidean import Hypotenuse, ReduceL2, RootMeanSquare
 from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
 from .float8 import (
     CastThenPow2Scale,
@@ -126,6 +126,7 @@ from .reduce import (
     ReduceSumSquare,
 )
 from .reduce_log import ReduceLogSum, ReduceLogSumExp
+from .remainder import FloorQuotient, Remainder
 from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
 from .resize import Resize, ResizeGrad
 from .roi_align import RoiAlign, RoiAlignGrad

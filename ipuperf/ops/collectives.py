@@ -244,6 +244,8 @@ class ReplicatedAllGather(_Collective):
 
     ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: all elements,
     ``(group size * elements,)``; ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``.
+    A tensor with as many elements as the whole is that of the first member (a sharded variable in a remote buffer whose
+    entries have the size of the value: each replica has all of it).
     The gradient is the replica's own slice of its own gradient, without a sum over the group: what follows a gather is
     taken to be the same computation on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
     """
@@ -264,7 +266,7 @@ class ReplicatedAllGather(_Collective):
             raise IrError(f"{self.where()}: {tensor.id!r} has no meta_shape; use mode 'flat'")
         expected = shard_elements(math.prod(whole), size)
         self.require(
-            tensor.spec.elements == expected,
+            tensor.spec.elements in (expected, math.prod(whole)),
             f"a shard of {whole} over groups of {size} has {expected} elements, not {tensor.spec.elements}",
         )
         return [TensorSpec(whole, tensor.dtype)]

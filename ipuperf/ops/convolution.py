@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from numpy.lib.stride_tricks import as_strided
 from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, INTEGER, NUMBER, REQUIRED, Attribute, Kind, optional
 
-from . import half, native, reduce, vertices
+from . import half, reduce, vertices
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import Step, sequence, working_dtype
@@ -174,13 +175,6 @@ class _Convolutional(Op):
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
         return {name: self.attributes[name] for name in names}
 
-    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """By PyTorch's library where that does it, else by matrix products."""
-        return _native(self.convolution(), inputs, outputs, env) or self._matrices(inputs, outputs, env)
-
-    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        raise NotImplementedError
-
     def work(self) -> list[works.Work]:
         """One planned pass."""
         return [self.convolution()]
@@ -209,17 +203,9 @@ class Conv(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_out, *conv.output_size), x.dtype)]
 
-    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
-        conv = _Matrices(self.convolution(), inputs[0].dtype, env)
-        columns, matrix, product = conv.columns(), conv.weights(), conv.results()
-        steps: list[Step] = []
-        for x, w, y in zip(inputs[0], inputs[1], outputs[0], strict=True):
-            steps += columns.load(x)
-            steps.append(half.copy(matrix.by_axis, conv.weight_view(w)))
-            steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
-            steps.append(half.copy(conv.output_view(y), product.by_axis))
-        return sequence(*steps)
+        return _convolved(_Matrices(self.convolution(), inputs[0].dtype, env), inputs, outputs[0])
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The two gradient passes."""
@@ -257,8 +243,14 @@ class _InputPass(_Convolutional):
         )
         return [TensorSpec((conv.batch, conv.channels_in, *conv.input_size), grad.dtype)]
 
-    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image."""
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image.
+
+        Where :func:`_as_forward` has one, a convolution of the gradient with turned weights takes less time.
+        """
+        turned = _as_forward(self.convolution())
+        if turned is not None:
+            return _convolved(_Matrices(turned, inputs[0].dtype, env), inputs, outputs[0], turned=True)
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
@@ -357,7 +349,7 @@ class ConvWeightGrad(_Convolutional):
         )
         return [TensorSpec((conv.channels_out, conv.channels_in // conv.groups, *conv.kernel_size), x.dtype)]
 
-    def _matrices(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
@@ -428,14 +420,33 @@ class AddBias(Op):
 # -- the NumPy value ---------------------------------------------------------------------------------------------------
 
 
-def _native(conv: works.Convolution, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel | None:
-    """The pass by :mod:`~ipuperf.ops.native`, replica by replica; None where that does not do it."""
+def _as_forward(conv: works.Convolution) -> works.Convolution | None:
+    """The convolution that gives the gradient of another one's input; None for one with strides, padded beyond the
+    reach of its kernel, or to more channels, which would make large columns."""
+    reach = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
+    padding = tuple((r - before, r - after) for r, (before, after) in zip(reach, conv.padding, strict=True))
+    wider = conv.channels_out > conv.channels_in
+    if wider or any(s != 1 for s in conv.strides) or any(n < 0 for pair in padding for n in pair):
+        return None
+    return replace(
+        conv,
+        channels_in=conv.channels_out,
+        channels_out=conv.channels_in,
+        input_size=conv.output_size,
+        padding=padding,
+    )
+
+
+def _convolved(conv: _Matrices, inputs: Arrays, outputs: np.ndarray, *, turned: bool = False) -> Kernel:
+    """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
+    columns, matrix, product = conv.columns(), conv.weights(), conv.results()
+    view = conv.turned_weight_view if turned else conv.weight_view
     steps: list[Step] = []
-    for first, second, out in zip(inputs[0], inputs[1], outputs[0], strict=True):
-        found = native.convolution(conv, first, second, out, env)
-        if found is None:
-            return None
-        steps += found
+    for x, w, y in zip(inputs[0], inputs[1], outputs, strict=True):
+        steps += columns.load(x)
+        steps.append(half.copy(matrix.by_axis, view(w)))
+        steps.append(partial(np.matmul, matrix.array[:, None], columns.windows, product.array))
+        steps.append(half.copy(conv.output_view(y), product.by_axis))
     return sequence(*steps)
 
 
@@ -490,6 +501,12 @@ class _Matrices:
     def weight_view(self, w: np.ndarray) -> np.ndarray:
         """``(O, C/G, *kernel)`` as ``(G, O/G, kernel_H, C/G, *rest)``."""
         return w.reshape(self.groups, self.channels_out, self.channels_in, *self.kernel).swapaxes(2, 3)
+
+    def turned_weight_view(self, w: np.ndarray) -> np.ndarray:
+        """``(C, O/G, *kernel)``, the weights of the convolution whose input's gradient this one gives, as
+        :meth:`weight_view` has this one's: channels swapped, the kernel from its end."""
+        shaped = w.reshape(self.groups, self.channels_in, self.channels_out, *self.kernel)
+        return np.flip(shaped, tuple(range(3, shaped.ndim))).transpose(0, 2, 3, 1, *range(4, shaped.ndim))
 
     @staticmethod
     def _batch_last(array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The Euclidean norm along axes."""
+"""Euclidean norms: along axes, of deviations, of two sides."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 
-from ipuperf.ir import GradientBuilder, Tensor
-from ipuperf.ir.attributes import FLAG, Attribute
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import FLAG, NUMBER, Attribute
 
 from . import vertices
-from .base import Gradients
-from .binding import Step
-from .elementwise import Equal, Where, zero
-from .reduce import ReduceSumSquare
+from .base import Arrays, Environment, Gradients, Kernel
+from .binding import Step, sequence
+from .elementwise import Binary, Equal, Where, zero
+from .reduce import ReduceSumSquare, sum_to
 from .work import Work
 
 
@@ -42,3 +42,59 @@ class ReduceL2(ReduceSumSquare):
         """Sum of squares, then roots in place."""
         out = self.outputs[0].spec
         return [*super().work(), vertices.unary("SQRT", out.dtype, out.elements, in_place=True)]
+
+
+class RootMeanSquare(ReduceL2):
+    """Root of the sum of squares over ``divisor``, which neither overflows nor vanishes where the squares do, as of
+    PyTorch's ``std``."""
+
+    type = "RootMeanSquare"
+
+    divisor = Attribute(NUMBER, 1.0)
+
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        """In double precision, rounded once."""
+        (x,), (out,) = inputs, outputs
+        squares, sums = env.scratch(x.shape, np.float64, slot=0), env.scratch(out.shape, np.float64, slot=1)
+        return sequence(
+            partial(np.square, x, squares, dtype=np.float64),
+            partial(np.add.reduce, squares, tuple(a + 1 for a in self.axes), None, sums, self.keepdims),
+            partial(np.divide, sums, self.divisor, sums),
+            partial(np.sqrt, sums, sums),
+            partial(np.copyto, out, sums, casting="same_kind"),
+        )
+
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """``g x / (divisor * root)``."""
+        return super().gradient_from(builder, grad * (1 / self.divisor))
+
+    def work(self) -> list[Work]:
+        """Sum of squares, a scaling and roots, both in place."""
+        out = self.outputs[0].spec
+        scaling = vertices.broadcast_scalar("MULTIPLY", out.dtype, out.elements, in_place=True)
+        *squares, roots = super().work()
+        return [*squares, scaling, roots]
+
+
+class Hypotenuse(Binary):
+    """``sqrt(lhs^2 + rhs^2)``, finite where the squares overflow, too."""
+
+    type = "Hypotenuse"
+    ufunc = np.hypot
+    vertex = "ADD"
+
+    def infer(self) -> list[TensorSpec]:
+        """Broadcast of the shapes; floating-point numbers."""
+        self.floating(*self.inputs)
+        return super().infer()
+
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
+        """``g x / out`` for either operand, NaN at the origin as PyTorch's."""
+        ratio = grad / builder.forward(self.outputs[0])
+        return [sum_to(builder, builder.forward(t) * ratio, t.shape) for t in self.inputs]
+
+    def work(self) -> list[Work]:
+        """Two squares, their sum, its root in place."""
+        out = self.outputs[0].spec
+        squares = [vertices.unary("SQUARE", t.dtype, t.spec.elements) for t in self.inputs]
+        return [*squares, *super().work(), vertices.unary("SQRT", out.dtype, out.elements, in_place=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from ipuperf.ir import FLOAT32, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLOATING, NUMBER, Attribute, choice, optional
 
-from . import native, reduce, shape, unary
+from . import reduce, shape, unary
 from . import work as works
 from .base import Arrays, Environment, Gradients, Kernel, Op
 from .binding import align, result_buffer, sequence, widened
@@ -94,7 +95,7 @@ class MatMul(Op):
         rhs, fill_rhs = widened(rhs, env, slot=1)
         if out.shape[0] == 1:
             lhs, rhs, out = lhs[0], rhs[0], out[0]
-        return sequence(*fill_lhs, *fill_rhs, native.product(lhs, rhs, out), *after)
+        return sequence(*fill_lhs, *fill_rhs, partial(np.matmul, lhs, rhs, out), *after)
 
     # -- gradient --------------------------------------------------------------------------------------------------
 

@@ -50,12 +50,13 @@ from .remote import remote_load
 from .revision import BuildRequest, revised
 from .routine import Routine
 from .scope import Scope, place
-from .stages import PipelineStage, PipelineStageWriter
-from .stashes import TensorStash
+from .splitting import split_of
+from .stages import Lane, PipelineStage, PipelineStageWriter
+from .stashes import Stashes, TensorStash
 from .states import changed_by
 from .transport import Transport
 from .weights import Weights
-from .windows import WindowedProgram, program_of, slots_of
+from .windows import WindowedProgram, program_of, windows_of
 
 _NO_OFFLOAD = Offload()
 _PLAIN_IO = HostIo()
@@ -77,6 +78,7 @@ class Pipeline:
         scalars: variables of numbers by (name, IPU): hyper-parameters and those of :meth:`scaled`; the host may rewrite
             their data.
         seeds: variables that hold the stages' seeds.
+        stashes: rings in which values wait for a later cell.
         updated_on: the IPU on which each variable is updated.
         gradient_scale: what accumulated gradients are scaled with where the loss is not; None if the loss scale is
             compiled in.
@@ -91,6 +93,7 @@ class Pipeline:
     state: Mapping[tuple[Variable, str], Variable]
     scalars: Mapping[tuple[str, int], Variable]
     seeds: tuple[Variable, ...]
+    stashes: tuple[Stashes, ...]
     updated_on: Mapping[Variable, int]
     gradient_scale: float | None = None
 
@@ -103,10 +106,10 @@ class Pipeline:
     def stash_bytes(self) -> dict[int, int]:
         """Bytes of stashes on each IPU of a replica (those in Streaming Memory left out)."""
         found: dict[int, int] = {}
-        for stage in self.stages:
-            on_chip = sum(s.bytes for s in stage.stashes.values() if s.ring is not None)
-            found[stage.description.ipu] = found.get(stage.description.ipu, 0) + on_chip
-        return found
+        for stash in self.stashes:
+            on_chip = sum(s.bytes for s in stash.held.values() if s.ring is not None)
+            found[stash.ipu] = found.get(stash.ipu, 0) + on_chip
+        return {ipu: found.get(ipu, 0) for ipu in sorted({stage.description.ipu for stage in self.stages})}
 
 
 @collector_paused()
@@ -188,12 +191,12 @@ class PipelineWriter:
         self.main = Scope(ir.main_graph)
         self.host_io = host_io
         ir.num_io_tiles = host_io.tiles or ir.num_io_tiles
-        self.program = program_of(timetable, periods, peel=host_io.overlaps)
+        self._periods = periods
         self._seed = seed
         self._seeds: list[Variable] = []
+        self.stashes: list[Stashes] = []
         check_parts(self.parts, timetable, training)
-        windows = (*self.program.before, *self.program.body, *self.program.after)
-        rotated = any(window.after for window in windows)
+        rotated = any(window.after for window in windows_of(timetable))
         self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated and every_step)
         if training is not None:
             self.weights = Weights(self, training)
@@ -277,7 +280,11 @@ class PipelineWriter:
             self._leaving[output.part].add(output.output)
         if self.training is not None:
             differentiate(self.parts, stages, self.training)
+            self.weights.gradients_of.update(variable for stage in stages for _, variable in stage.trained)
         self.transport.plan(stages)
+        self.program = program_of(
+            self.timetable, self._periods, peel=self.host_io.overlaps, settling=self.transport.settling
+        )
         self._kept_gradients = {} if self.training is None else self._gradient_anchors(self.training, repeats)
         for stage in stages:
             self._write(stage)
@@ -302,6 +309,7 @@ class PipelineWriter:
             weights.state if weights else {},
             weights.scalars if weights else {},
             tuple(self._seeds),
+            tuple(self.stashes),
             weights.updated_on if weights else {},
             weights.gradient_scale if weights else None,
         )
@@ -404,17 +412,21 @@ class PipelineWriter:
         )
         recomputes = repeated and not interleaved
         reader = "R" if recomputes else "B"
-        direct = not self.program.crosses("F", reader, number)
         if recomputes and self.program.crosses("R", "B", number):
             raise PipelineError(f"{self.timetable.name}: a recomputation and its backward lie in different iterations")
-        slots = slots_of(self.timetable, number, reader)
-        immediate = self.program.immediate("F", reader, number)
+        split = None
+        if stage.derivative is not None and self.timetable.last_kind(number) == "W":
+            split = split_of(stage.derivative, dict(stage.trained))
+            if repeated or interleaved:
+                raise PipelineError(
+                    f"{self.timetable.name}: stage {number} has cells of its own for gradients of weights; its forward "
+                    "cannot be executed again: leave out R cells and checkpoints"
+                )
         writer = PipelineStageWriter(
             self,
             stage,
-            slots,
-            direct=direct,
-            immediate=immediate,
+            self.lane(stage, "F", reader),
+            split=split,
             recomputes=recomputes and stage.derivative is not None,
             interleaved=interleaved,
             follows=interleaved and not repeated,
@@ -427,6 +439,18 @@ class PipelineWriter:
             if writer.recomputes:
                 writer.write_recompute()
             writer.write_backward()
+            if split is not None:
+                writer.write_weights()
+
+    def lane(self, stage: PipelineStage, begin: str, end: str, readers: Sequence[str] = ("read",)) -> Lane:
+        """How values get from the cells ``begin`` to the cells ``end`` of a stage."""
+        number, ipu = stage.description.stage, stage.description.ipu
+        slots = self.timetable.alive(number, begin, end)
+        return Lane(
+            direct=not self.program.crosses(begin, end, number),
+            immediate=self.program.immediate(begin, end, number),
+            stashes=Stashes(self, stage.name, ipu, slots, readers),
+        )
 
     def _anchors(self, outputs: Sequence[StageOutput]) -> dict[StageOutput, Tensor]:
         """Where results wait that go to the host once per run."""

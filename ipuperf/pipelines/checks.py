@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf.ir import UINT32, Stream, TensorSpec
-from ipuperf.schedules import Timetable
+from ipuperf.schedules import ScheduleError, Timetable, check_order
 
 from .model import Activation, Data, HostInput, HostIo, PipelineError, Seed, StageGraph, StageOutput, Training
 
@@ -47,6 +47,12 @@ def check_parts(parts: Sequence[StageGraph], timetable: Timetable, training: Tra
             spec = _spec_of(source, parts, number)
             if spec is not None and spec != tensor.spec:
                 raise PipelineError(f"stage {part.stage}: input {tensor.id!r} is {tensor.spec}, its source is {spec}")
+    made = [(source, part) for part in parts for source in part.sources]
+    reads = {(parts[s.part].stage, part.stage) for s, part in made if isinstance(s, Activation)}
+    try:
+        check_order(timetable, sorted(reads))
+    except ScheduleError as error:
+        raise PipelineError(str(error)) from error
     if training is not None:
         last = parts[training.loss_part].stage
         if last != timetable.stages - 1:

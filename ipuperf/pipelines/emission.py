@@ -73,12 +73,12 @@ class Emitter:
             for cell, stage in forwards:
                 self._store(scope, cell, stage, fresh)
             if self._copying(window):
-                self._builder.transport.copies(scope, fresh, window.executes() if not window.after else window.cells)
+                self._builder.transport.copies(scope, fresh, window.cells, window.time)
             for cell in window.after:
                 for stage in self._of(cell):
                     self._run(scope, cell, stage, values, fresh)
             if window.after and not self._builder.transport.every_step:
-                self._builder.transport.copies(scope, fresh, window.after)
+                self._builder.transport.copies(scope, fresh, window.after, window.time + 1)
 
     def _copying(self, window: Window) -> bool:
         """Nothing reads what the very last step would copy, but upstream copies then too."""
@@ -98,7 +98,7 @@ class Emitter:
 
     def _run(self, scope: Scope, cell: Cell, stage: PipelineStage, values: Values, fresh: Values) -> None:
         """Call the routine of a cell."""
-        routine = {"F": stage.forward, "R": stage.recompute, "B": stage.backward}.get(cell.kind)
+        routine = {"F": stage.forward, "R": stage.recompute, "B": stage.backward, "W": stage.weights}.get(cell.kind)
         if routine is None:
             if cell.kind in "IO":
                 raise PipelineError(f"{self._builder.timetable.name}: overlapped I/O on I/O tiles cannot be built")

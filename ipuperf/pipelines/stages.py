@@ -11,7 +11,7 @@ Simplification: in one piece, checkpoints inside a stage are not used: the same 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -22,14 +22,15 @@ from ipuperf.functions import make
 from ipuperf.functions.arithmetic import add, add_
 from ipuperf.functions.arranging import broadcast
 from ipuperf.functions.shapes import undefined
-from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, TensorSpec, Variable, schedule
+from ipuperf.ir import UINT32, Constant, Derivative, Op, Tensor, TensorSpec, Variable, roots, schedule
 from ipuperf.ops import Call, Cast, CopyVarUpdate, Reshape, Transpose
 
 from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import LOSS_SCALE, Activation, Data, HostInput, PipelineError, Seed, StageGraph, Training
 from .remote import remote_load
 from .routine import Routine
-from .stashes import Stashes, TensorStash
+from .splitting import Split
+from .stashes import Stashes
 from .states import changed_by, depended_on, read_states
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class PipelineStage:
         provided: outputs that get a gradient.
         wanted: inputs (of the graph) whose gradients go to earlier stages.
         trained: ``(graph input, variable)`` of its trained parameters.
-        stashes: by forward tensor.
-        forward, recompute, backward: routines.
+        forward, recompute, backward, weights: routines; the last one is a part of the backward that has cells of its
+            own.
     """
 
     part: int
@@ -61,10 +62,10 @@ class PipelineStage:
     provided: list[Tensor] = field(default_factory=list)
     wanted: list[Tensor] = field(default_factory=list)
     trained: list[tuple[Tensor, Variable]] = field(default_factory=list)
-    stashes: dict[Tensor, TensorStash] = field(default_factory=dict)
     forward: Routine | None = None
     recompute: Routine | None = None
     backward: Routine | None = None
+    weights: Routine | None = None
 
     @property
     def name(self) -> str:
@@ -75,15 +76,29 @@ class PipelineStage:
     own: int = 0
 
 
+@dataclass(frozen=True)
+class Lane:
+    """How values get from one cell of a stage to a later one.
+
+    Attributes:
+        direct: whether they do without a stash.
+        immediate: whether, moreover, no copy between IPUs comes between the two.
+        stashes: where they wait if not.
+    """
+
+    direct: bool
+    immediate: bool
+    stashes: Stashes
+
+
 class PipelineStageWriter:
     """Writes the routines of one stage.
 
     Args:
         builder: what the stages share.
         stage: filled in.
-        slots: micro-batches in flight between the forward and the reader of its stash.
-        direct: whether forward values reach their reader without a stash.
-        immediate: whether, moreover, no copy between IPUs comes between the two.
+        lane: from the forward to the backward, or to the recomputation.
+        split: which part of the backward has cells of its own; None: it is one.
         recomputes: whether the forward is executed again, in one piece, before the backward.
         interleaved: whether its stretches are executed again within the backward.
         follows: whether the backward follows so soon that nothing is executed again after the last checkpoint.
@@ -93,10 +108,9 @@ class PipelineStageWriter:
         self,
         builder: PipelineWriter,
         stage: PipelineStage,
-        slots: int,
+        lane: Lane,
         *,
-        direct: bool,
-        immediate: bool,
+        split: Split | None,
         recomputes: bool,
         interleaved: bool,
         follows: bool,
@@ -105,8 +119,8 @@ class PipelineStageWriter:
         self.stage = stage
         self.graph = stage.description.graph
         self.ipu = stage.description.ipu
-        self.direct = direct
-        self.immediate = immediate
+        self.lane = lane
+        self.split = split
         self.recomputes = recomputes
         self.interleaved = interleaved
         self.follows = follows
@@ -116,7 +130,9 @@ class PipelineStageWriter:
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.states = self._read_states()
-        self.stashes = Stashes(builder, stage.name, self.ipu, slots, stage.stashes)
+        if split is not None:
+            self.late = builder.lane(stage, "F", "W", ("read", "late_read"))
+            self.between = builder.lane(stage, "B", "W")
         self.seed: Variable | None = None
 
     # -- operands ----------------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ class PipelineStageWriter:
         if isinstance(source, HostInput):
             return routine.argument(("host", tensor), tensor.spec, tensor.name)
         if isinstance(source, Activation):
-            return routine.get(self.builder.transport.received(self.stage.part, tensor))
+            return self.builder.transport.received(self.stage.part, tensor).read(routine)
         self.seed = self.seed or self.builder.seed_variable(self.stage)
         return routine.get(self.seed)
 
@@ -183,7 +199,7 @@ class PipelineStageWriter:
         if self.stage.derivative is None:
             return []
         if not (self.recomputes or self.interleaved):
-            return [t for t in self.needed() if self.direct or not self.of_parameters(t)]
+            return [t for t in self.needed() if self.lane_of(t).direct or not self.of_parameters(t)]
         used = [t for t in self.graph.inputs if not self.fixed(t)]
         marked = [t for t in self.stage.description.checkpoints if t not in used and t.consumers]
         found = used + [t for t in marked if t in self.graph.outputs]
@@ -210,8 +226,19 @@ class PipelineStageWriter:
 
     def make_stashes(self) -> None:
         """Memory for what waits."""
-        if not self.direct:
-            self.stashes.make(self.waiting())
+        for lane in self.lanes():
+            if not lane.direct:
+                lane.stashes.make([t for t in self.waiting() if self.lane_of(t) is lane])
+        if self.split is not None and not self.between.direct:
+            self.between.stashes.make(self.split.carried)
+
+    def lanes(self) -> list[Lane]:
+        """The ways of forward values."""
+        return [self.lane] if self.split is None else [self.lane, self.late]
+
+    def lane_of(self, tensor: Tensor) -> Lane:
+        """The way of a forward value: to the last cells that read it."""
+        return self.late if self.split is not None and tensor in self.split.late else self.lane
 
     # -- routines ----------------------------------------------------------------------------------------------------
 
@@ -227,11 +254,11 @@ class PipelineStageWriter:
         operands = {t: self.operand(routine, t) for t in self.graph.inputs}
         results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
         values = {**operands, **results}
-        for tensor in self.stage.stashes:
-            self.stashes.put(routine, tensor, values[tensor])
-        self.stashes.advance(routine, "write")
-        if self.direct:
-            self.give_directly(routine, values)
+        for lane in self.lanes():
+            for tensor in lane.stashes.held:
+                lane.stashes.put(routine, tensor, values[tensor])
+            lane.stashes.advance(routine, "write")
+        self.give_directly(routine, values)
         for index, variable in self.stage.description.updates.items():
             make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.seed is not None:
@@ -242,12 +269,18 @@ class PipelineStageWriter:
     def give_directly(self, routine: Routine, values: Mapping[Tensor, Tensor]) -> None:
         """Hand on what waits as results. What lies in a buffer that will change before it is read is copied."""
         for tensor in self.waiting():
+            if not self.lane_of(tensor).direct:
+                continue
             source = self.source.get(tensor)
-            if isinstance(source, Seed | Data) or (isinstance(source, Activation) and not self.immediate):
+            if isinstance(source, Seed | Data) or (isinstance(source, Activation) and not self.lies(tensor)):
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
             elif source is None:
                 routine.give(("saved", tensor), values[tensor])
+
+    def lies(self, tensor: Tensor) -> bool:
+        """Whether an activation is still in the buffer it arrived in when the backward reads it."""
+        return self.lane_of(tensor).immediate and self.builder.transport.received(self.stage.part, tensor).ring is None
 
     def run_graph(self, routine: Routine, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
         """Call the forward graph."""
@@ -255,13 +288,14 @@ class PipelineStageWriter:
         call = routine.create(Call, operands, names, callee=self.graph)
         return dict(zip(self.graph.outputs, call.outputs, strict=True))
 
-    def waited(self, routine: Routine, tensor: Tensor) -> Tensor:
-        """A value of the forward in the routine that reads it first."""
-        if tensor in self.stage.stashes:
-            return self.stashes.take(routine, tensor)
+    def waited(self, routine: Routine, tensor: Tensor, side: str = "read") -> Tensor:
+        """A value of the forward in a routine that reads it."""
+        stashes = self.lane_of(tensor).stashes
+        if tensor in stashes.held:
+            return stashes.take(routine, tensor, side)
         source = self.source.get(tensor)
-        if isinstance(source, Activation) and self.immediate:  # still in the buffer it arrived in
-            return routine.get(self.builder.transport.received(self.stage.part, tensor))
+        if isinstance(source, Activation) and self.lies(tensor):
+            return self.builder.transport.received(self.stage.part, tensor).read(routine)
         kind: Hashable = "host" if isinstance(source, HostInput) else "saved"
         return routine.argument((kind, tensor), tensor.spec, tensor.name)
 
@@ -271,7 +305,7 @@ class PipelineStageWriter:
         self.stage.recompute = routine
         with routine.on():
             values = {t: self.waited(routine, t) for t in self.waiting()}
-            self.stashes.advance(routine, "read")
+            self.lane.stashes.advance(routine, "read")
             operands = [values[t] if t in values else self.data(routine, self._data_of(t)) for t in self.graph.inputs]
             values = {**self.run_graph(routine, operands), **values}
         for tensor in self.needed():
@@ -289,35 +323,107 @@ class PipelineStageWriter:
         """The ops of :meth:`write_backward`."""
         derivative = self.stage.derivative
         assert derivative is not None
-        images, again = self.forward_values(routine)
+        late = set() if self.split is None else set(self.split.ops)
+        ops = [op for op in schedule(derivative.graph) if op not in late]
+        images, again = self.forward_values(routine, self.read_by(ops) if self.split else None)
         for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
             tensor = connection.tensor
-            images[image] = self.gradient_of(routine, tensor) if connection.is_gradient else images[tensor]
-        made = copy_ops(schedule(derivative.graph), routine.graph, images, self.ipu)
+            if connection.is_gradient:
+                images[image] = self.gradient_of(routine, tensor)
+            elif tensor in images:
+                images[image] = images[tensor]
+        made = copy_ops(ops, routine.graph, images, self.ipu)
         interleave(routine.graph, again, self.stretch, set(self.waiting()), made.values())
-        grads = {c.tensor: images[t] for c, t in zip(derivative.outputs, derivative.graph.outputs, strict=True)}
-        self.builder.keep_gradients(routine, self.stage.part, grads)
-        self.builder.weights.accumulate(routine, [(v, grads[t]) for t, v in self.stage.trained], self.ipu)
+        grads = self.use_gradients(routine, images)
         for tensor in self.stage.wanted:
             sent = self.builder.transport.sent(self.stage.part, tensor)
             if sent is None:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
                 make(CopyVarUpdate, sent, grads[tensor])
+        self.carry(routine, images)
         if not self.recomputes:
-            self.stashes.advance(routine, "read")
+            for lane in self.lanes():
+                lane.stashes.advance(routine, "read")
 
-    def forward_values(self, routine: Routine) -> tuple[dict[Tensor, Tensor], dict[Op, Op]]:
-        """What the backward reads of the forward, in its routine, and the copies of ops that compute it again."""
-        assert self.stage.derivative is not None
+    def read_by(self, ops: Sequence[Op]) -> set[Tensor]:
+        """The forward tensors that ops of the gradient graph read."""
+        derivative = self.stage.derivative
+        assert derivative is not None
+        read = {tensor for op in ops for tensor in op.inputs}
+        pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
+        return {c.tensor for c, image in pairs if not c.is_gradient and image in read}
+
+    def use_gradients(self, routine: Routine, images: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+        """Keep and accumulate the gradients that a routine makes, by forward tensor."""
+        derivative = self.stage.derivative
+        assert derivative is not None
+        pairs = zip(derivative.outputs, derivative.graph.outputs, strict=True)
+        grads = {c.tensor: images[t] for c, t in pairs if t in images}
+        late = routine is self.stage.weights
+        if self.split is not None:
+            grads = {t: grad for t, grad in grads.items() if (t in self.split.trained) == late}
+        self.builder.keep_gradients(routine, self.stage.part, grads)
+        trained = [(v, grads[t]) for t, v in self.stage.trained if t in grads]
+        self.builder.weights.accumulate(routine, trained, self.ipu)
+        return grads
+
+    def carry(self, routine: Routine, images: Mapping[Tensor, Tensor]) -> None:
+        """Put aside what the gradients of weights are made of."""
+        if self.split is None:
+            return
+        root = roots(routine.graph)
+        for tensor in self.split.carried:
+            value = images[tensor]
+            if not self.between.direct:
+                self.between.stashes.put(routine, tensor, value)
+                continue
+            if root.get(value, value).producer is None:  # a buffer that the next copies change
+                value = make(CopyVarUpdate, undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name), value)
+            routine.give(("saved", tensor), value)
+        self.between.stashes.advance(routine, "write")
+
+    def write_weights(self) -> None:
+        """The part of the backward that makes gradients of weights."""
+        derivative, split = self.stage.derivative, self.split
+        assert derivative is not None
+        assert split is not None
+        routine = self.stage.weights = Routine(self.builder.ir, f"{self.stage.name}_bwd_weights", self.ipu, "bwd")
+        with routine.on():
+            images, _ = self.forward_values(routine, split.late, "late_read")
+            for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
+                if not connection.is_gradient and connection.tensor in images:
+                    images[image] = images[connection.tensor]
+            held = self.between.stashes
+            for tensor in split.carried:
+                images[tensor] = (
+                    held.take(routine, tensor)
+                    if tensor in held.held
+                    else routine.argument(("saved", tensor), tensor.spec, tensor.name)
+                )
+            copy_ops(split.ops, routine.graph, images, self.ipu)
+            self.use_gradients(routine, images)
+            held.advance(routine, "read")
+            self.late.stashes.advance(routine, "late_read")
+
+    def forward_values(
+        self, routine: Routine, wanted: Collection[Tensor] | None, side: str = "read"
+    ) -> tuple[dict[Tensor, Tensor], dict[Op, Op]]:
+        """What a routine reads of the forward (``wanted``; None: all that the backward reads), there, and the copies
+        of ops that compute it again."""
+        derivative = self.stage.derivative
+        assert derivative is not None
+        every = wanted is None
+        asked = [c.tensor for c in derivative.inputs if not c.is_gradient] if wanted is None else wanted
+        needed = [t for t in self.needed() if t in asked]
         if self.recomputes:
-            images = {t: routine.argument(("saved", t), t.spec, t.name) for t in self.needed()}
+            images = {t: routine.argument(("saved", t), t.spec, t.name) for t in needed}
         else:
-            images = {t: self.waited(routine, t) for t in self.waiting()}
+            images = {t: self.waited(routine, t, side) for t in self.waiting() if every or t in asked}
         data = {t: self._data_of(t) for t in self.source if self.fixed(t)}
-        missing = [t for t in self.needed() if t not in images and t not in data]
+        missing = [t for t in needed if t not in images and t not in data]
         again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
-        read = {t for op in again for t in op.inputs} | {c.tensor for c in self.stage.derivative.inputs}
+        read = {t for op in again for t in op.inputs} | set(asked)
         images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
         constants = [t for t in read if isinstance(t, Constant)]
         images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
@@ -328,7 +434,7 @@ class PipelineStageWriter:
         arrived = self.builder.transport.arrived(self.stage.part, self.graph.outputs.index(output))
         training = self.builder.training
         assert training is not None
-        parts = [routine.get(t) for t in arrived]
+        parts = [arrival.read(routine) for arrival in arrived]
         if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
             parts.append(self.loss_gradient(routine, output, training))
         if not parts:

@@ -1,4 +1,4 @@
-"""Where forward values wait for the backward: rings on the IPU, or entries of remote buffers, and their counters."""
+"""Where values wait for a later cell: rings on the IPU, or entries of remote buffers, and their counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipuperf.ir import UINT32, RemoteBuffer, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, DynamicSlice, DynamicUpdateInplace, IncrementModInplace, Reshape
 
 from .remote import remote_load, remote_store
-from .routine import Routine
+from .scope import Scope
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
@@ -35,37 +35,39 @@ class TensorStash:
 
 
 class Stashes:
-    """The stashes of one stage, by forward tensor, written and read in the order of the micro-batches.
+    """The stashes of some values that are made and read together, in the order of the micro-batches.
 
     Args:
         builder: gives memory.
         name: of the stage.
         ipu: of the stage.
         slots: micro-batches that wait at the most.
-        held: filled with the stashes.
+        readers: who reads them, each at its own pace.
     """
 
     def __init__(
-        self, builder: PipelineWriter, name: str, ipu: int, slots: int, held: dict[Tensor, TensorStash]
+        self, builder: PipelineWriter, name: str, ipu: int, slots: int, readers: Sequence[str] = ("read",)
     ) -> None:
         self.builder = builder
         self.name = name
         self.ipu = ipu
         self.slots = slots
-        self.held = held
+        self.sides = ("write", *readers)
+        self.held: dict[Tensor, TensorStash] = {}
         self.counters: dict[str, Tensor] = {}
+        builder.stashes.append(self)
 
     def make(self, tensors: Sequence[Tensor]) -> None:
         """Memory for ``tensors``, and a counter for each side where there is more than one slot."""
         for tensor in tensors:
             self.held[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.name)
         if self.held and self.slots > 1:
-            for side in ("write", "read"):
+            for side in self.sides:
                 self.counters[side] = self.builder.buffer(
                     TensorSpec((1,), UINT32), self.ipu, f"{self.name}_{side}_slot", zero=True
                 )
 
-    def put(self, routine: Routine, tensor: Tensor, value: Tensor) -> None:
+    def put(self, routine: Scope, tensor: Tensor, value: Tensor) -> None:
         """Write ``value`` into the stash of ``tensor``."""
         stash = self.held[tensor]
         if stash.buffer is not None:
@@ -78,25 +80,25 @@ class Stashes:
         row = self._reshaped(routine, value, (1, *tensor.shape))
         make(DynamicUpdateInplace, stash.ring, self._slot(routine, "write"), row, axes=(0,), sizes=(1,))
 
-    def take(self, routine: Routine, tensor: Tensor) -> Tensor:
-        """Read the oldest entry of the stash of ``tensor``."""
+    def take(self, routine: Scope, tensor: Tensor, side: str = "read") -> Tensor:
+        """Read the oldest entry of the stash of ``tensor`` that one side has not read."""
         stash = self.held[tensor]
         if stash.buffer is not None:
-            return remote_load(stash.buffer, self._slot(routine, "read"), tensor.name)
+            return remote_load(stash.buffer, self._slot(routine, side), tensor.name)
         assert stash.ring is not None
         if self.slots == 1:
             return routine.get(stash.ring)
         with routine.floating():
-            row = make(DynamicSlice, stash.ring, self._slot(routine, "read"), name=tensor.name, axes=(0,), sizes=(1,))
+            row = make(DynamicSlice, stash.ring, self._slot(routine, side), name=tensor.name, axes=(0,), sizes=(1,))
         return self._reshaped(routine, row, tensor.shape)
 
-    def _slot(self, routine: Routine, side: str) -> Tensor:
+    def _slot(self, routine: Scope, side: str) -> Tensor:
         """The counter of one side; entry 0 when there is only one slot."""
         if side in self.counters:
             return routine.get(self.counters[side])
         return routine.constant(np.zeros(1, np.uint32), UINT32, "slot")
 
-    def advance(self, routine: Routine, side: str) -> None:
+    def advance(self, routine: Scope, side: str) -> None:
         """Move a counter to the next slot."""
         if side not in self.counters:
             return
@@ -106,7 +108,7 @@ class Stashes:
         for reader in readers:
             routine.graph.constrain(reader, moved)
 
-    def _reshaped(self, routine: Routine, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    def _reshaped(self, routine: Scope, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """``tensor`` in another shape."""
         with routine.floating():
             return make(Reshape, tensor, name=tensor.name, shape=tuple(shape))

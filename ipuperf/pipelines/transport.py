@@ -1,9 +1,10 @@
 """How activations and gradients get from one stage to another.
 
-A value goes one stage further per time step, through every stage in between (PopART copies to adjacent stages only and
-chains the rest), and arrives in a buffer of the receiving IPU, where it stays until the next step's copies. With
-``every_step`` all copies run in every step, also for stages that are idle (PopART and TensorFlow mask none of them);
-otherwise a value is copied straight to its readers when it has been made.
+With ``every_step`` a value goes one stage further per time step, through every stage in between (PopART copies to
+adjacent stages only and chains the rest), and all copies run in every step, also for stages that are idle (PopART and
+TensorFlow mask none of them). Otherwise a value is copied straight to its readers when it has been made. It arrives in
+a buffer of the receiving IPU, where it stays until the next copy into it. Values whose readers come later wait in a
+ring (:mod:`.lifetimes`).
 
 A value that only passes through an IPU is put aside there by an on-tile copy before it is sent on, so that it does not
 hold up other copies. The copies of a step are two exchanges, activations and then gradients, as in PopART's schedule
@@ -22,8 +23,11 @@ from ipuperf.ir import CONTEXT, Phase, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, IpuCopy
 from ipuperf.schedules import Cell
 
+from .lifetimes import wait_of
 from .model import Activation, StageGraph
+from .routine import Routine
 from .scope import Scope
+from .stashes import Stashes
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
@@ -56,6 +60,34 @@ class Hop:
         return "fwd" if self.kind == "F" else "bwd"
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """A buffer of one reader, and the ring in which values wait that arrive there; None: they do not wait.
+
+    Attributes:
+        steps: those at whose end a value arrives.
+    """
+
+    buffer: Tensor
+    ring: Stashes | None
+    steps: frozenset[int]
+
+    def read(self, routine: Routine) -> Tensor:
+        """The value whose turn it is."""
+        if self.ring is None:
+            return routine.get(self.buffer)
+        value = self.ring.take(routine, self.buffer)
+        self.ring.advance(routine, "read")
+        return value
+
+    def put(self, scope: Scope, value: Tensor, phase: Phase) -> None:
+        """Put what has arrived into the ring."""
+        if self.ring is not None:
+            with scope.on(self.ring.ipu), CONTEXT.phase(phase):
+                self.ring.put(scope, self.buffer, value)
+                self.ring.advance(scope, "write")
+
+
 class Transport:
     """All copies of a pipeline.
 
@@ -74,19 +106,22 @@ class Transport:
         self._parts = parts
         self.every_step = every_step
         self._gradients_wait = gradients_wait
-        self._received: dict[tuple[int, Tensor], Tensor] = {}
-        self._arrived: dict[tuple[int, int], list[Tensor]] = {}
+        self._received: dict[tuple[int, Tensor], Arrival] = {}
+        self._arrived: dict[tuple[int, int], list[Arrival]] = {}
         self._sent: dict[tuple[int, Tensor], Tensor] = {}
         self.hops: list[Hop] = []
+        self._waiting: dict[Tensor, list[Arrival]] = {}
+        self.settling = 0
+        """So many steps after which a cell ran every time, its results that wait arrive every time."""
 
     # -- what stages ask ---------------------------------------------------------------------------------------------
 
-    def received(self, part: int, tensor: Tensor) -> Tensor:
-        """The buffer in which input ``tensor`` of a part's graph arrives."""
+    def received(self, part: int, tensor: Tensor) -> Arrival:
+        """Where input ``tensor`` of a part's graph arrives."""
         return self._received[part, tensor]
 
-    def arrived(self, part: int, output: int) -> list[Tensor]:
-        """Buffers in which the gradients of an output arrive, one per reader."""
+    def arrived(self, part: int, output: int) -> list[Arrival]:
+        """Where the gradients of an output arrive, one per reader."""
         return self._arrived.get((part, output), [])
 
     def sent(self, part: int, tensor: Tensor) -> Tensor | None:
@@ -127,7 +162,7 @@ class Transport:
             level = levels.setdefault(reader.stage, {})
             if reader.ipu not in level:
                 level[reader.ipu] = self._buffer(value, reader.ipu, f"stage{reader.stage}_{tensor.name}")
-            self._received[number, tensor] = level[reader.ipu]
+            self._received[number, tensor] = self._arrival(level[reader.ipu], "F", made_by, reader)
         chain: list[list[Hop]] = []
         origin, source = made_by.ipu, None
         for stage in range(made_by.stage + 1, last + 1):
@@ -164,15 +199,31 @@ class Transport:
             origin, source = ipu, target
         target = self._buffer(tensor, maker.ipu, f"stage{maker.stage}_{name}")
         chain.append(Hop("B", stage.part, key, tensor.spec, origin, maker.ipu, source, target))
-        self._arrived.setdefault((made.part, made.output), []).append(target)
+        arrival = self._arrival(target, "B", reader, maker)
+        self._arrived.setdefault((made.part, made.output), []).append(arrival)
         self.hops += chain
+
+    def _arrival(self, buffer: Tensor, kind: str, maker: StageGraph, reader: StageGraph) -> Arrival:
+        """Where results of ``maker`` arrive at ``reader``, with a ring if they have to wait there."""
+        wait = wait_of(self._builder.timetable, kind, maker.stage, reader.stage, every_step=self.every_step)
+        if not wait.slots:
+            return Arrival(buffer, None, frozenset())
+        ring = Stashes(self._builder, f"stage{reader.stage}", reader.ipu, wait.slots)
+        ring.make([buffer])
+        if self.every_step:
+            self.settling = max(self.settling, abs(reader.stage - maker.stage))
+        arrival = Arrival(buffer, ring, frozenset(wait.arrivals))
+        self._waiting.setdefault(buffer, []).append(arrival)
+        return arrival
 
     def _buffer(self, like: Tensor, ipu: int, name: str) -> Tensor:
         return self._builder.buffer(like.spec, ipu, name, zero=False)
 
     # -- copying -----------------------------------------------------------------------------------------------------
 
-    def copies(self, scope: Scope, values: Mapping[tuple[str, int, Hashable], Tensor], ran: Sequence[Cell]) -> None:
+    def copies(
+        self, scope: Scope, values: Mapping[tuple[str, int, Hashable], Tensor], ran: Sequence[Cell], step: int
+    ) -> None:
         """The copies at the end of a step in which the cells ``ran``; ``values`` holds what they made."""
         executed = {(cell.kind, cell.stage) for cell in ran}
         hops = [h for h in self.hops if self.every_step or (h.kind, self._parts[h.part].stage) in executed]
@@ -184,15 +235,20 @@ class Transport:
                 aside = self._undefined(scope, hop)
                 with scope.on(hop.origin), CONTEXT.phase(hop.phase):
                     sources[hop] = make(CopyVarUpdate, aside, sources[hop])
+        landed: dict[Tensor, Tensor] = {}
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
-                    make(IpuCopy, sources[hop], hop.target, source=hop.origin, destination=hop.destination,
-                         exchange=hop.kind)  # fmt: skip
+                    landed[hop.target] = make(IpuCopy, sources[hop], hop.target, source=hop.origin,
+                                              destination=hop.destination, exchange=hop.kind)  # fmt: skip
         for hop in hops:
             if hop.origin == hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
-                    make(CopyVarUpdate, hop.target, sources[hop])
+                    landed[hop.target] = make(CopyVarUpdate, hop.target, sources[hop])
+        for hop in hops:
+            for arrival in self._waiting.get(hop.target, ()):
+                if step in arrival.steps:
+                    arrival.put(scope, landed[hop.target], hop.phase)
 
     def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:
         """What is copied; an idle stage sends whatever is there."""

@@ -10,6 +10,7 @@ collective here; lowering merges them where it is asked to.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,9 @@ class Weights:
         self._training = training
         self.accumulators: dict[Variable, Tensor | RemoteBuffer] = {}
         self.updated_on: dict[Variable, int] = {}
-        self._counts: dict[int, Tensor] = {}
+        self._counts: dict[str, tuple[int, Tensor]] = {}
+        self.gradients_of: Counter[Variable] = Counter()
+        """How many gradients a variable gets in each micro-batch."""
         self.state: dict[tuple[Variable, str], Variable] = {}
         self.scalars: dict[tuple[str, int], Variable] = {}
         self._updates: dict[int, Routine] = {}
@@ -108,8 +111,11 @@ class Weights:
                 continue
             target, stored = self._open(routine, variable, ipu)
             combined = self._combined(variable)
-            operands = [target, grad, self._count(ipu)] if mean else [target, grad]
-            how: dict[str, Any] = {"kind": "mean" if mean else "add"}
+            running = mean and self.gradients_of[variable] == 1
+            operands = [target, grad, self._count(routine, ipu)] if running else [target, grad]
+            how: dict[str, Any] = {"kind": "mean" if running else "add"}
+            if mean and not running:  # a mean of sums: no count says of which micro-batches a sum already holds a part
+                how["factor"] = 1.0 / self._builder.timetable.micro_batches
             if combined is not None:
                 how["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
             with routine.floating(stored is None):
@@ -119,9 +125,9 @@ class Weights:
             made[variable].append(op)
             if stored is not None:
                 remote_store(stored, 0, op.outputs[0])
-        if made and mean:
+        if routine.graph.name in self._counts:
             one = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
-            counted = routine.create(AddLhsInplace, [self._count(ipu), one], ["t"])
+            counted = routine.create(AddLhsInplace, [self._count(routine, ipu), one], ["t"])
             for before in (op for ops in made.values() for op in ops):
                 routine.graph.constrain(before, counted)
 
@@ -133,11 +139,12 @@ class Weights:
             return None
         return rule.combined(variable)
 
-    def _count(self, ipu: int) -> Tensor:
-        """How many micro-batches of this update an IPU has accumulated (for the running mean)."""
-        if ipu not in self._counts:
-            self._counts[ipu] = self._builder.buffer(TensorSpec((), FLOAT32), ipu, f"accumulated_ipu{ipu}", zero=True)
-        return self._counts[ipu]
+    def _count(self, routine: Routine, ipu: int) -> Tensor:
+        """How many micro-batches of this update a routine has accumulated (for the running mean)."""
+        if routine.graph.name not in self._counts:
+            count = self._builder.buffer(TensorSpec((), FLOAT32), ipu, f"accumulated_ipu{ipu}", zero=True)
+            self._counts[routine.graph.name] = ipu, count
+        return self._counts[routine.graph.name][1]
 
     def _open(self, routine: Scope, variable: Variable, ipu: int) -> tuple[Tensor, RemoteBuffer | None]:
         """The accumulator here, and the buffer to store it to when it lives in Streaming Memory."""
@@ -174,7 +181,7 @@ class Weights:
             routine = self._updates[ipu]
             grad = None if self.accumulates else self._single(routine, variable)
             self._update(routine, self._reduced(routine, variable, ipu, grad))
-        for ipu, count in self._counts.items():
+        for ipu, count in self._counts.values():
             with self._updates[ipu].on():
                 make(AccumulatorZero, count)
 
@@ -207,7 +214,7 @@ class Weights:
             self._training.joint.join(scope, reduced)
         for gradient in found:
             self._update(scope, gradient)
-        for ipu, count in self._counts.items():
+        for ipu, count in self._counts.values():
             with scope.on(ipu):
                 make(AccumulatorZero, count)
 

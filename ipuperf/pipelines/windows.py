@@ -84,33 +84,34 @@ def windows_of(timetable: Timetable) -> list[Window]:
     """The steps of ``timetable`` as windows: all cells of a step, or, when backwards come first in it, the rest of the
     step followed by the backwards of the next."""
     steps = [_ordered(rows) for rows in timetable.steps]
-    rotate = not any(_forward_then_backward(row) for rows in timetable.steps for row in rows)
+    rotate = not any(_backward_late(row) for rows in timetable.steps for row in rows)
     if not rotate or timetable.inference:
         return [Window(time, tuple(cells), ()) for time, cells in enumerate(steps)]
     heads = [tuple(c for c in cells if c.kind == "B") for cells in steps]
     tails = [tuple(c for c in cells if c.kind != "B") for cells in steps]
-    if heads[0]:
-        raise ValueError(f"{timetable.name}: backward in the first time step")
     return [Window(t, tails[t], heads[t + 1] if t + 1 < len(steps) else ()) for t in range(len(steps))]
 
 
-def _forward_then_backward(row: tuple[Cell, ...]) -> bool:
+def _backward_late(row: tuple[Cell, ...]) -> bool:
+    """Whether a backward comes after something else, or is split."""
     kinds = "".join(cell.kind for cell in row)
-    return "B" in kinds and kinds.index("B") > 0
+    return "W" in kinds or "B" in kinds.lstrip("B")
 
 
-def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False) -> WindowedProgram:
+def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False, settling: int = 0) -> WindowedProgram:
     """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
     iterations).
 
     ``peel`` writes the first and the last iteration out: those in which overlapped I/O has nothing to store yet and
-    nothing more to load.
+    nothing more to load. ``settling`` writes out as many iterations as last at least so many windows.
     """
     windows = windows_of(timetable)
     period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
     if peel:
         begin, trips = begin + period, trips - 2
+    first = -(-settling // period)
+    begin, trips = begin + first * period, trips - first
     if trips < 2:
         begin = trips = 0
     end = begin + trips * period
@@ -153,18 +154,3 @@ def _moved(one: Window, two: Window) -> int | None:
         return 0
     by = second[0].micro_batch - first[0].micro_batch
     return by if by > 0 and one.shifted(by) == (two.cells, two.after) else None
-
-
-def slots_of(timetable: Timetable, stage: int, reader: str) -> int:
-    """The most micro-batches whose forward has run on ``stage`` and whose ``reader`` (B or R) has not, in the order of
-    execution."""
-    row = timetable.ipus.index(timetable.devices[stage][0])
-    count = peak = 0
-    for step in timetable.steps:
-        for cell in step[row]:
-            if cell.stage == stage and cell.kind == "F":
-                count += 1
-                peak = max(peak, count)
-            elif cell.stage == stage and cell.kind == reader:
-                count -= 1
-    return peak

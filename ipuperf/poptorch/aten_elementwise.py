@@ -200,12 +200,6 @@ def copysign(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     return f.where(f.less(low.tensor(rhs, low.dtype), 0), -x, x)
 
 
-def hypotenuse(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-    """``sqrt(lhs^2 + rhs^2)``."""
-    x, y = low.tensors([lhs, rhs], low.dtype)
-    return f.sqrt(f.square(x) + f.square(y))
-
-
 def xlogy(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     """``lhs log(rhs)``, 0 where ``lhs`` is."""
     x, y = low.tensors([lhs, rhs], low.dtype)
@@ -263,7 +257,6 @@ HANDLERS: Mapping[str, Handler] = {
     "gelu": gelu,
     "gt": _compare(f.greater),
     "hardtanh": hardtanh,
-    "hypot": hypotenuse,
     "isfinite": _predicate(f.isfinite, True),
     "isinf": _predicate(f.isinf, False),
     "isnan": _predicate(f.isnan, False),

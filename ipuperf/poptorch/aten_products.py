@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipuperf.functions import make, reductions
-from ipuperf.functions.arranging import permuted, reshaped, swapped
+from ipuperf.functions.arranging import broadcast, permuted, reshaped, swapped
 from ipuperf.functions.elementary import scaled
 from ipuperf.ir import Tensor
 from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
@@ -44,9 +44,10 @@ def bilinear(low: Lowering, lhs: Value, rhs: Value, weight: Value, bias: Value =
 
 
 def _added(low: Lowering, value: Value, result: Tensor, beta: float, alpha: float) -> Tensor:
-    """``beta value + alpha result``."""
-    result = scaled(result, alpha)
-    return result if beta == 0 else result + scaled(low.tensor(value, low.dtype), beta)
+    """``beta value + alpha result``; what is multiplied by 0 is not looked at, whatever it holds."""
+    terms = [(low.tensor(value, low.dtype), beta), (result, alpha)]
+    kept = [scaled(term, factor) for term, factor in terms if factor != 0]
+    return broadcast(sum(kept[1:], kept[0]) if kept else low.constant(0, low.dtype), low.shape)
 
 
 def add_product(low: Lowering, value: Value, lhs: Value, rhs: Value, *, beta: float = 1, alpha: float = 1) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from ipuperf.functions import make, networks
 from ipuperf.functions import reductions as r
-from ipuperf.functions.arithmetic import equal, not_equal, sqrt, square, where
+from ipuperf.functions.arithmetic import equal, not_equal, square, where
 from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
 from ipuperf.functions.elementary import number_power
 from ipuperf.ir import BOOL, INT32, Tensor
@@ -90,12 +90,6 @@ def _position_along(position: Reduction, x: Tensor, axis: int, keepdim: bool) ->
     return position(x, axis, keepdim) if x.shape else reshaped(position(reshaped(x, (1,)), 0), ())
 
 
-def _root(variance: Tensor) -> Tensor:
-    """The square root, without a gradient at 0."""
-    none = equal(variance, 0)
-    return where(none, 0, sqrt(where(none, 1, variance)))
-
-
 def _spread(root: bool) -> Handler:
     """var and std, in both ways to state the divisor (``unbiased`` or ``correction``)."""
 
@@ -112,9 +106,7 @@ def _spread(root: bool) -> Handler:
             dim, unbiased = None, dim
         if unbiased is not None or correction is None:
             correction = 1.0 if unbiased is None else float(unbiased)
-        variance = partial(r.variance, correction=correction)
-        result = _reduced(variance, x, dim, keepdim)
-        return _root(result) if root else result
+        return _reduced(partial(r.deviation if root else r.variance, correction=correction), x, dim, keepdim)
 
     return handler
 

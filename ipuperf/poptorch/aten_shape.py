@@ -14,7 +14,7 @@ from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permute
 from ipuperf.functions.selection import gather as gathered
 from ipuperf.functions.shapes import concat_
 from ipuperf.functions.shapes import split as cut_into
-from ipuperf.ir import FLOAT32, INT32, Tensor
+from ipuperf.ir import INT32, Tensor
 
 from .aten_lowering import TORCH_DTYPES, Handler, Lowering, Value, each
 
@@ -286,12 +286,9 @@ def _triangle(lower: bool) -> Handler:
 
 
 def cumsum(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Running sum in the result's type; whole numbers in float32, exact to 2**24."""
+    """Running sum in the result's type."""
     x = low.tensor(value, low.dtype)
-    if not x.shape or not x.spec.elements:
-        return x
-    kind = low.dtype if low.dtype.is_floating_point else FLOAT32
-    return low.tensor(to.running_sum(low.tensor(x, kind), axis_of(dim, len(x.shape))), low.dtype)
+    return to.running_sum(x, axis_of(dim, len(x.shape))) if x.shape and x.spec.elements else x
 
 
 def cumprod(low: Lowering, value: Value, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -45,7 +45,7 @@ from .aten_lowering import Norms
 from .enums import OutputMode, OverlapMode, ReductionType, SyncPattern
 from .errors import Error, UnsupportedError
 from .export import ExportedModel, OutputSpec, export_model
-from .export_checks import tell_of_late_changes
+from .export_checks import check_replicated_buffers, tell_of_late_changes
 from .export_trace import Traced
 from .log import logger
 from .optim import OptimiserSpec
@@ -139,6 +139,8 @@ def compile_model(
         grouped=grouped,
     )
     _check_overlap(exported, options, training)
+    if traced is None:
+        check_replicated_buffers(exported.parts, exported.variables, module, options)
     if type(options.execution_strategy) is PipelinedExecution:
         tell_of_late_changes(exported.parts)
     parts = _renumbered(exported.parts)

@@ -219,7 +219,8 @@ class AsynchronousDataAccessor:
         miss_sleep_time_in_ms: without effect; the thread waits without polling.
         load_indefinitely: without effect; reading begins anew with each iteration, never before it.
         early_preload: without effect; the first element is read at once, the others with the iteration.
-        sharing_strategy: without effect; a thread shares everything.
+        sharing_strategy: a member, or its name, as upstream's options files have it; without effect: a thread shares
+            everything.
         rebatched_size: join and cut what the data set gives into batches of this size.
 
     Raises:
@@ -234,7 +235,7 @@ class AsynchronousDataAccessor:
         miss_sleep_time_in_ms: float = 0.1,
         load_indefinitely: bool = True,
         early_preload: bool = False,
-        sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
+        sharing_strategy: SharingStrategy | str = SharingStrategy.ForkServer,
         rebatched_size: int | None = None,
     ) -> None:
         require_int("AsynchronousDataAccessor: buffer_size", buffer_size, 1)

@@ -40,7 +40,11 @@ class ExecutorState:
         if options is not None and not isinstance(options, Options):
             raise Error(f"options is a {type(options).__name__}, expected poptorch.Options")
         self._model, self._mode = model, model.training
+        if options is not None:
+            options._freeze()  # what the program changes from now on would not reach this model
         self._options = Options() if options is None else options.clone()
+        if self._options.defaultOutputMode():
+            self._options.outputMode(self._options.resolved_output_mode(training))
         processes = self._options.Distributed.numProcesses
         if processes > 1:
             raise UnsupportedError(

@@ -489,7 +489,7 @@ def _tell_of_more_than(loss: torch.fx.Node) -> None:
         after.update(dict.fromkeys(later))
         waiting += later
     computed = [node for node in after if name_of(node.target) in _COMPUTING]
-    returned = _ancestors({next(reversed(loss.graph.nodes)): None}) if computed else set()
+    returned = _ancestors({next(iter(reversed(loss.graph.nodes))): None}) if computed else set()
     for node in computed:
         if node in returned:
             logger.warning(

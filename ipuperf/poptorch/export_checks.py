@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.modules.module as module_hooks
 import torch.utils._pytree as pytree
+from torch.nn.modules.batchnorm import _NormBase
 
+from ipuperf.ir import Variable
 from ipuperf.pipelines import Data, StageGraph
 
 from .aten_lowering import ExportError
-from .errors import UnsupportedError
+from .errors import Error, UnsupportedError
 from .log import logger
+from .options import Options
 
 
 def check_not_compiled(module: torch.nn.Module) -> None:
@@ -70,6 +73,27 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
                 "torch.func.grad and its relatives inside a model are unsupported: the gradients of a program are made "
                 "by poptorch.trainingModel; torch.func.vmap and torch.func.jvp work"
             )
+
+
+def check_replicated_buffers(
+    parts: Sequence[StageGraph], variables: Mapping[str, Variable], module: torch.nn.Module, options: Options
+) -> None:
+    """Raise :class:`Error` where ``forward`` changes a buffer that replicas would have to share, as upstream does
+    (``poptorch:source/InplaceOps.cpp``). Running statistics belong to PopART's norms and are left to each replica."""
+    replicas = options.replication_factor
+    if replicas == 1 or not options.broadcast_buffers:
+        return
+    changed = {variable for part in parts for variable in part.updates.values()}
+    names = [
+        name
+        for name, variable in variables.items()
+        if variable in changed and not isinstance(module.get_submodule(name.rpartition(".")[0]), _NormBase)
+    ]
+    if names:
+        raise Error(
+            f"forward changes {', '.join(names)}: PopTorch cannot bring the new value of one of {replicas} replicas to "
+            "the others; poptorch.Options().broadcastBuffers(False) lets each replica keep its own"
+        )
 
 
 def tell_of_late_changes(parts: Sequence[StageGraph]) -> None:

@@ -84,7 +84,9 @@ class UnseenChanges:
         if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):
             return None
         whole = self._whole(source)
-        return source if whole.numel() == source.numel() else whole  # what is around a view keeps its gradient too
+        if source is whole or (whole.numel() == source.numel() and self.flows(source)):
+            return source
+        return whole  # what is around a view keeps its gradient too
 
     def flows(self, x: torch.Tensor) -> bool:
         """Whether ``x`` was made where gradients flow."""
@@ -93,10 +95,12 @@ class UnseenChanges:
     def note(self, func: Any, x: Any, result: Any) -> None:
         """Remember whose numbers ``result`` shows, which ``func(x)`` has given; and of a result that PyTorch itself
         makes as a view of something, that the export knows the result only."""
+        memory = x if getattr(x, "_base", None) is None else x._base
         for tensor in result if isinstance(result, (tuple, list)) else [result]:
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 base = tensor if tensor._base is None else tensor._base
-                self._seen.setdefault(id(base), (base, tensor))
+                if base is not memory:
+                    self._seen.setdefault(id(base), (base, tensor))
                 if torch.is_grad_enabled():
                     self._open[id(tensor)] = tensor
         source = self._source(x) if func in DETACHING and result is not x else None

@@ -8,6 +8,7 @@ function does with ``out=`` is lost.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NoReturn
@@ -170,6 +171,23 @@ def _corrcoef(x: torch.Tensor) -> torch.Tensor:
     return (found / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
 
 
+def _with_masks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Indexing, in which ``uint8`` tensors are masks, as PyTorch has it (an export takes them for positions)."""
+
+    def mask(index: Any) -> Any:
+        if isinstance(index, (list, tuple)):
+            return type(index)(map(mask, index))
+        if not isinstance(index, torch.Tensor) or index.dtype != torch.uint8:
+            return index
+        warnings.warn("indexing with a uint8 tensor is deprecated; use one of dtype torch.bool", stacklevel=4)
+        return index.to(torch.bool)
+
+    def run(x: torch.Tensor, indices: Any, *values: Any, **named: Any) -> Any:
+        return function(x, mask(indices), *values, **named)
+
+    return run
+
+
 def _packed(*_: Any, **__: Any) -> NoReturn:
     raise UnsupportedError(
         "packed sequences (pack_padded_sequence) are unsupported: how many rows there are would depend on the lengths; "
@@ -183,6 +201,17 @@ def _backward(*_: Any, **__: Any) -> NoReturn:
 
 
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
+    **{
+        function: _with_masks(function)
+        for function in (
+            torch.Tensor.__getitem__,
+            torch.Tensor.__setitem__,
+            torch.Tensor.index_put,
+            torch.Tensor.index_put_,
+            torch.index_put,
+            torch.index_put_,
+        )
+    },
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.backward: _backward,
     torch.Tensor.bincount: _bincount,

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ipuperf.ir import ALL_DTYPES, DType
+from ipuperf.ir import ALL_DTYPES, DType, is_host_data
 from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
 P = ParamSpec("P")
@@ -139,9 +139,9 @@ def _is_operand(value: Any) -> bool:
     """Whether ``value`` is a tensor, or host data that becomes one."""
     if _is_tensor(value) or isinstance(value, (bool, int, float, np.number, np.bool_)):
         return True
-    if isinstance(value, (list, tuple)):
-        try:
-            value = np.asarray(value)  # empty ones are upstream's ValueError, where the constant is made
+    if is_host_data(value) and not isinstance(value, np.ndarray):
+        try:  # empty ones are upstream's ValueError, where the constant is made
+            value = np.asarray(value.detach() if hasattr(value, "detach") else value)
         except (ValueError, TypeError):  # ragged lists, tensors in lists
             return False
     return isinstance(value, np.ndarray) and (
@@ -174,6 +174,7 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given: list[Any] = list(args)
+        signature.order(given, kwargs)
         check_wholes(parameters, given, kwargs)
         signature.check(given, kwargs)
         return function(*given, **kwargs)

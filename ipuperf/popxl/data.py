@@ -128,7 +128,8 @@ def _check_entry(buffer: RemoteBuffer, entry: int, name: str) -> None:
 
 
 def check_remote_variables(program: _ir.Ir) -> None:
-    """ValueError unless all remote variables have shape and type of their buffers' entries.
+    """ValueError unless all remote variables have size and type of their buffers' entries; shapes may differ, as
+    upstream: a load gives the buffer's.
 
     As upstream a program is checked when it is complete: how long a shard is, is the buffer's word."""
     for variable in program.variables():
@@ -141,7 +142,8 @@ def check_remote_variables(program: _ir.Ir) -> None:
                 f"{variable.grouping.group_size} replicas do not give shards of {math.prod(buffer.tensor_shape)}; "
                 "create the buffer with popxl.replica_sharded_buffer"
             )
-        if variable.shape != buffer.tensor_shape or variable.dtype != buffer.tensor_dtype._ir:
+        size = math.prod(buffer.tensor_shape)
+        if variable.spec.elements != size or variable.dtype != buffer.tensor_dtype._ir:
             raise ValueError(
                 f"remote variable {variable.id!r} is {variable.spec}; {buffer} holds {buffer.tensor_shape} "
                 f"{buffer.tensor_dtype.name}"

@@ -214,7 +214,7 @@ class Tensor(_ir.Operators):
         """The function of :mod:`popxl.ops` that an operator stands for."""
         found = _function(function)
         for operand in operands:
-            if not isinstance(operand, (Tensor, _ir.HOST_DATA)):
+            if not isinstance(operand, Tensor) and not _ir.is_host_data(operand):
                 return NotImplemented
         return NotImplemented if found is None else found(*operands)
 

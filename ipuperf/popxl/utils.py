@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.ir import float8
+from ipuperf.ir import converted, float8
 
 from . import dtypes
 from .arguments import whole
@@ -41,25 +41,6 @@ def host_array(x: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{what}: elements of dtype {array.dtype}; real numbers or bools are needed")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
-    """``array`` as ``dtype``; what becomes an integer loses its fraction, as in NumPy.
-
-    Raises:
-        ValueError: values that an integer ``dtype`` cannot hold.
-    """
-    if array.dtype == dtype:
-        return array
-    if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
-        bounds, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
-        if not (bounds.min - 1 < low and high < bounds.max + 1):  # NaN is not below anything
-            raise ValueError(
-                f"{what}: values from {low} to {high} do not fit {dtype.name}, in which the IPU holds them "
-                f"({bounds.min} to {bounds.max})"
-            )
-    with np.errstate(over="ignore"):
-        return array.astype(dtype)
 
 
 def to_numpy(

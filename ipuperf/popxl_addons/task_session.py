@@ -152,7 +152,7 @@ class TaskSession(popxl.Session):
 
         Args:
             report_missing: what happens when names in the checkpoint and in the state differ: those in both are loaded
-                (``"none"``, ``"warn"``), or none (``"error"``).
+                (``"none"``, ``"warn"``), or none (``"error"``). A checkpoint of tensors alone leaves the rest as it is.
             skip_memmap: leave variables that are memory-mapped files as they are.
 
         Raises:
@@ -197,7 +197,10 @@ class TaskSession(popxl.Session):
         wandb.log_artifact(artifact)
 
     def _load(self, folder: Path, report_missing: ReportMissingMethods, skip_memmap: bool) -> None:
-        information = json.loads((folder / _SESSION_INFO).read_text(encoding="utf-8"))
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no checkpoint {folder}")
+        file = folder / _SESSION_INFO
+        information = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         found = {path.stem: partial(_array, path, path.stem) for path in (folder / _MODEL).glob("*.npz")}
         variables, skipped = self.state.to_dict(), set()
         for name, data in self.get_named_tensors_data().to_dict().items():
@@ -211,7 +214,7 @@ class TaskSession(popxl.Session):
         self.write_variables_data({variables[name]: found[name]() for name in variables if name in found})  # type: ignore[misc]
         if self.dataloader is not None:
             self.dataloader.resume(filename=str(folder / _DATALOADER))
-        self.session_state = information
+        self.session_state = information or self.session_state
 
     # -- Weights & Biases ------------------------------------------------------------------------------------------
 

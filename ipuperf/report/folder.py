@@ -146,22 +146,22 @@ def _index(trace: Trace, views: Sequence[View]) -> str:
 def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence[View] = ()) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
-    The files are those of :data:`VIEWS`, those of ``also``, and index.md, which says what each holds. Files the trace
-    has no data for are left out, and the index says so. All is written into a temporary folder beside ``directory``
-    that is then renamed, so that a report is there whole or not at all (see :func:`~.staging.staged`); files of an
-    earlier report that no longer apply are removed.
+    The files are those of :data:`VIEWS`, those of ``also`` (in place of one of that name), and index.md, which says
+    what each holds. Files the trace has no data for are left out, and the index says so. All is written into a
+    temporary folder beside ``directory`` that is then renamed, so that a report is there whole or not at all (see
+    :func:`~.staging.staged`); files of an earlier report that no longer apply are removed.
 
     Raises:
         OSError: the folder cannot be written; it then holds what it held before.
     """
     folder = Path(directory)
-    views = [view for view in (*VIEWS, *also) if view.possible(trace)]
+    views = [view for view in {view.name: view for view in (*VIEWS, *also)}.values() if view.possible(trace)]
     with staged(folder) as temporary:
         for view in views:
             view.write(trace, temporary / view.name)
         (temporary / INDEX).write_text(_index(trace, views), encoding="utf-8")
         for view in VIEWS:
-            if view not in views:
+            if not view.possible(trace):
                 (folder / view.name).unlink(missing_ok=True)
     return [folder / name for name in (*(view.name for view in views), INDEX)]
 

@@ -40,7 +40,8 @@ def report_directory() -> Path | None:
     """Where the environment wants reports; None: nowhere.
 
     Raises:
-        EngineOptionsError: the variable is no JSON object of strings, or a value is neither true nor false.
+        EngineOptionsError: the variable is no JSON object of strings, numbers and truths, or a value is neither true
+            nor false.
     """
     options = _options()
     wanted = [_flag(name, options[name]) for name in ASKING if name in options]
@@ -79,11 +80,11 @@ def _options() -> dict[str, str]:
         options = json.loads(given)
     except ValueError as error:
         raise EngineOptionsError(f"{VARIABLE}: {given!r} is no JSON: {error}") from None
-    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+    if not isinstance(options, dict) or not all(isinstance(value, (str, int, float)) for value in options.values()):
         raise EngineOptionsError(
-            f'{VARIABLE}: {given!r}: expected a JSON object of strings, {{"autoReport.all": "true"}}'
+            f'{VARIABLE}: {given!r}: expected a JSON object of strings, numbers and truths, {{"autoReport.all": true}}'
         )
-    return options
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
 
 
 def _flag(name: str, value: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ipuperf.version import __version__
+from ipuperf.version import __version__, arithmetic
 
 ORIGIN = "run.json"
 """Name of the file in the folder of a report."""
@@ -35,6 +35,7 @@ class Origin:
         environment: variables of the environment that programs for IPUs read.
         session: number of the session that the report is of, in order of creation.
         version: ipuperf's.
+        arithmetic: what computed the values.
     """
 
     script: str
@@ -46,6 +47,7 @@ class Origin:
     environment: dict[str, str] = field(default_factory=dict)
     session: int = 0
     version: str = __version__
+    arithmetic: str = field(default_factory=arithmetic)
 
     def text(self) -> str:
         """As JSON."""

@@ -10,6 +10,7 @@ its name says that the run was cut short, and :func:`recover` makes the reports.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .clock import active_clock
+from .interrupts import uninterrupted
 from .origin import ORIGIN, Origin, OriginError, read_origin
 from .settings import RunSettings, current_settings
 
@@ -76,12 +78,16 @@ class Journal:
             return
         self._traces[name] = trace  # first, for sessions of other threads
         try:
-            with staged(self.folder / name) as place:
+            with uninterrupted(), staged(self.folder / name) as place:
                 trace.save(place / TRACE)
                 _write_origin(replace(self._origin, session=number), place)
         except OSError as error:
             del self._traces[name]
             print(f"ipuperf: {name} would be lost if the run were cut short: {error.strerror}", file=sys.stderr)
+
+    def file_of(self, name: str, trace: Trace) -> Path | None:
+        """The file of this trace of a session; None unless it is kept."""
+        return self.folder / name / TRACE if self._traces.get(name) is trace else None
 
     @property
     def holds_sessions(self) -> bool:
@@ -135,7 +141,9 @@ def write_reports(
         folder = Path(settings.report_directory) / _folder_name(number, executable)
         if executable.is_compiled or not compiled:
             origin = settings.origin
-            _write(executable.as_called().trace, folder, None if origin is None else replace(origin, session=number))
+            trace = executable.as_called().trace
+            kept = None if settings.journal is None else settings.journal.file_of(folder.name, trace)
+            _write(trace, folder, None if origin is None else replace(origin, session=number), kept)
             folders.append(folder)
             written(folder)
     if settings.journal is not None:
@@ -163,7 +171,7 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
     for session in sessions:
         report = directory / session.name
         if _rubbish(report) or not _is_older(session / ORIGIN, report / ORIGIN):
-            _write(Trace.load(session / TRACE), report, read_origin(session))
+            _write(Trace.load(session / TRACE), report, read_origin(session), session / TRACE)
         written(report)
     for journal in journals:
         if _folders(journal):
@@ -182,11 +190,14 @@ def unfinished(directory: Path) -> list[Path]:
 def _settle(journal: Path) -> None:
     """The reports of a run are there: remove what earlier runs of its program and killed writers left."""
     from ipuperf.report.folder import remove_report
+    from ipuperf.report.staging import remove_if_empty
 
     directory = journal.parent
     for session in _folders(journal):
         for folder in _rubbish(directory / session.name):
             shutil.rmtree(folder, ignore_errors=True)
+    for folder in directory.glob(".*.tmp"):
+        remove_if_empty(folder)
     for report in _folders(directory):
         if _is_older(report / ORIGIN, journal / ORIGIN) and _script(report) == _script(journal):
             remove_report(report, also=[ORIGIN])
@@ -221,15 +232,28 @@ def _is_older(path: Path, other: Path) -> bool:
     return path.is_file() and other.is_file() and path.stat().st_mtime_ns <= other.stat().st_mtime_ns
 
 
-def _write(trace: Trace, folder: Path, origin: Origin | None) -> None:
-    from ipuperf.report import View, write_report
+def _write(trace: Trace, folder: Path, origin: Origin | None, kept: Path | None) -> None:
+    """Write a report; ``kept`` is the file of its trace, if it is there already."""
+    from ipuperf.report.folder import VIEWS, View, write_report
 
-    def started(trace: Trace, path: Path) -> None:
-        assert origin is not None
-        _write_origin(origin, path.parent)
-
-    also = [] if origin is None else [View(ORIGIN, "how the program was started", started)]
+    also = []
+    if origin is not None:
+        also = [View(ORIGIN, "how the program was started", lambda trace, path: _write_origin(origin, path.parent))]
+    if kept is not None:
+        also += [replace(view, write=_taken_from(kept)) for view in VIEWS if view.name == TRACE]
     write_report(trace, folder, also)
+
+
+def _taken_from(kept: Path) -> Callable[[Trace, Path], None]:
+    """Who gives a report the file of a trace that is written already, without a second copy where that is possible."""
+
+    def write(trace: Trace, path: Path) -> None:
+        try:
+            os.link(kept, path)
+        except OSError:  # a file system without links
+            shutil.copyfile(kept, path)
+
+    return write
 
 
 def _write_origin(origin: Origin, folder: Path) -> None:

@@ -11,6 +11,7 @@ import pkgutil
 from .checks import Devices
 from .equal_stages import bubble_fraction, closed_form_time, equal_stage_time
 from .figure import timetable_figure
+from .legality import check_order
 from .phased import Liveness, PhaseNumbers, phase_numbers, phased_parallel, phased_serial
 from .registry import SCHEDULES, Schedule, copies_of, schedule, timetable_of
 from .tensorflow_family import RecomputationMode, grouped, grouped_overlapped, interleaved, sequential
@@ -33,6 +34,7 @@ __all__ = [
     "ScheduleError",
     "Timetable",
     "bubble_fraction",
+    "check_order",
     "closed_form_time",
     "copies_of",
     "equal_stage_time",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from .timetable import Cell, Timetable
+from .legality import chain, check_order, check_stash
+from .timetable import Cell, ScheduleError, Timetable
 
 Placement = tuple[int, float, Cell]
 """Time step, rank inside the step (lower runs first on an IPU), cell."""
@@ -16,26 +18,49 @@ def assemble(
     devices: tuple[tuple[int, ...], ...],
     placements: Iterable[Placement],
     total: int,
-    stash: tuple[int, ...],
+    stash: tuple[int, ...] | None = None,
     *,
-    stashed: str,
-    inference: bool,
-    ramp: int,
-    period: int,
+    stashed: str = "activations",
+    inference: bool = False,
+    ramp: int = 0,
+    period: int | None = None,
+    reads: Iterable[tuple[int, int]] | None = None,
 ) -> Timetable:
     """Sort the placements into ``total`` steps and one row per IPU.
 
-    A stage on several IPUs has its cell in each of their rows. ``ramp`` is the length of ramp-up and of ramp-down
-    (every schedule is symmetric in them).
+    A stage on several IPUs has its cell in each of their rows. ``stash`` is what upstream says; None: as many
+    micro-batches as are between forward and backward at once. ``ramp`` is the length of ramp-up and of ramp-down (every
+    schedule is symmetric in them), ``period`` after how many steps the rest repeats itself (None: it does not).
+    ``reads`` are (maker, reader) of stages; None: each reads the one before it.
+
+    Raises:
+        ScheduleError: a cell outside the steps or stages, twice, missing, or before what it reads; too small a stash.
     """
     ipus = sorted({ipu for group in devices for ipu in group})
     row = {ipu: index for index, ipu in enumerate(ipus)}
     grid: list[list[list[tuple[float, Cell]]]] = [[[] for _ in ipus] for _ in range(total)]
     for step, rank, cell in placements:
+        if not (0 <= step < total and 0 <= cell.stage < len(devices)):
+            raise ScheduleError(f"{name}: {cell} in step {step}; there are {total} steps and {len(devices)} stages")
         for ipu in devices[cell.stage]:
             grid[step][row[ipu]].append((rank, cell))
     steps = tuple(
         tuple(tuple(cell for _, cell in sorted(cells, key=lambda entry: entry[0])) for cells in step) for step in grid
     )
-    kept = stashed if any(stash) else "nothing"
-    return Timetable(name, len(devices), micro_batches, steps, stash, kept, devices, inference, ramp, ramp, period)
+    length = total if period is None else period
+    slots = (0,) * len(devices) if stash is None else stash
+    table = Timetable(
+        name, len(devices), micro_batches, steps, slots, stashed, devices, inference, ramp, ramp, length
+    )  # fmt: skip
+    check_order(table, chain(len(devices)) if reads is None else reads)
+    if stash is None and not inference:
+        table = replace(table, stash=tuple(_waiting(table, stage) for stage in range(table.stages)))
+    check_stash(table)
+    return table if any(table.stash) else replace(table, stashed="nothing")
+
+
+def _waiting(table: Timetable, stage: int) -> int:
+    """Micro-batches between forward and backward; none where both are in one step."""
+    cells = ((Cell("F", stage, number), Cell("B", stage, number)) for number in range(table.micro_batches))
+    waits = any(table.when[forward] < table.when[backward] for forward, backward in cells)
+    return table.alive(stage, "F", "B") if waits else 0

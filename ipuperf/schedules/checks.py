@@ -30,6 +30,16 @@ def check_multiple(name: str, stages: int, micro_batches: int, by: int) -> None:
         )
 
 
+def check_apart(name: str, groups: Sequence[tuple[int, ...]], instead: str) -> None:
+    """No IPU has two stages; ``instead`` says what is allowed where one has to."""
+    used = [ipu for group in groups for ipu in group]
+    if len(set(used)) != len(used):
+        raise ScheduleError(
+            f"{name}: training with stages on IPUs {[list(group) for group in groups]} puts several stages on one IPU; "
+            f"allowed: every stage on IPUs of its own (or use {instead})"
+        )
+
+
 def check_at_least(name: str, stages: int, micro_batches: int, least: int, formula: str, what: str) -> None:
     """``micro_batches`` is at least ``least``; ``formula`` says why, ``what`` is the option's name."""
     if micro_batches < least:

@@ -1,30 +1,36 @@
 """Time of a schedule whose stages all take the same: by walking the table, and in closed form.
 
 ``f``, ``b`` and ``r`` (forward, backward, recomputation) are any non-negative numbers in any one unit; copies, I/O and
-weight update are free. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
+weight update are free. ``w`` is the part of ``b`` that gradients of weights take, where a timetable has cells of their
+own for them. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
 """
 
 from __future__ import annotations
 
-from .timetable import ScheduleError, Timetable
+from .timetable import Cell, ScheduleError, Timetable
 
 Number = float
 """Integers stay integers."""
 
 
-def _busy(table: Timetable, f: Number, b: Number) -> list[list[Number]]:
-    cost = {"F": f, "R": f, "B": b, "I": 0, "O": 0}
-    return [[sum(cost[cell.kind] for cell in cells) for cells in step] for step in table.steps]
+def _busy(table: Timetable, f: Number, b: Number, w: Number) -> list[list[Number]]:
+    cost = {"F": f, "R": f, "B": b, "W": w, "I": 0, "O": 0}
+    split = {stage for stage in range(table.stages) if table.last_kind(stage) == "W"}
+
+    def taken(cell: Cell) -> Number:
+        return b - w if cell.kind == "B" and cell.stage in split else cost[cell.kind]
+
+    return [[sum(taken(cell) for cell in cells) for cells in step] for step in table.steps]
 
 
-def equal_stage_time(table: Timetable, f: Number, b: Number) -> Number:
+def equal_stage_time(table: Timetable, f: Number, b: Number, w: Number = 0) -> Number:
     """Sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
-    return sum(max(step) for step in _busy(table, f, b))
+    return sum(max(step) for step in _busy(table, f, b, w))
 
 
-def bubble_fraction(table: Timetable, f: Number, b: Number) -> float:
+def bubble_fraction(table: Timetable, f: Number, b: Number, w: Number = 0) -> float:
     """Part of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
-    busy = _busy(table, f, b)
+    busy = _busy(table, f, b, w)
     total = len(table.ipus) * sum(max(step) for step in busy)
     return 1 - sum(map(sum, busy)) / total if total else 0.0
 
@@ -53,7 +59,7 @@ def closed_form_time(
     - ``grouped``, ``grouped_overlapped``, ``popart_pipeline``: ``(M + N - 1)(f + b)``, inference ``(M + N - 1) f``.
     - ``interleaved``: ``N f + (2M + N - 2) b`` for ``b >= f``; the table read backwards gives f and b exchanged for
       ``f > b``. That holds for N of 2 and more; one stage alone just alternates, ``M (f + b)``. Inference
-      ``(M + N - 1) f``.
+      ``(M + N - 1) f``. ``1f1b``: the same, but only training with ``b >= f``.
     - ``sequential``, ``sharded``, ``phased_serial``, ``phased_parallel``: ``N M (f + b)``, inference ``N M f``.
     - with recomputation (N of 2 and more; nothing is recomputed for N = 1): ``popart_pipeline``
       ``(N-1) f + 2(f+b) + (G-2)(2f+b) + (N-1)(f+b)`` (that page); ``sequential`` ``M ((2N-1) f + N b)`` and ``grouped``
@@ -66,7 +72,7 @@ def closed_form_time(
             :func:`equal_stage_time`).
     """
     n, m = stages, micro_batches
-    overlapping = ("grouped", "grouped_overlapped", "interleaved", "popart_pipeline")
+    overlapping = ("grouped", "grouped_overlapped", "interleaved", "1f1b", "popart_pipeline")
     serial = ("sequential", "sharded", "phased_serial", "phased_parallel")
     if schedule not in overlapping + serial:
         raise ScheduleError(f"closed_form_time: schedule {schedule!r}; allowed: {', '.join(overlapping + serial)}")
@@ -79,10 +85,12 @@ def closed_form_time(
         if schedule == "sequential":
             return m * ((2 * n - 1) * f + n * b)
         return (_popart_recomputed if schedule == "popart_pipeline" else _grouped_recomputed)(f, b, n, m)
+    if schedule == "1f1b" and (f > b or inference):
+        raise ScheduleError(f"closed_form_time: 1f1b, f={f}, b={b}, inference={inference}; allowed: training, b >= f")
     if schedule in serial:
         return n * m * (f if inference else f + b)
     if inference:
         return (m + n - 1) * f
-    if schedule == "interleaved" and n > 1:
+    if schedule in ("interleaved", "1f1b") and n > 1:
         return n * min(f, b) + (2 * m + n - 2) * max(f, b)
     return (m + n - 1) * (f + b)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .timetable import Cell, Timetable
+from .timetable import KINDS, Cell, Timetable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = {"F": "#8fbce6", "B": "#f2b27a", "R": "#cfe3f5", "I": "#bfe3c0", "O": "#e3c4e0"}
-_NAMES = {"F": "forward", "B": "backward", "R": "recompute", "I": "infeed", "O": "outfeed"}
+_COLOURS = {"F": "#8fbce6", "B": "#f2b27a", "R": "#cfe3f5", "W": "#f7d9b8", "I": "#bfe3c0", "O": "#e3c4e0"}
+_NAMES = {"F": "forward", "B": "backward", "R": "recompute", "W": "weights", "I": "infeed", "O": "outfeed"}
 _RAMP = "#e6e6e6"
 _WIDEST = 200.0  # inches; matplotlib cannot write images of more than 65,535 pixels
 
@@ -79,6 +79,6 @@ def timetable_figure(table: Timetable) -> Figure:
     mode = "inference" if table.inference else "training"
     axes.set_title(f"{table.name}, {mode}: {table.stages} stages, {table.micro_batches} micro-batches, {total} steps")
     kinds = {cell.kind for cell in table.when}
-    handles = [Patch(facecolor=_COLOURS[k], edgecolor="#404040", label=_NAMES[k]) for k in "FRBIO" if k in kinds]
+    handles = [Patch(facecolor=_COLOURS[k], edgecolor="#404040", label=_NAMES[k]) for k in KINDS if k in kinds]
     figure.legend(handles=handles, loc="outside lower right", ncols=len(handles), fontsize=7, frameon=False)
     return figure

@@ -101,6 +101,7 @@ def _phased(
         inference=inference,
         ramp=0,
         period=length,
+        reads=None if turns is None else (),  # stages of one turn do not read each other
     )
 
 

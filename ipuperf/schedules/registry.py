@@ -6,6 +6,7 @@ builder, sweeps) asks here and needs no list of its own.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -31,24 +32,28 @@ class Schedule:
         make: its function.
         copies: how stages copy, ``every step`` or ``when needed`` (:func:`ipuperf.pipelines.build_pipeline`).
         recompute: what its option ``recompute`` takes to recompute as upstream chooses (None: it never recomputes).
+        stages_per_ipu: how many stages an IPU has unless its option ``devices`` says otherwise.
     """
 
     make: Rule
     copies: str
     recompute: Any
+    stages_per_ipu: int = 1
 
 
 SCHEDULES: dict[str, Schedule] = {}
-"""Name (of the function, and of its timetables) -> schedule."""
+"""Name (also of its timetables) -> schedule."""
 
 _Made = TypeVar("_Made", bound=Callable[..., Timetable])
 
 
-def schedule(*, copies: str = "every step", recompute: Any = None) -> Callable[[_Made], _Made]:
-    """Register the function below under its name, which its timetables have to bear."""
+def schedule(
+    *, copies: str = "every step", recompute: Any = None, name: str | None = None, stages_per_ipu: int = 1
+) -> Callable[[_Made], _Made]:
+    """Register the function below under ``name`` (None: its own), which its timetables have to bear."""
 
     def register(make: _Made) -> _Made:
-        SCHEDULES[make.__name__] = Schedule(make, copies, recompute)
+        SCHEDULES[name or make.__name__] = Schedule(make, copies, recompute, stages_per_ipu)
         return make
 
     return register
@@ -65,6 +70,10 @@ def timetable_of(name: str, stages: int, micro_batches: int, *, recompute: bool 
     found = SCHEDULES[name]
     if recompute and found.recompute is not None:
         options["recompute"] = found.recompute
+    allowed = [key for key, p in inspect.signature(found.make).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for option in options:
+        if option not in allowed:
+            raise ScheduleError(f"{name}: no option {option!r}; allowed: {', '.join(allowed)}")
     return found.make(stages, micro_batches, **options)
 
 

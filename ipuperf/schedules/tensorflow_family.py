@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from .assembly import Placement, assemble
-from .checks import Devices, check_at_least, check_counts, check_devices, check_multiple
+from .checks import Devices, check_apart, check_at_least, check_counts, check_devices, check_multiple
 from .registry import schedule
 from .timetable import Cell, ScheduleError, Timetable
 
@@ -203,12 +203,8 @@ def interleaved(
     """
     check_counts("interleaved", stages, micro_batches)
     groups = check_devices("interleaved", stages, devices, concurrent=True)
-    used = [ipu for group in groups for ipu in group]
-    if not inference and len(set(used)) != len(used):
-        raise ScheduleError(
-            f"interleaved: training with devices {devices!r} puts several stages on one IPU; allowed: every stage on "
-            "IPUs of its own (or use grouped or sequential)"
-        )
+    if not inference:
+        check_apart("interleaved", groups, "grouped or sequential")
     order = list(groups) if inference else [*groups, *reversed(groups)]
     offsets = _free_rotations(order)
     check_multiple("interleaved", stages, micro_batches, len(offsets))

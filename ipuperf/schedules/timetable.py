@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+KINDS = ("F", "R", "B", "W", "I", "O")
+"""Kinds of cells, see :class:`Cell`."""
+
 
 class ScheduleError(ValueError):
     """Stages, micro-batches, devices or options that the schedule cannot run; the message says what is allowed."""
@@ -19,7 +22,8 @@ class Cell:
     """One stage execution.
 
     Attributes:
-        kind: ``F`` forward, ``B`` backward, ``R`` recomputation of the forward, ``I`` infeed and ``O`` outfeed on I/O
+        kind: ``F`` forward, ``B`` backward, ``R`` recomputation of the forward, ``W`` gradients of weights (a stage
+            that has such cells computes only the other gradients in its ``B``), ``I`` infeed and ``O`` outfeed on I/O
             tiles (only with overlapped I/O).
         stage: the forward stage (or forward phase) it belongs to, from 0.
         micro_batch: from 0.
@@ -83,23 +87,29 @@ class Timetable:
     def in_flight(self) -> tuple[int, ...]:
         """Per stage, the most micro-batches whose forward has run and whose backward has not finished.
 
-        Counted by walking the cells in execution order, so it is independent of ``stash``
+        Independent of ``stash``
         (``docs/reference/pipelines.md`` 2.4: grouped and PopART ``2(N-1-i) + 1``, interleaved ``N - i``, sequential 1).
         In inference a stage holds one at a time.
         """
         if self.inference:
             return (1,) * self.stages
-        row = {ipu: index for index, ipu in enumerate(self.ipus)}
-        peaks = []
-        for stage, group in enumerate(self.devices):
-            count = peak = 0
-            for step in self.steps:
-                for cell in step[row[group[0]]]:
-                    if cell.stage == stage and cell.kind in "FB":
-                        count += 1 if cell.kind == "F" else -1
-                        peak = max(peak, count)
-            peaks.append(peak)
-        return tuple(peaks)
+        return tuple(self.alive(stage, "F", self.last_kind(stage)) for stage in range(self.stages))
+
+    def last_kind(self, stage: int) -> str:
+        """With which cells the backward of a stage ends: ``W`` where it has such."""
+        return "W" if Cell("W", stage, 0) in self.when else "B"
+
+    def alive(self, stage: int, begin: str, end: str) -> int:
+        """The most micro-batches whose ``begin`` cell has run on ``stage`` and whose ``end`` cell has not, in the
+        order of execution."""
+        row = self.ipus.index(self.devices[stage][0])
+        count = peak = 0
+        for step in self.steps:
+            for cell in step[row]:
+                if cell.stage == stage and cell.kind in (begin, end):
+                    count += 1 if cell.kind == begin else -1
+                    peak = max(peak, count)
+        return peak
 
     def label(self, cell: Cell) -> str:
         """``F1``: micro-batches count from 1; ``F1.s2`` names the stage where an IPU runs several."""

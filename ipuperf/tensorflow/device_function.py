@@ -20,6 +20,7 @@ from ipuperf.ops import HostStore
 
 from .graph import Importer, Value, marker, tensor_of
 from .graph.arranged import Arranged, plain
+from .graph.values import narrowed
 
 #: From tensors of the IR to one of them, or a list.
 Function = Callable[..., Any]
@@ -105,7 +106,7 @@ def _listed(found: Any) -> list[Tensor]:
 
 def _variable(ir: Ir, number: int, array: np.ndarray) -> Tensor:
     graph = ir.main_graph
-    array = array.astype({"int64": np.int32, "float64": np.float32}.get(array.dtype.name, array.dtype))
+    array = narrowed(array, what=f"operand {number}")
     variable = Variable(f"operand_{number}", TensorSpec(array.shape, dtype_of(array)), graph, array, ir.grouping())
     graph.add(variable)
     return variable

@@ -10,25 +10,45 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.util import structure
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import script_ops
 
-from ipuperf.ir import Tensor
+from ipuperf.ir import FLOAT32, DType, Tensor
 from ipuperf.ops import HostLoad, Init
 from ipuperf.tensorflow.kinds import checked_kinds
 
 from .effects import EFFECTS
 from .graph import Importer, Value, marker
 from .program import Infeed
-from .tracing import Frame, device_dtype, frame_of, narrowed
+from .tracing import Frame, device_dtype, frame_of
+
+NOTHING = structure.NoneTensorSpec
+"""The specification of a None in a dataset's elements."""
+
+
+def with_float32(dataset: Any) -> Any:
+    """The dataset with float32 in place of float64, which IPUs do not have."""
+    if all(isinstance(spec, NOTHING) or spec.dtype != tf.float64 for spec in tf.nest.flatten(dataset.element_spec)):
+        return dataset
+
+    def narrow(tensor: Any) -> Any:
+        return tf.cast(tensor, tf.float32) if tensor is not None and tensor.dtype == tf.float64 else tensor
+
+    def convert(*element: Any) -> Any:
+        narrowed = tf.nest.map_structure(narrow, element)
+        return narrowed if isinstance(dataset.element_spec, tuple) else narrowed[0]
+
+    return dataset.map(convert)
 
 
 class Feed:
     """What feeds elements to programs: a queue, or an iterator of the host.
 
     Attributes:
+        name: stem of the names of its streams.
         prefetch_depth: elements that the host prepares ahead of the device.
     """
 
@@ -36,7 +56,7 @@ class Feed:
 
     @checked_kinds()
     def __init__(self, name: str, specs: Sequence[tf.TensorSpec]) -> None:
-        self._name = name
+        self.name = name
         self._specs = list(specs)
         self._dequeued = False
 
@@ -51,7 +71,7 @@ class Feed:
             for position in range(count):
                 for array, tensor in zip(arrays, following()):
                     array[position] = tensor.numpy()
-        return [narrowed(array) for array in arrays]
+        return arrays
 
     def streams(self, frame: Frame, owner: object) -> Infeed:
         """Streams for the queue in the frame's program, read once per execution of the frame.
@@ -71,7 +91,7 @@ class Feed:
                     stream.transfers = feed.count
                 return feed
         streams = [
-            program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "h2d", frame.executions)
+            program.stream(f"{self.name}_{i}", spec.shape, _stream_dtype(spec.dtype), "h2d", frame.executions)
             for i, spec in enumerate(self._specs)
         ]
         feed = Infeed(self, owner, streams, frame.executions)
@@ -88,6 +108,11 @@ class Feed:
             )
             found.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
         return found
+
+
+def _stream_dtype(dtype: tf.DType) -> DType:
+    """The type in which elements come: float64 becomes float32."""
+    return FLOAT32 if dtype == tf.float64 else device_dtype(dtype)
 
 
 class IteratorFeed(Feed):
@@ -118,7 +143,7 @@ class IPUInfeedQueue(Feed):
     """A queue from a dataset to a program.
 
     Args:
-        dataset: a ``tf.data.Dataset`` whose elements have fixed shapes.
+        dataset: a ``tf.data.Dataset`` whose elements have fixed shapes; float64 becomes float32.
         prefetch_depth: elements that the host prepares ahead of the device (1 to 255, default 1); the largest one of a
             program's queues counts for all of them.
         feed_name: stem of the names of the streams.
@@ -150,11 +175,8 @@ class IPUInfeedQueue(Feed):
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(optimise_latency)", optimise_latency)
-        self._dataset = dataset
         self.prefetch_depth = 1 if prefetch_depth is None else prefetch_depth
-        self._structure = dataset.element_spec
-        super().__init__(feed_name or "infeed", tf.nest.flatten(self._structure))
-        for number, spec in enumerate(self._specs):
+        for number, spec in enumerate(tf.nest.flatten(dataset.element_spec)):
             if not isinstance(spec, tf.TensorSpec):
                 raise TypeError(
                     f"IPUInfeedQueue: tensor {number} of the dataset's elements is {spec}; dense tensors only"
@@ -164,6 +186,9 @@ class IPUInfeedQueue(Feed):
                     f"IPUInfeedQueue: tensor {number} of the dataset's elements has shape {spec.shape}, but an IPU "
                     "program has fixed shapes; batch with drop_remainder=True"
                 )
+        self._dataset = with_float32(dataset)
+        self._structure = self._dataset.element_spec
+        super().__init__(feed_name or "infeed", tf.nest.flatten(self._structure))
         self._iterator: Iterator[Any] | None = None
         self._taken = 0
         self._lock = threading.RLock()
@@ -197,6 +222,7 @@ class IPUInfeedQueue(Feed):
         Raises:
             ValueError: its elements have another structure, other shapes or types.
         """
+        dataset = with_float32(dataset)
         if dataset.element_spec != self._structure:
             raise ValueError(
                 f"IPUInfeedQueue: the new dataset's elements are {dataset.element_spec}, those of the queue are "
@@ -246,7 +272,7 @@ class IPUInfeedQueue(Feed):
                     self._start(self._dataset)
                 else:
                     raise tf.errors.FailedPreconditionError(
-                        None, None, f"infeed queue {self._name!r} has not been initialized: run its `initializer` first"
+                        None, None, f"infeed queue {self.name!r} has not been initialized: run its `initializer` first"
                     )
             return self._stacked(count, lambda: tf.nest.flatten(self._next()))
 

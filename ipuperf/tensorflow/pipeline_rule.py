@@ -15,9 +15,10 @@ from ipuperf.pipelines import UpdateRule
 from ipuperf.pipelines.clipping import Reduced, meeting_place, moved
 
 from .graph import Resource, Value, resource_of, tensor_of
+from .graph.values import narrowed
 from .program import spec_of
 from .tracer import TracedFunction
-from .tracing import Frame, narrowed, use_frame
+from .tracing import Frame, use_frame
 from .update_slices import Slicer, UpdateSlice, elementwise
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ from ipuperf.runtime.executable import Executable
 from . import devices
 from .collectives import leave_out_reductions
 from .graph import Resource, Value, resource_of, tensor_of
+from .graph.values import narrowed
 from .state import state
 from .tracer import TracedFunction
-from .tracing import Frame, narrowed, use_frame
+from .tracing import Frame, use_frame
 
 if TYPE_CHECKING:
     from ipuperf.pipelines import Pipeline
@@ -418,7 +419,8 @@ class TracedProgram:
     def _set(self, variable: _ir.Variable, value: np.ndarray) -> _ir.Variable:
         if value.shape != variable.data.shape:
             raise ValueError(f"{self.name}: {variable.id!r} has shape {variable.data.shape}, got {value.shape}")
-        np.copyto(variable.data, value, casting="unsafe")
+        kind = "argument" if variable in self.arguments else "variable"
+        variable.data[...] = _ir.converted(value, variable.data.dtype, f"{self.name}: {kind} {variable.name!r}")
         return variable
 
     def _changes(self) -> dict[Resource, np.ndarray]:
@@ -440,7 +442,9 @@ class TracedProgram:
                 readers = [stream for stream in feed.streams_of(index) if stream in wanted]
                 if not readers:
                     continue
-                array = np.asarray(arrays[index], first.dtype.numpy).reshape(feed.count, replicas, *first.shape)
+                what = f"{self.name}: tensor {index} of {feed.queue.name}"
+                array = _ir.converted(arrays[index], first.dtype.numpy, what)
+                array = array.reshape(feed.count, replicas, *first.shape)
                 inputs.update((stream, array) for stream in readers)
         return inputs
 

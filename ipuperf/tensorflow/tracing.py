@@ -22,7 +22,7 @@ from ipuperf.pipelines.remote import remote_load, remote_store
 from .attributes import phase_of, shard_of
 from .collectives import reduces
 from .graph import Place, Resource, Value
-from .graph.values import DTYPES
+from .graph.values import DTYPES, narrowed
 from .multi_convs import join_multi_convs
 
 if TYPE_CHECKING:
@@ -257,13 +257,6 @@ def use_frame(frame: Frame) -> Iterator[Frame]:
         yield frame
 
 
-def narrowed(value: np.ndarray, dtype: DType | None = None) -> np.ndarray:
-    """Host data in a type that the IPU has: of 64-bit types the 32-bit one, or ``dtype``."""
-    if dtype is not None:
-        return np.asarray(value, dtype.numpy)
-    return value.astype(_NARROWED[value.dtype.name]) if value.dtype.name in _NARROWED else value
-
-
 def device_dtype(dtype: tf.DType) -> DType:
     """The IPU's type for one of TensorFlow's.
 
@@ -273,6 +266,3 @@ def device_dtype(dtype: tf.DType) -> DType:
     if dtype not in DTYPES:
         raise TypeError(f"Unsupported data type {dtype.name}: the IPU has {', '.join(d.name for d in DTYPES)}")
     return DTYPES[dtype]
-
-
-_NARROWED = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32}

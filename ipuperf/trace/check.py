@@ -12,29 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.trace.folded import REPEATS
 from ipuperf.trace.loops import common_depth
-from ipuperf.trace.schema import NO_OP
+from ipuperf.trace.schema import BELOW, NO_OP, TABLES
 from ipuperf.trace.summary import union_length
 from ipuperf.trace.trace import tile_totals
 
 if TYPE_CHECKING:
     from ipuperf.trace.trace import Trace
-
-_NOT_NEGATIVE: dict[str, tuple[str, ...]] = {
-    "ops": ("flops",),
-    "steps": ("rel_start", "dur", "dur_mean", "active_tiles", "bytes_in", "bytes_out", "flops", "lane"),
-    "loops": ("period",),
-    "instances": ("ipu", "replica", "dur"),
-    "tile_runs": ("cycles", "bytes", "tile_from"),
-    "tile_memory": ("ipu", "tile", "bytes"),
-    "variables": ("bytes", "tile_from"),
-    "live_intervals": ("step_from",),
-    "liveness": ("always_live", "not_always_live", "max_tile"),
-    "links": ("bandwidth_bytes_per_s", "latency_cycles"),
-    "transfers": ("dur", "bytes"),
-    "host_events": ("dur",),
-    "runs": ("dur",),
-}
 
 
 def _rows(bad: np.ndarray) -> str:
@@ -43,21 +28,49 @@ def _rows(bad: np.ndarray) -> str:
     return f"row {', '.join(str(row) for row in rows[:3])}{more}"
 
 
-def signs(trace: Trace) -> list[str]:
-    """What is negative and must not be."""
+def _kept(trace: Trace, table: str, column: str) -> np.ndarray | None:
+    """The numbers of a column without making the rows of a folded table; None for strings and where they are made."""
+    folded = trace.folded(table)
+    if folded is not None:
+        return None if column in REPEATS else folded.arrays.get(column)
+    values = trace.stored(table)[column]
+    return values if isinstance(values, np.ndarray) and values.dtype.kind in "if" else None
+
+
+def ranges(trace: Trace) -> list[str]:
+    """Numbers that cannot be: negative ones, and those that are too large."""
     found = []
-    for table, names in _NOT_NEGATIVE.items():
-        if trace.folded(table) is not None:
-            continue  # asked when it was made
-        columns = trace.columns(table)
-        for name in names:
-            if (columns[name] < 0).any():
-                bad = columns[name] < 0
-                found.append(f"{table}.{name}: negative, {columns[name][bad][0]} ({_rows(bad)})")
+    for table in TABLES.values():
+        for column in table.columns:
+            values = _kept(trace, table.name, column.name)
+            if values is None or column.least is None:
+                continue
+            for bad, text in ((values < column.least, "negative"), (values >= BELOW, "too large")):
+                if bad.any():
+                    found.append(f"{table.name}.{column.name}: {text}, {values[bad][0]} ({_rows(bad)})")
     return found
 
 
-def _references(trace: Trace) -> list[str]:
+def counts(trace: Trace) -> list[str]:
+    """Places that the machine or the program of the trace does not have."""
+    meta, steps = trace.meta, _kept(trace, "liveness", "step")
+    limits = {"ipu": meta["num_ipus"], "replica": meta["replicas"], "active_tiles": meta["tiles_per_ipu"] + 1}
+    limits.update(dict.fromkeys(("tile", "argmax_tile", "tile_from"), meta["tiles_per_ipu"]))
+    limits["tile_to"] = meta["tiles_per_ipu"] + 1
+    if steps is not None and len(steps):
+        limits["step_from"] = limits["step_to"] = int(steps.max()) + 2
+    found = []
+    for table in TABLES.values():
+        for column in {column.name for column in table.columns} & limits.keys():
+            values = _kept(trace, table.name, column)
+            if values is not None and (bad := values >= limits[column]).any():
+                least = limits[column]
+                found.append(f"{table.name}.{column}: {values[bad][0]}, allowed: below {least:,} ({_rows(bad)})")
+    return found
+
+
+def references(trace: Trace) -> list[str]:
+    """Identifiers of rows that are not there."""
     found = []
     for table, column, other, key, none_allowed in (
         ("steps", "op_id", "ops", "op_id", True),
@@ -67,14 +80,17 @@ def _references(trace: Trace) -> list[str]:
         ("variables", "op_id", "ops", "op_id", True),
         ("transfers", "op_id", "ops", "op_id", True),
         ("transfers", "link_id", "links", "link_id", False),
+        ("plans", "op_id", "ops", "op_id", False),
         ("instances", "segment", "steps", "segment", False),
         ("instances", "parent", "runs", "run", False),
         ("tile_runs", "segment", "steps", "segment", False),
         ("steps", "loop", "loops", "loop", True),
         ("live_intervals", "class_id", "variables", "class_id", False),
     ):
-        values = trace.columns(table)[column]
-        bad = ~np.isin(values, trace.columns(other)[key])
+        values, keys = _kept(trace, table, column), _kept(trace, other, key)
+        if values is None or keys is None:
+            continue
+        bad = ~np.isin(values, keys)
         if none_allowed:
             bad &= values != NO_OP
         if bad.any():
@@ -83,15 +99,9 @@ def _references(trace: Trace) -> list[str]:
 
 
 def _steps(trace: Trace) -> list[str]:
-    steps, tiles = trace.columns("steps"), trace.meta["tiles_per_ipu"]
-    found = []
-    for bad, text in (
-        (steps["dur_mean"] > steps["dur"] * (1 + 1e-9), "the mean over tiles exceeds the slowest tile"),
-        (steps["active_tiles"] > tiles, f"more active tiles than the {tiles} of an IPU"),
-        (steps["argmax_tile"] >= tiles, f"slowest tile is not among the {tiles} tiles of an IPU"),
-    ):
-        if bad.any():
-            found.append(f"steps: {text} ({_rows(bad)})")
+    steps = trace.columns("steps")
+    bad = steps["dur_mean"] > steps["dur"] * (1 + 1e-9)
+    found = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
     order = np.lexsort((steps["rel_start"], steps["lane"], steps["segment"]))
     same = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
         steps["lane"][order][1:] == steps["lane"][order][:-1]
@@ -171,9 +181,6 @@ def _instances(trace: Trace) -> list[str]:
             f"{lane[part][order[place]]} runs instances {instances['instance'][one]} and "
             f"{instances['instance'][two]} at once"
         )
-    over = instances["ipu"] >= trace.meta["num_ipus"]
-    if over.any():
-        found.append(f"instances.ipu: {instances['ipu'][over][0]}, the system has {trace.meta['num_ipus']} IPUs")
     return found
 
 
@@ -201,9 +208,7 @@ def _memory(trace: Trace) -> list[str]:
     ):
         if bad.any():
             found.append(f"liveness: {text} ({_rows(bad)})")
-    ipu, tile, held = tile_totals(memory)
-    if (tile >= tiles).any():
-        found.append(f"tile_memory: tile {tile[tile >= tiles][0]}, an IPU has {tiles} tiles")
+    ipu, _, held = tile_totals(memory)
     for name in np.unique(liveness["ipu"]).tolist():
         rows, own = liveness["ipu"] == name, memory["ipu"] == name
         if not own.any():
@@ -225,9 +230,9 @@ def _memory(trace: Trace) -> list[str]:
         found.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
     for table in ("variables", "tile_runs"):
         columns = trace.columns(table)
-        bad = (columns["tile_to"] < columns["tile_from"]) | (columns["tile_to"] > tiles)
+        bad = columns["tile_to"] < columns["tile_from"]
         if bad.any():
-            found.append(f"{table}: tiles are not a range within the {tiles} tiles of an IPU ({_rows(bad)})")
+            found.append(f"{table}: tiles are not a range ({_rows(bad)})")
     return found
 
 
@@ -246,8 +251,6 @@ def _links(trace: Trace) -> list[str]:
 
 
 _RULES: tuple[Callable[[Trace], list[str]], ...] = (
-    signs,
-    _references,
     _steps,
     _loops,
     _instances,
@@ -260,10 +263,16 @@ _RULES: tuple[Callable[[Trace], list[str]], ...] = (
 def check(trace: Trace) -> list[str]:
     """What does not add up, one sentence each, empty if all is well.
 
-    Rules: nothing negative; references lead somewhere; mean <= slowest tile; the steps of one lane of a segment do not
-    overlap, trips of a loop do not, and both fit into every instance; one lane of an IPU runs one instance at a time
-    (busy <= elapsed); instances lie within their run; the fullest tile lies between the mean and the total; peaks are
-    not below any step; no link moves more than its bandwidth allows.
+    Rules: nothing negative, too large or out of place; references lead somewhere; mean <= slowest tile; the steps of
+    one lane of a segment do not overlap, trips of a loop do not, and both fit into every instance; one lane of an IPU
+    runs one instance at a time (busy <= elapsed); instances lie within their run; the fullest tile lies between the
+    mean and the total; peaks are not below any step; no link moves more than its bandwidth allows.
     """
-    found = signs(trace)
-    return found if found else [text for rule in _RULES[1:] for text in rule(trace)]
+    found = damages(trace)
+    return found if found else [text for rule in _RULES for text in rule(trace)]
+
+
+def damages(trace: Trace) -> list[str]:
+    """What no trace can hold, whatever was simulated, found without making the rows of folded tables: numbers out of
+    range, places that the machine does not have, identifiers of nothing."""
+    return [text for rule in (ranges, counts, references) for text in rule(trace)]

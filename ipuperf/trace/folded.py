@@ -113,7 +113,8 @@ class FoldedTable(ABC):
     def _require_some(self, *names: str) -> None:
         """None of these is negative."""
         for name in names:
-            self._require(not (self.arrays[name] < 0).any(), f"{name} is negative")
+            rows = np.flatnonzero(self.arrays[name] < 0).tolist()
+            self._require(not rows, f"{name} is negative in row {', '.join(map(str, rows[:3]))}")
 
     @abstractmethod
     def _check(self) -> None:

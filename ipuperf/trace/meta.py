@@ -14,19 +14,31 @@ META_KEYS: dict[str, str] = {
     "schema_version": "version of the tables, filled in",
     "ipuperf_version": "version of the package that wrote the trace, filled in",
     "machine": "name of the machine (required)",
+    "program": "name of the program",
     "clock_hz": "tile clock in Hz, the unit of every time (required)",
     "tiles_per_ipu": "tiles of one IPU (required)",
     "bytes_per_tile": "In-Processor-Memory of one tile in bytes (required)",
     "peak_flops_per_cycle": "floating-point operations of an IPU per cycle at most, by type; none unless given",
     "num_ipus": "IPUs of the whole system, all replicas together (required)",
     "replicas": "number of replicas, 1 unless given",
+    "prefetch_depth": "batches that the host fetches ahead",
+    "fidelity": "what the simulation goes down to",
+    "memory_of": "whose memory the tables of memory are",
     "warnings": "list of strings a reader must see",
     "assumptions": "list of strings: what the figures rest on",
     "oom": "whether a tile holds more than it has; derived from tile_memory unless given",
 }
 """Keys with a fixed meaning. Others are allowed if JSON can hold them."""
 
-_COUNTS = ("tiles_per_ipu", "bytes_per_tile", "num_ipus", "replicas")
+_COUNTS = {
+    "tiles_per_ipu": 2**20,
+    "bytes_per_tile": 2**40,
+    "num_ipus": 2**16,
+    "replicas": 2**16,
+    "prefetch_depth": 2**31,
+}
+"""Whole numbers, and the most that each may be: readers make rows for tiles and IPUs."""
+_TEXTS = ("machine", "program", "fidelity", "memory_of")
 
 
 def plain(value: Any, where: str) -> Any:
@@ -69,15 +81,16 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
     for key in ("machine", "clock_hz", "tiles_per_ipu", "bytes_per_tile", "num_ipus"):
         if key not in result:
             raise TraceError(f"trace meta: missing key {key!r} ({META_KEYS[key]})")
-    if not isinstance(result["machine"], str):
-        raise TraceError(f"trace meta machine: {result['machine']!r}, expected the name of the machine")
+    for key in _TEXTS:
+        if not isinstance(result.get(key, ""), str):
+            raise TraceError(f"trace meta {key}: {result[key]!r}, expected a text: {META_KEYS[key]}")
     clock = result["clock_hz"]
     if isinstance(clock, bool) or not isinstance(clock, int | float) or clock <= 0:
         raise TraceError(f"trace meta clock_hz: {clock!r}, expected a positive number of Hz")
-    for key in _COUNTS:
-        count = result[key]
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise TraceError(f"trace meta {key}: {count!r}, expected a whole number of at least 1")
+    for key, most in _COUNTS.items():
+        count = result.get(key, 1)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            raise TraceError(f"trace meta {key}: {count!r}, expected a whole number from 1 to {most:,}")
     for key in ("warnings", "assumptions"):
         if not isinstance(result[key], list) or not all(isinstance(item, str) for item in result[key]):
             raise TraceError(f"trace meta {key}: {result[key]!r}, expected a list of strings")

@@ -84,18 +84,23 @@ MEMORY_CATEGORIES: tuple[str, ...] = (
 """Categories of tile memory under their libpva names. ``variableNotAlwaysLive`` is the peak over program steps."""
 
 NO_OP = -1
-"""``op_id`` of a step, program, variable or transfer that belongs to no op."""
+"""``op_id`` of a step, program, variable or transfer that belongs to no op; in other columns, too, "none"."""
+
+BELOW = 2**62
+"""What every whole number in a file is less than, so that sums of two of them are exact."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: ``dtype`` is one of ``i8 i4 f8 bool str``; ``values``, where given, are the only strings allowed."""
+    """One column: ``dtype`` is one of ``i8 i4 f8 bool str``; ``values``, where given, are the only strings allowed, and
+    ``least`` is the least number (None: any) that a file may hold."""
 
     name: str
     dtype: str
     unit: str
     meaning: str
     values: tuple[str, ...] = ()
+    least: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,8 @@ def _table(name: str, meaning: str, *columns: Column, required: bool = False) ->
     return Table(name, meaning, columns, required)
 
 
-_LOOP = Column("loop", "i4", "id", "innermost loop of the segment the step stands in, -1 when none")
-_OP_ID = Column("op_id", "i4", "id", "op this row comes from, -1 when none")
+_LOOP = Column("loop", "i4", "id", "innermost loop of the segment the step stands in, -1 when none", least=NO_OP)
+_OP_ID = Column("op_id", "i4", "id", "op this row comes from, -1 when none", least=NO_OP)
 _IPU = Column("ipu", "i4", "index", "IPU within the system")
 _SEGMENT = Column("segment", "i4", "id", "segment (template) the row belongs to")
 _SEQ = Column("seq", "i4", "index", "order of the step within its segment")
@@ -142,26 +147,26 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         "programs",
         "The static tree of control programs, with the names libpva uses for the types.",
         Column("program_id", "i4", "id", "identifier, unique"),
-        Column("parent", "i4", "id", "program that contains this one, -1 for a root"),
+        Column("parent", "i4", "id", "program that contains this one, -1 for a root", least=NO_OP),
         Column("order", "i4", "index", "position among the children of the parent"),
         Column("type", "str", "", "Sequence, Repeat, Call, OnTileExecute, DoExchange, Sync, GlobalExchange, ..."),
         Column("name", "str", "", "name of the program step"),
         _OP_ID,
-        Column("ipu", "i4", "index", "IPU that runs it, -1 when all do"),
+        Column("ipu", "i4", "index", "IPU that runs it, -1 when all do", least=NO_OP),
     ),
     _table(
         "steps",
         "Template: one row per executed leaf program of a segment; of a loop, the leaf programs of its first trip.",
         _SEGMENT,
         _SEQ,
-        Column("program_id", "i4", "id", "leaf program, -1 when none"),
+        Column("program_id", "i4", "id", "leaf program, -1 when none", least=NO_OP),
         _OP_ID,
         Column("kind", "str", "", "what the time is spent on", KINDS),
         Column("rel_start", "i8", "cycles", "start relative to the start of the instance"),
         Column("dur", "i8", "cycles", "duration: that of the slowest tile"),
         Column("dur_mean", "f8", "cycles", "mean duration over all tiles of the IPU, idle tiles counting as zero"),
         Column("active_tiles", "i4", "tiles", "tiles that do something"),
-        Column("argmax_tile", "i4", "tile", "slowest tile, -1 when it has no meaning"),
+        Column("argmax_tile", "i4", "tile", "slowest tile, -1 when it has no meaning", least=NO_OP),
         Column("bytes_in", "i8", "bytes", "bytes received by the tiles of the IPU"),
         Column("bytes_out", "i8", "bytes", "bytes sent by the tiles of the IPU"),
         Column("flops", "i8", "flop", "floating point operations done in this step"),
@@ -173,7 +178,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         "loops",
         "Loops inside segments, outer ones before those they contain.",
         Column("loop", "i4", "id", "identifier, unique"),
-        Column("parent", "i4", "id", "loop around this one, -1 when none"),
+        Column("parent", "i4", "id", "loop around this one, -1 when none", least=NO_OP),
         Column("count", "i8", "trips", "trips, at least 1"),
         Column("period", "i8", "cycles", "from the start of a trip to the start of the next one"),
     ),
@@ -184,8 +189,8 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         _SEGMENT,
         _IPU,
         Column("replica", "i4", "index", "replica the IPU belongs to"),
-        Column("micro_batch", "i4", "index", "micro-batch worked on, -1 when none"),
-        Column("iteration", "i4", "index", "iteration of the loop around the segment, -1 when none"),
+        Column("micro_batch", "i4", "index", "micro-batch worked on, -1 when none", least=NO_OP),
+        Column("iteration", "i4", "index", "iteration of the loop around the segment, -1 when none", least=NO_OP),
         Column("start", "i8", "cycles", "absolute start"),
         Column("dur", "i8", "cycles", "duration, at least the extent of the segment"),
         Column("parent", "i4", "id", "run it belongs to"),
@@ -288,8 +293,8 @@ _SYSTEM_TABLES: tuple[Table, ...] = (
         "counters",
         "Values over time, each valid until the next row of the same track.",
         Column("track", "str", "", "name of the counter"),
-        Column("t", "i8", "cycles", "absolute time"),
-        Column("value", "f8", "", "value from then on"),
+        Column("t", "i8", "cycles", "absolute time", least=None),
+        Column("value", "f8", "", "value from then on", least=None),
     ),
     _table(
         "host_events",

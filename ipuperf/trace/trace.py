@@ -222,13 +222,13 @@ class Trace:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int = store.MOST_BYTES) -> Trace:
         """Read a file written by :meth:`save`; its contents may take ``most_bytes`` unpacked (2 GiB). Raises
-        :class:`TraceError` naming the file and the reason; negative durations, bytes and the like are one."""
-        from ipuperf.trace.check import signs
+        :class:`TraceError` naming the file and the reason; numbers out of range and identifiers of nothing are one."""
+        from ipuperf.trace.check import damages
 
         meta, tables = store.load(path, most_bytes)
         try:
             trace = cls(meta, tables)
-            for problem in signs(trace):
+            for problem in damages(trace):
                 raise TraceError(problem)
             return trace
         except TraceError as error:

@@ -39,7 +39,7 @@ CONSTANTS = {
         lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
         GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
-        ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT, ops/native.py _SUBNORMAL,
+        ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
         ops/randomness.py LEVELS, ops/resize.py NEAREST
         COORDINATES SHARPNESS, ops/scatter.py COMBINED
         """,
@@ -58,7 +58,7 @@ CONSTANTS = {
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT, simulation/transfers.py _MOST,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
         ops/convolution.py FEWEST_COLUMNS,
-        ops/gather.py PIECE, ops/native.py WORTH WORTH_ONEDNN,
+        ops/gather.py PIECE,
         ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,

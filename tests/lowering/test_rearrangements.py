@@ -58,6 +58,7 @@ def test_copies_by_atom(atoms, whole):
 
 def test_no_bytes_cost_nothing():
     assert copy_cycles({}, CHIP) == (0, 0)
+    assert sum(copy_cycles({1: 300}, CHIP)) - 587 == sum(copy_cycles({2: 600}, CHIP)) - 587  # as many atoms
     assert transpose_cycles(0, 16, 16, 2, CHIP) == 0
 
 

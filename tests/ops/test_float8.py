@@ -173,7 +173,7 @@ def test_wrong_types_and_shapes() -> None:
             (lambda: ops.pow2scale_cast_from_fp8(half, one), TypeError, "allowed: float8_143"),
             (lambda: ops.pow2scale_cast_from_fp8(codes, one, popxl.int32), TypeError, "allowed: float16, float32"),
             (lambda: ops.matmul_pow2scaled(codes, half, one), TypeError, "allowed: float8_143"),
-            (lambda: ops.matmul_pow2scaled(codes, codes, half), ValueError, "a scalar is needed"),
+            (lambda: ops.matmul_pow2scaled(codes, codes, half), ValueError, "must be a scalar tensor"),
             (lambda: ops.matmul_pow2scaled(codes, codes, popxl.constant(1.0)), TypeError, "int32 is needed"),
             (lambda: ops.conv_pow2scaled(half, half, one), TypeError, "allowed: float8_143"),
             (lambda: codes + codes, IrError, "float8_143; a number type is needed"),

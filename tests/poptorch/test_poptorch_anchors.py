@@ -77,8 +77,8 @@ def test_variables_after_the_call() -> None:
 
 
 def test_replicas_give_their_own_and_it_takes_time() -> None:
-    options = poptorch.Options().replicationFactor(2)
-    plain = poptorch.trainingModel(Model(), options)
+    options = poptorch.Options().replicationFactor(2).broadcastBuffers(False)
+    plain = poptorch.trainingModel(Model(), options.clone())
     options.anchorTensor("g", "Gradient___second.bias").anchorTensor("y", "relu")
     model = poptorch.trainingModel(Model(), options)
     x = torch.rand(2, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,9 @@ CASES = {
 }
 
 FUNCTIONS = {
+    "remainders": (lambda x, y: (x % y, x % 0.3, y % 0.7), SOME, SOME.flip(0) + 3),
+    "spreads": (lambda x: (x.std(1), x.std(), x.std(0, correction=2)), SOME),
+    "running_sums": (lambda x: (x.cumsum(1), x.cumsum(0), x[:1].cumprod(1)), SOME),
     "running_extremes": (lambda x: (*torch.cummax(x, 1), *torch.cummin(x, 0), *torch.cummax(x, -1)), TIES),
     "signs": (lambda x, y: (torch.copysign(x, y), torch.copysign(x, -2.0), torch.hypot(x, y)), SOME, SOME.flip(0)),
     "xlogy": (lambda x, y: (torch.xlogy(x, y), torch.xlogy(x, 2.0), torch.xlogy(1.5, y)), SOME.round(), SOME.exp()),
@@ -82,6 +86,99 @@ FUNCTIONS = {
 }
 """What needs an op of its own here."""
 CASES |= FUNCTIONS
+
+
+INF, NAN = math.inf, math.nan
+RUN = torch.tensor([1.0, 2.0, INF, 4.0, NAN, 1.0])
+NUMBERS = torch.tensor([[16777217, 1], [1, 1], [1, 2**31 - 1]], dtype=torch.int32)
+DIVIDENDS = torch.tensor([5.0, -5, 5, -5, 0, INF, NAN, 5, 5, 1e30, 1e10, 3.5, -1e30, 0.3])
+DIVISORS = torch.tensor([INF, INF, -INF, -INF, INF, 2, 2, NAN, 0, 3, 7, 1e-30, 3, 0.1])
+HUGE = torch.tensor([[1e38, -1e38, 2e38], [1e-30, 2e-30, 3e-30], [1.0, 1.0, 1.0]])
+UNUSED = torch.full((1, 2, 2), NAN)
+ONES = torch.ones(1, 2, 2)
+EXTREMES = {
+    "sums of whole numbers": (lambda x: [torch.cumsum(x, d, dtype=torch.int32) for d in (0, 1, -1)], NUMBERS),
+    "products of whole numbers": (lambda x: torch.cumprod(x, 0, dtype=torch.int32), NUMBERS),
+    "sums of truths": (lambda x: torch.cumsum(x > 1, 0), NUMBERS),
+    "sums of bytes": (lambda x: torch.cumsum(x, 0), torch.tensor([200, 200, 3], dtype=torch.uint8)),
+    "runs with NaN": (lambda x: (x.cumsum(0), x.cumprod(0), *x.cummax(0), *x.cummin(0), x.half().cumsum(0)), RUN),
+    "spreads": (lambda x: (x.std(1), x.std(1, correction=0), x.var(1), x.norm(dim=1), torch.std_mean(x, 0)[0]), HUGE),
+    "sides": (
+        torch.hypot,
+        torch.tensor([0.0, INF, NAN, 3e38, 1e-30, -3]),
+        torch.tensor([1e20, NAN, 1, 3e38, 1e-30, 4]),
+    ),
+    "remainders": (
+        lambda x, y: (
+            [f(x, y) for f in (torch.remainder, torch.fmod, torch.floor_divide)]
+            + [x % 3.0, x // 3.0, torch.div(x, y, rounding_mode="floor"), torch.remainder(x.half(), y)]
+        ),
+        DIVIDENDS,
+        DIVISORS,
+    ),
+    "an unused product": (
+        lambda x, n: [
+            torch.addmm(x[0], n[0], x[0], alpha=0),
+            torch.addmv(x[0, 0], n[0], x[0, 0], alpha=0, beta=0.5),
+            torch.addbmm(x[0], n, x, alpha=0, beta=2),
+            torch.addr(x[0], n[0, 0], x[0, 0], alpha=0),
+        ],
+        ONES,
+        UNUSED,
+    ),
+    "an unused term": (
+        lambda x, n: [
+            torch.addmm(n[0], x[0], x[0], beta=0),
+            torch.addmv(n[0, 0], x[0], x[0, 0], alpha=0.5, beta=0),
+            torch.addbmm(n[0], x, x, beta=0),
+            torch.baddbmm(n, x, x, beta=0),
+            torch.addr(n[0], x[0, 0], x[0, 0], beta=0),
+        ],
+        ONES,
+        UNUSED,
+    ),
+}
+"""Values where a formula overflows, vanishes, is exact or is not asked for."""
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_values_at_the_ends_of_the_range(name: str) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, *operands: Any) -> Any:
+            found = EXTREMES[name][0](*operands)
+            return tuple(found) if isinstance(found, (list, tuple)) else (found,)
+
+    operands = EXTREMES[name][1:]
+    options = Options().showCompilationProgressBar(False)
+    for result, expected in zip(inferenceModel(Model(), options)(*operands), Model()(*operands), strict=True):
+        torch.testing.assert_close(result, expected.to(result.dtype), rtol=2e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_a_mask_of_bytes_is_a_mask(dtype: torch.dtype) -> None:
+    """With the warning that PyTorch gives."""
+
+    class Masked(torch.nn.Module):
+        def forward(self, t: Any, mask: Any) -> Any:
+            t, u = t.clone(), t.clone()
+            t[mask] = 0.5
+            u.index_put_((mask,), torch.tensor(2.0), accumulate=True)
+            return t, u
+
+    class Read(torch.nn.Module):
+        def forward(self, t: Any, mask: Any) -> Any:
+            return t[mask]
+
+    t, mask = torch.arange(1.0, 7.0).view(3, 2), torch.tensor([1, 0, 0], dtype=dtype)
+    options = Options().showCompilationProgressBar(False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        results = inferenceModel(Masked(), options)(t, mask)
+    assert any("torch.bool" in str(w.message) for w in told) is (dtype == torch.uint8)
+    for result, expected in zip(results, Masked()(t, mask.bool()), strict=True):
+        torch.testing.assert_close(result, expected)
+    with pytest.raises(Error, match="depends on data"):
+        inferenceModel(Read(), options)(t, mask)
 
 
 def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:

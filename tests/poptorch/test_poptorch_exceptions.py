@@ -49,9 +49,31 @@ def test_exceptions(formula: Callable[[Any], Any], x: Any, said: str) -> None:
     assert not ran(formula, x, enabled=False).isfinite().all()
 
 
+NAN = torch.tensor([1.0, torch.nan])
+QUIET: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
+    **{
+        f"comparison {name}": (lambda x, name=name: getattr(torch, name)(x, 0.5), NAN, "a comparison.*not a number")
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    },
+    "division by infinity": (lambda x: torch.ones(2) / x, torch.tensor([1.0, torch.inf]), "a division by infinity"),
+    "reciprocal of infinity": (torch.reciprocal, torch.tensor([1.0, torch.inf]), "a division by infinity"),
+    "remainder by infinity": (lambda x: torch.ones(2) % x, torch.tensor([1.0, torch.inf]), "a division by infinity"),
+    "infinity by zero": (lambda x: x / 0, torch.tensor([1.0, torch.inf]), "a division by zero"),
+}
+"""What the hardware raises for, though no result tells of it (``poptorch:python/options.py``)."""
+
+
+@pytest.mark.parametrize(("formula", "x", "said"), QUIET.values(), ids=list(QUIET))
+def test_exceptions_that_no_result_tells_of(formula: Callable[[Any], Any], x: Any, said: str) -> None:
+    with pytest.raises(poptorch.Error, match=f"(?s)Floating point exception: .*{said}"):
+        ran(formula, x)
+    torch.testing.assert_close(ran(formula, x, enabled=False), formula(x), equal_nan=True)
+
+
 FINE: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "infinity that comes in": (lambda x: x + 1, torch.tensor([torch.inf, 1.0])),
     "NaN that comes in": (lambda x: x * 2, torch.tensor([torch.nan, 1.0])),
+    "NaN that is asked for": (lambda x: torch.isnan(x) | torch.isfinite(x), NAN),
     "a mask": (lambda x: torch.softmax(x.masked_fill(x < 0, -torch.inf), -1), torch.tensor([[1.0, -1.0, 2.0]])),
     "underflow": (lambda x: torch.exp(x), torch.tensor([-200.0])),
     "integers": (lambda x: x + x, torch.tensor([2**30], dtype=torch.int32)),

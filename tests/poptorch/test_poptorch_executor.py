@@ -364,13 +364,24 @@ def test_life_of_a_model(caplog: Any) -> None:
     assert "PoplarExecutor(training): Network(" in repr(model)
 
 
-def test_options_are_copied() -> None:
-    """The caller's options stay free for the next model, as the tutorial uses them."""
+def test_options_of_a_model_are_frozen_and_a_clone_is_free() -> None:
+    """A change that could not reach the model is an error, as upstream's (``poptorch:python/_poplar_executor.py``)."""
     module, _ = twins(Network)
     opts = options()
     model = poptorch.trainingModel(module, opts)
-    opts.deviceIterations(5)
-    assert model.options.device_iterations == 1
+    for change in (
+        lambda: opts.deviceIterations(5),
+        lambda: opts.Training.gradientAccumulation(2),
+        lambda: opts._Popart.set("autoRecomputation", 0),
+        lambda: opts.setExecutionStrategy(poptorch.ShardedExecution()),
+    ):
+        with pytest.raises(AttributeError, match="frozen"):
+            change()
+    other = poptorch.trainingModel(twins(Network)[0], opts)  # frozen options serve further models
+    assert opts.clone().deviceIterations(5).device_iterations == 5
+    assert (model.options.device_iterations, other.options.device_iterations) == (1, 1)
+    assert poptorch.trainingModel(Network()).options.output_mode == poptorch.OutputMode.Final
+    assert poptorch.inferenceModel(Network()).options.output_mode == poptorch.OutputMode.All
 
 
 def test_hooks_around_the_compilation() -> None:

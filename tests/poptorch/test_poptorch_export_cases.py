@@ -221,7 +221,7 @@ def packed(x: Any, y: Any) -> Any:
         (lambda x, y: torch.where(x > 0)[0], "the shape of the result of aten::where depends on data"),
         (lambda x, y: torch.unique(x), "the shape of the result of aten::_unique2 depends on data"),
         (lambda x, y: x[: int(x.sum())], "depends on the value of a tensor"),
-        (lambda x, y: torch.linalg.inv(x @ x.T), "_linalg_check_errors.default of linalg.inv is unsupported"),
+        (lambda x, y: torch.linalg.inv(x @ x.T), "linalg.inv.* is unsupported"),
         (lambda x, y: x.long().masked_fill(x > 0, 2**40), "aten::masked_fill: 1099511627776 does not fit into int32"),
         (lambda x, y: x.long().sum() + (2**31), "aten::add: 2147483648 does not fit into int32"),
         (lambda x, y: (x.sum().backward(), x)[1], r"backward\(\) within a model is unsupported"),
@@ -320,7 +320,9 @@ def test_unsupported_strings_and_state_are_restored() -> None:
 def test_complex_numbers_and_gradients_within_a_model_are_refused() -> None:
     for function, name in ((lambda x, y: torch.complex(x, x).real, "complex"), (lambda x, y: (x * 1j).imag, "mul")):
         assert_refused(function, f"the result of aten::{name} is complex, which the IPU does not have")
-    with pytest.raises(poptorch.Error, match="torch.func.grad and its relatives inside a model are unsupported"):
+    with pytest.raises(
+        poptorch.Error, match="torch.func.grad and its relatives inside a model are unsupported|cannot be exported"
+    ):
         export_model(Loss(lambda x, y: torch.func.grad(lambda t: (t**2).sum())(x)), loss_arguments())
 
 

@@ -383,3 +383,45 @@ def test_the_depth_of_stream_buffers_has_two_names_and_callbacks_their_threads()
     assert options.effects() == []
     with pytest.raises(AssertionError, match="multiThreadMode = 'all', allowed: single, dedicated, collaborative"):
         options._Popart.set("engineOptions", {"streamCallbacks.multiThreadMode": "all"})
+
+
+ENVIRONMENT = {
+    '{"deviceIterations": 2, "logDir": "logs"}': lambda o: o.deviceIterations(2).logDir("logs"),
+    '{"Precision.enableFloatingPointExceptions": true}': lambda o: o.Precision.enableFloatingPointExceptions(True),
+    '{"outputMode": "poptorch.OutputMode.Sum"}': lambda o: o.outputMode(poptorch.OutputMode.Sum),
+    '{"connectionType": "ConnectionType.OnDemand"}': lambda o: o.connectionType(poptorch.ConnectionType.OnDemand),
+    '{"outputMode": ["EveryN", 3]}': lambda o: o.outputMode(poptorch.OutputMode.EveryN, 3),
+    '{"syncPattern": 1}': lambda o: o.syncPattern(poptorch.SyncPattern.SinglePipeline),
+    '{"updatableNamedBuffers": ["a", "b"]}': lambda o: o.updatableNamedBuffers(["a", "b"]),
+    '{"setAvailableMemoryProportion": {"IPU0": 0.5}}': lambda o: o.setAvailableMemoryProportion({"IPU0": 0.5}),
+    '{"Precision.setPartialsType": "torch.half"}': lambda o: o.Precision.setPartialsType(torch.half),
+    '{"_Popart.set": ["autoRecomputation", 1]}': lambda o: o._Popart.set("autoRecomputation", 1),
+    "": lambda o: o,
+}
+
+
+@pytest.mark.parametrize("text", ENVIRONMENT)
+def test_options_of_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``POPTORCH_DEFAULT_OPTIONS`` says what setters would, before the program's own setters."""
+    plain = poptorch.Options()
+    ENVIRONMENT[text](plain)
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", text)
+    assert repr(poptorch.Options()) == repr(plain)
+    assert poptorch.Options().updatable_named_buffers == plain.updatable_named_buffers
+    assert poptorch.Options().deviceIterations(7).device_iterations == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "POPTORCH_DEFAULT_OPTIONS"),
+        ("[1]", "a JSON object of options"),
+        ('{"deviceIteration": 2}', "deviceIteration.*is not an option"),
+        ('{"outputMode": "poptorch.OutputMode.Most"}', "outputMode.*is not an option"),
+        ('{"deviceIterations": [1, 2]}', "deviceIterations"),
+    ],
+)
+def test_wrong_options_of_the_environment(text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", text)
+    with pytest.raises((ConfigFileError, AssertionError), match=message):
+        poptorch.Options()

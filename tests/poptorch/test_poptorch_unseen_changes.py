@@ -36,6 +36,12 @@ def _row(row: Any) -> None:
         row.mul_(3)
 
 
+def _all_rows(h: Any) -> None:
+    h[:] = h * 2
+    with torch.no_grad():
+        h[-2:] += 1
+
+
 def _of_data(h: Any) -> None:
     h.data[h.data < 0] = 0
     h.data = h.data + 1
@@ -51,6 +57,7 @@ CHANGES = {
     "add_": _quietly(lambda h: h.add_(1)),
     "a row": _quietly(lambda h: h.__setitem__(0, 0.5)),
     "views": _quietly(_twice),
+    "rows that are all": _all_rows,
     "a flat view": _quietly(_flat),
     "a row of the gradient": lambda h: _row(h[0]),
     "out=": _quietly(lambda h: torch.mul(h, 2, out=h)),

@@ -3,7 +3,9 @@ allowed."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -187,3 +189,58 @@ def test_host_data_that_cannot_be_a_constant_names_the_op() -> None:
             ops.add(x, [])
         with pytest.raises(ValueError, match="mul: constant 't': values from 1099511627776 to .* do not fit int32"):
             ops.mul(popxl.variable(np.ones(2, np.int32)), 2**40)
+
+
+#: Ways to give the same tensors, or the same numbers, and whether they have an order.
+ITERABLES = {
+    "list": list,
+    "tuple": tuple,
+    "iterator": iter,
+    "map": lambda items: map(copy.copy, items),
+    "generator": lambda items: (item for item in items),
+    "values": lambda items: dict(enumerate(items)).values(),
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "deque": deque,
+    "class": type(
+        "Own",
+        (),
+        {"__init__": lambda self, items: setattr(self, "items", items), "__iter__": lambda self: iter(self.items)},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ITERABLES.values(), ids=ITERABLES)
+def test_iterables_of_any_kind(kind: Callable[[Any], Any]) -> None:
+    """What upstream's functions pass to ``list`` or walk through."""
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, y = (popxl.variable(np.arange(6, dtype=np.float32).reshape(2, 3) + n) for n in range(2))
+        shapes = [
+            ops.concat(kind([x, y])).shape,
+            ops.concat(ts=kind([x, y]), axis=1).shape,
+            ops.transpose(x, kind([1, 0])).shape,
+            ops.reshape(x, kind([3, 2])).shape,
+            x.reshape(kind([6])).shape,
+            ops.sum(x, kind([0, 1])).shape,
+            ops.slice(x, kind([0, 1]), kind([2, 3])).shape,
+            ops.split(x, kind([1, 2]), 1)[1].shape,
+            ops.squeeze(ops.reshape(x, (1, 6)), kind([0])).shape,
+            popxl.h2d_stream(kind([2, 3]), popxl.float32).shape,
+            popxl.remote_buffer(kind([2, 3]), popxl.float32).tensor_shape,
+            ops.init(kind([4, 5]), popxl.float32).shape,
+            ops.call(ir.create_graph(lambda a, b: a + b, x, y), kind([x, y]))[0].shape,
+        ]  # fmt: skip
+    assert shapes == [(4, 3), (2, 6), (3, 2), (3, 2), (6,), (), (2, 2), (2, 2), (6,), (2, 3), (2, 3), (4, 5), (2, 3)]
+    with popxl.Session(ir, "ipu_model") as session:
+        assert list(session.get_tensors_data(kind([x, y]))) == [x, y]
+
+
+class Machine:
+    """A class of a name that annotations have."""
+
+
+def test_a_class_of_the_same_name_is_another_one() -> None:
+    from ipuperf.lowering import lower
+
+    with pytest.raises(TypeError, match=r"lower: machine is <.*Machine.*a Machine is needed"):
+        lower(popxl.Ir()._ir, Machine())  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipuperf import popxl
+from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 from ipuperf.runtime.effects import WithoutEffectWarning
 
@@ -89,3 +90,24 @@ def test_groups_without_a_constant_stride_copy_and_say_so(make: Callable[..., An
         session.run()
     np.testing.assert_array_equal(session.get_tensor_data(w), [[2.0] * 8, [6.0] * 8])
     np.testing.assert_array_equal(data[:, 0], [1.0, 5.0])
+
+
+def test_a_file_that_is_mapped_for_reading(tmp_path: Path) -> None:
+    """A program that only reads it runs; one that changes it says so instead of changing a copy."""
+    _mapped(tmp_path, (6,))[:] = range(6)
+    data = np.memmap(str(tmp_path / "w.npy"), np.float32, "r", shape=(6,))
+    for change in (False, True):
+        ir = popxl.Ir()
+        with ir.main_graph, popxl.in_sequence():
+            w, step = _on_chip(data)
+            step() if change else ops.add(w, 1)
+        session = popxl.Session(ir, "ipu_model")
+        session.__enter__()
+        session.run()
+        if change:
+            with pytest.raises(EvaluationError, match=r"'w': the program changed it.*w\.npy is mapped for reading"):
+                session.weights_to_host()
+        else:
+            session.weights_to_host()
+            assert session.get_tensor_data(w) is data
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "w.npy", np.float32), range(6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -232,8 +233,8 @@ def test_replication_factor_is_fixed_by_a_session() -> None:
 
 
 def test_too_many_replicas_for_any_machine() -> None:
-    ir = popxl.Ir(128)
-    with pytest.raises(MachineError, match="128"):
+    ir = popxl.Ir(512)
+    with pytest.raises(MachineError, match="512"):
         popxl.Session(ir)
 
 
@@ -498,6 +499,34 @@ def test_a_plain_buffer_learns_its_meta_shape_from_the_first_sharded_variable() 
         ops.host_store(out, whole)
         with pytest.raises(ValueError, match="holds shards of"):
             popxl.remote_replica_sharded_variable(data.reshape(3, 2), buffer)
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[out], [data, data])
+
+
+@pytest.mark.parametrize(("shape", "entry"), [((1, 1), (1,)), ((2, 3), (6,)), ((6,), (2, 3)), ((), (1,))])
+def test_an_entry_of_another_shape_with_as_many_elements(shape: tuple[int, ...], entry: tuple[int, ...]) -> None:
+    ir = popxl.Ir(2)
+    data = np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape)
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.remote_buffer(entry, popxl.float32)
+        variable = popxl.remote_variable(data, buffer)
+        loaded = ops.remote_load(buffer, 0)
+        assert loaded.shape == entry
+        ops.remote_store(buffer, 0, loaded * 2)
+    with popxl.Session(ir) as session:
+        session.run()
+        np.testing.assert_array_equal(session.get_tensor_data(variable), data * 2)
+
+
+def test_a_sharded_variable_in_entries_of_its_own_size_is_whole_on_each_replica() -> None:
+    ir = popxl.Ir(2)
+    data = np.arange(4, dtype=np.float32)
+    with ir.main_graph, popxl.in_sequence():
+        buffer = popxl.remote_buffer((4,), popxl.float32)
+        popxl.remote_replica_sharded_variable(data, buffer)
+        whole = ops.collectives.replicated_all_gather(ops.remote_load(buffer, 0))
+        out = popxl.d2h_stream(whole.shape, whole.dtype)
+        ops.host_store(out, whole)
     with popxl.Session(ir) as session:
         np.testing.assert_array_equal(session.run()[out], [data, data])
 

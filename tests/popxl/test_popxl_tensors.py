@@ -30,6 +30,19 @@ A = np.arange(1, 13, dtype=np.float32).reshape(3, 4) / 4
 B = np.linspace(-2, 3, 12, dtype=np.float32).reshape(3, 4)
 
 
+@pytest.mark.parametrize("symbol", [operator.add, operator.sub, operator.mul])
+@pytest.mark.parametrize("make", ["tensor", "parameter", "range"])
+def test_pytorchs_tensors_and_ranges_are_host_data(symbol: Any, make: str) -> None:
+    if make == "range":
+        other: Any = range(4)
+    else:
+        torch = pytest.importorskip("torch")
+        other = torch.tensor(B[0], requires_grad=make == "parameter")
+    numbers = np.asarray(other.detach() if make != "range" else other, np.float32)
+    np.testing.assert_array_equal(evaluate(lambda t: symbol(t, other), A), symbol(A, numbers))
+    np.testing.assert_array_equal(evaluate(lambda t: symbol(other, t), A), symbol(numbers, A))
+
+
 @pytest.mark.parametrize(
     "symbol",
     [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.mod],

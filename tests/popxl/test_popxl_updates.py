@@ -63,6 +63,17 @@ def test_updates_without_a_factor() -> None:
     np.testing.assert_array_equal(changed(update.copy_var_update_, T, X)[0], X)
 
 
+@pytest.mark.parametrize("square", [False, True])
+def test_a_value_of_another_kind_of_numbers_is_cast(square: bool) -> None:
+    """popops casts what no vertex of a scaled addition mixes: towards zero to integers."""
+    whole, power = np.array([-3, 0, 2, 7], np.int32), 2 if square else 1
+    function = update.accumulate_square_ if square else update.accumulate_
+    numbers = np.array([0.5, -1.5, 2.75, 1e3], np.float32)
+    np.testing.assert_array_equal(changed(function, numbers, whole)[0], numbers + whole.astype(np.float32) ** power)
+    if not square:
+        np.testing.assert_array_equal(changed(function, whole, numbers)[0], whole + np.trunc(numbers).astype(np.int32))
+
+
 def test_mixed_dtypes() -> None:
     half = T.astype(np.float16)
     result = changed(lambda t, x: update.accumulate_(t, x), half, X)[0]

@@ -422,23 +422,63 @@ def test_group_quantize_refuses() -> None:
             group_quantize_decompress(popxl.variable(np.zeros((5, 3, 4), np.int32)), good, good)
 
 
-def test_a_layer_of_quantised_weights(rng: np.random.Generator) -> None:
+def as_four_bits(line: np.ndarray, group: int = 16) -> np.ndarray:
+    """Each number of a line as the nearest of the sixteen between the ends of its group."""
+    parts = []
+    for part in line.astype(np.float16).reshape(-1, group):
+        step = (part.max() - part.min()) / 15
+        parts.append(np.round((part - part.min()) / step) * step + part.min())
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+def test_a_layer_of_quantised_weights(rng: np.random.Generator, dim: int) -> None:
     torch = pytest.importorskip("torch")
-    linear = torch.nn.Linear(8, 32).half()
-    x = drawn(rng, (4, 8), np.float16)
+    linear = torch.nn.Linear(48, 32).half()
+    x = drawn(rng, (4, 48), np.float16)
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():
         tensor = popxl.variable(x)
-        factories, graph = layers.LinearGQ(32, group_size=16).create_graph(tensor)
+        factories, graph = layers.LinearGQ(32, group_size=16, dim=dim).create_graph(tensor)
         variables = factories.init()
-        (y,) = graph.bind(variables).call(tensor)
-        out = addons.host_store(y)
+        forward = graph.bind(variables).call_with_info(tensor)
+        backward = addons.autodiff(graph, grads_required=[graph.graph.inputs[0]])
+        ones = popxl.constant(np.ones((4, 32)), popxl.float16)
+        (dx,) = backward.call(ones, args=backward.grad_graph_info.inputs_dict(forward))
+        out, grad = addons.host_store(forward.outputs[0]), addons.host_store(dx)
     with popxl.Session(ir, "ipu_hw") as session:
-        session.write_variables_data(layers.LinearGQ.torch_mapping(variables, linear, popxl.float16, 16))
-        found = session.run()[out]
-    weight = group_quantize_decompress_numpy(*group_quantize_compress_numpy(linear.weight.T.detach().numpy(), 16))
-    wanted = x.astype(np.float32) @ weight.astype(np.float32) + linear.bias.detach().numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+        session.write_variables_data(layers.LinearGQ.torch_mapping(variables, linear, popxl.float16, 16, dim))
+        results = session.run()
+    weight = np.apply_along_axis(as_four_bits, dim, linear.weight.T.detach().numpy()).astype(np.float32)
+    wanted = x.astype(np.float32) @ weight + linear.bias.detach().numpy()
+    np.testing.assert_allclose(results[out], wanted, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(results[grad], np.tile(weight.sum(1), (4, 1)), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((32, 5), 0), ((5, 32), 1), ((3, 32, 5), 1), ((32, 2), 0), ((2, 3, 32), -1)]
+)
+def test_groups_along_any_axis(rng: np.random.Generator, shape: tuple[int, ...], dim: int) -> None:
+    weight = drawn(rng, shape, np.float16)
+    words, scale, bias = group_quantize_compress_numpy(weight, 16, dim)
+    rows = tuple(n for axis, n in enumerate(shape) if axis != dim % len(shape))
+    assert (words.shape, scale.shape, bias.shape) == ((*rows, 2, 4), (*rows, 2, 1), (*rows, 2, 1))
+    wanted = np.apply_along_axis(as_four_bits, dim, weight)
+    np.testing.assert_allclose(group_quantize_decompress_numpy(words, scale, bias, dim), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_axes_that_groups_cannot_have() -> None:
+    with pytest.raises(ValueError, match="dim is 2; allowed: -1, 0, 1"):
+        layers.LinearGQ(32, group_size=16, dim=2)
+    with popxl.Ir().main_graph:
+        with pytest.raises(ValueError, match="divides the features in 8 is needed"):
+            layers.LinearGQ(6, group_size=16, dim=0).create_graph(popxl.TensorSpec((4, 8), popxl.float16))
+        words, table = (popxl.variable(np.zeros((5, 3, n), np.uint16)) for n in (4, 1))
+        with pytest.raises(ValueError, match="dim is 2; allowed: -2 to 1"):
+            group_quantize_decompress(words, ops.cast(table, popxl.float16), ops.cast(table, popxl.float16), 2)
+
+
+def test_group_sizes_of_a_layer() -> None:
     for size in (0, 6, 12):
         with pytest.raises(ValueError, match=f"group_size is {size}"):
             layers.LinearGQ(32, group_size=size)

@@ -111,6 +111,29 @@ def test_names_that_differ(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         other.load_checkpoint(str(tmp_path / "nowhere"))
 
 
+def test_a_checkpoint_of_tensors_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    adding().save_checkpoint(str(tmp_path))
+    (tmp_path / "session_info.json").unlink()
+    other = adding(50)
+    other.session_state["steps"] = 7
+    with caplog.at_level(logging.WARNING):
+        other.load_checkpoint(str(tmp_path))
+    assert "State keys not in checkpoint: ['steps']" in caplog.text
+    assert (values(other)["layer.a"], other.session_state) == ([0, 0], {"steps": 7})
+    with pytest.raises(ValueError, match="steps"):
+        other.load_checkpoint(str(tmp_path), "error")
+
+
+@pytest.mark.parametrize(
+    "kind", [list, iter, tuple, lambda streams: dict.fromkeys(streams, 0), dict.fromkeys], ids=range(5)
+)
+def test_streams_in_any_iterable(kind: Any) -> None:
+    session = adding()
+    inputs, outputs = kind(session.inputs.streams), kind(session.outputs.streams)
+    again = TaskSession(inputs, outputs, session.state, ir=adding().ir)
+    assert (again.inputs.streams, again.outputs.streams) == (session.inputs.streams, session.outputs.streams)
+
+
 def test_old_checkpoints_go(tmp_path: Path) -> None:
     session = adding(max_checkpoints=2)
     for name in ("one", "two", "two", "three"):

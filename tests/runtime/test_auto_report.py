@@ -73,6 +73,8 @@ def test_what_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     for options, expected in (
         ({}, None),
         ({"autoReport.all": "true"}, Path(".")),
+        ({"autoReport.all": True}, Path(".")),  # as the accelerator of PyTorch Lightning writes it
+        ({"autoReport.all": False}, None),
         ({"autoReport.directory": "x"}, None),
         ({"autoReport.directory": "x", "autoReport.outputExecutionProfile": "true"}, Path("x")),
         ({"autoReport.all": "false", "autoReport.directory": "x"}, None),
@@ -88,7 +90,8 @@ def test_what_asks_for_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("autoReport.all=true", "is no JSON"),
         ("[1]", "expected a JSON object of strings"),
-        ('{"autoReport.all": true}', "expected a JSON object of strings"),
+        ('{"autoReport.all": null}', "expected a JSON object of strings, numbers and truths"),
+        ('{"autoReport.all": 2}', "autoReport.all is '2', allowed are 'true' and 'false'"),
         ('{"autoReport.all": "yes"}', "autoReport.all is 'yes', allowed are 'true' and 'false'"),
     ],
 )
@@ -99,7 +102,7 @@ def test_options_that_cannot_be_read(given: str, says: str, monkeypatch: pytest.
 
 
 def test_other_options_of_poplar_say_that_they_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, '{"debug.instrument": "true"}')
+    monkeypatch.setenv(VARIABLE, '{"debug.instrument": 1}')
     with pytest.warns(WithoutEffectWarning, match=f"{VARIABLE}: debug.instrument is without effect"):
         assert report_directory() is None
 

@@ -12,7 +12,7 @@ from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec
 from ipuperf.machine import Machine, MachineError, load_machine
 from ipuperf.ops import HostLoad, HostStore, Init, Sin
 from ipuperf.runtime.executable import Executable, choose_machine
-from ipuperf.runtime.settings import RunSettings
+from ipuperf.runtime.settings import AUTO_IPU21_MACHINES, RunSettings
 from ipuperf.simulation import SimulationError
 
 
@@ -51,6 +51,15 @@ def test_a_preset_is_read_once_and_settings_take_a_machine() -> None:
     machine = load_machine("pod4")
     assert isinstance(machine, Machine)
     assert Executable(program(1), settings=RunSettings(machine=machine)).machine is machine
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ipus", "name"),
+    [(1, 2, "pod4"), (64, 1, "pod64"), (65, 1, "pod128"), (16, 8, "pod128"), (256, 1, "pod256")],
+)
+def test_the_smallest_machine_with_enough_ipus(replicas: int, ipus: int, name: str) -> None:
+    assert choose_machine("auto", replicas, ipus).name == name
+    assert choose_machine("auto", replicas, ipus, AUTO_IPU21_MACHINES).name == f"bow-{name}"
 
 
 def test_what_is_no_machine_session_or_prefetch_depth_is_named() -> None:

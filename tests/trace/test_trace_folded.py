@@ -133,9 +133,9 @@ def trace(synthetic):
     } | {"segment": [0, 1, 2], "dur": [10, 20, 20], "rel_start": [0, 0, 0]}
     tables |= {"transfers": transfers(), "host_events": events(), "variables": variables()}
     tables |= {name: plain.columns(name) for name in ("links", "ops", "programs")}
-    folded = Trace({**plain.meta, "num_ipus": 8, "replicas": 2}, tables)
+    folded = Trace({**plain.meta, "num_ipus": 10, "replicas": 2}, tables)
     own = {name: folded.columns(name) for name in (*tables, "loops")}
-    return Trace({**plain.meta, "num_ipus": 8, "replicas": 2}, tables), Trace(folded.meta, own)
+    return Trace({**plain.meta, "num_ipus": 10, "replicas": 2}, tables), Trace(folded.meta, own)
 
 
 def test_a_trace_says_the_same_folded_and_not(synthetic, tmp_path):

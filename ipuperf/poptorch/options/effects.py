@@ -23,7 +23,7 @@ EFFECTS: dict[str, Effect] = {
         """
         deviceIterations replicationFactor inputReplicaGrouping outputMode setExecutionStrategy autoRoundNumIPUs
         setAvailableMemoryProportion syncPattern randomSeed anchorTensor modelName enableProfiling
-        updatableNamedBuffers showCompilationProgressBar enableExecutableCaching enableSyntheticData
+        updatableNamedBuffers showCompilationProgressBar enableExecutableCaching enableSyntheticData broadcastBuffers
         Training.gradientAccumulation Training.accumulationAndReplicationReductionType
         Training.setAutomaticLossScaling Precision.setPartialsType Precision.enableFloatingPointExceptions
         TensorLocations.setOptimizerLocation TensorLocations.setWeightLocation TensorLocations.setActivationLocation
@@ -31,7 +31,6 @@ EFFECTS: dict[str, Effect] = {
     """,
     ),
     "logDir": Effect(NO_EFFECT, "messages go to standard error, reports to enableProfiling()'s folder", (".",)),
-    "broadcastBuffers": Effect(NO_EFFECT, "each replica keeps buffers of its own", (False,)),
     "connectionType": Effect(
         NO_EFFECT, "the simulated machine is always there", (ConnectionType.Always, ConnectionType.OnDemand)
     ),

@@ -1,13 +1,20 @@
-"""``Options.loadFromFile``: one option per line, written as a call without ``options.`` in front.
+"""``Options.loadFromFile``: one option per line, written as a call without ``options.`` in front; and the environment
+variable ``POPTORCH_DEFAULT_OPTIONS``: a JSON object of options and their arguments.
 
 Lines are parsed, not executed: arguments are literals, enumeration members (``poptorch.OutputMode.All``), torch types
-(``torch.half``) and calls of the API's own classes (``poptorch.PipelinedExecution("B1", "B2")``).
+(``torch.half``) and calls of the API's own classes (``poptorch.PipelinedExecution("B1", "B2")``). In JSON these stand
+in strings; where an option takes an enumeration, the name of the member or its value is enough.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +44,56 @@ def load_options(options: Any, path: str | Path, classes: Mapping[str, Any]) -> 
             _option(options, call.func)(*_arguments(call, classes), **_keywords(call, classes))
         except (SyntaxError, ValueError, AttributeError, TypeError) as error:
             raise ConfigFileError(f"{path}, line {number}: {text!r} is not an option of poptorch: {error}") from error
+
+
+VARIABLE = "POPTORCH_DEFAULT_OPTIONS"
+
+
+def load_environment(options: Any, classes: Mapping[str, Any]) -> None:
+    """Set on new ``options`` what the environment variable says: ``{"deviceIterations": 2, "Precision.NAME": true}``.
+
+    The names are those below ``poptorch.Options()``. An option of several arguments takes a list of them.
+
+    Raises:
+        ConfigFileError: no JSON object, or an entry that is not an option.
+    """
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return
+    try:
+        entries = json.loads(text)
+        if not isinstance(entries, dict):
+            raise ValueError("a JSON object of options is needed")
+    except ValueError as error:
+        raise ConfigFileError(f"the environment variable {VARIABLE} is {text!r}: {error}") from error
+    for name, value in entries.items():
+        try:
+            setter = reduce(getattr, name.split("."), options)
+            arguments = list(_json_arguments(setter, value, classes))
+        except (SyntaxError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ConfigFileError(f"{VARIABLE}: {name!r} with {value!r} is not an option: {error}") from error
+        setter(*arguments)
+
+
+def _json_arguments(setter: Callable[..., Any], value: Any, classes: Mapping[str, Any]) -> Iterator[Any]:
+    """The arguments of an option that JSON describes."""
+    parameters = list(inspect.signature(setter).parameters.values())
+    values = value if isinstance(value, list) and len(parameters) > 1 else [value]
+    if len(values) > len(parameters):
+        raise ValueError(f"{len(values)} arguments for {len(parameters)}")
+    for parameter, given in zip(parameters, values, strict=False):
+        kind = getattr(enums, str(parameter.annotation).partition(" ")[0], None)
+        if inspect.isclass(kind) and issubclass(kind, Enum):
+            yield _member_of(kind, given)
+        elif isinstance(given, str) and given.startswith(("poptorch.", "torch.")):
+            yield _value(ast.parse(given, mode="eval").body, classes)
+        else:
+            yield given
+
+
+def _member_of(kind: type[Enum], given: Any) -> Enum:
+    """A member by its name, with or without those of the module and the enumeration, or by its value."""
+    return kind[given.rpartition(".")[2]] if isinstance(given, str) else kind(given)
 
 
 def _option(options: Any, node: ast.expr) -> Any:

@@ -15,7 +15,7 @@ from ..errors import require, require_bool, require_int, require_member, require
 from ..log import logger
 from . import strategies
 from .effects import Ledger
-from .from_file import load_options
+from .from_file import load_environment, load_options
 from .groups import _DistributedOptions, _JitOptions, _PrecisionOptions, _TrainingOptions
 from .popart import _PopartOptions
 from .store import OptionsDict
@@ -40,7 +40,9 @@ class Options(OptionsDict):
     ``replication_factor``, ``broadcast_buffers``, ``device_iterations``, ``log_dir``, ``auto_round_num_ipus``,
     ``anchored_tensors``, ``output_mode``, ``output_return_period``, ``connection_type``, ``sync_pattern``,
     ``available_memory_proportion`` (enumerations as plain ints, as upstream), and the properties below.
-    What an option does here is said in :data:`.effects.EFFECTS`; :meth:`effects` tells what was set in vain.
+    New options begin with what the environment variable ``POPTORCH_DEFAULT_OPTIONS`` says
+    (:func:`.from_file.load_environment`). What an option does here is said in :data:`.effects.EFFECTS`; :meth:`effects`
+    tells what was set in vain.
     """
 
     def __init__(self) -> None:
@@ -72,6 +74,7 @@ class Options(OptionsDict):
         )
         if os.environ.get("POPTORCH_CACHE_DIR"):
             self.enableExecutableCaching(os.environ["POPTORCH_CACHE_DIR"])
+        load_environment(self, _FILE_CLASSES)
 
     # -- groups ------------------------------------------------------------------------------------------------------
 

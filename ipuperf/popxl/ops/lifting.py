@@ -30,6 +30,7 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         builder = current_builder()
         given = list(args)
+        signature.order(given, kwargs)
         if wholes:
             check_wholes(wholes, given, kwargs)
         signature.check(given, kwargs)
@@ -79,9 +80,11 @@ def lowered(value: Any) -> Any:
         return value._ir_tensor
     if isinstance(value, _dtype):
         return value._ir
-    if type(value) in (tuple, list) and any(isinstance(v, Tensor) for v in value):
-        return type(value)(lowered(v) for v in value)
-    return tuple(lowered(v) for v in value) if type(value) is tuple else value
+    if isinstance(value, tuple):
+        return tuple(lowered(v) for v in value)
+    return (
+        [lowered(v) for v in value] if isinstance(value, list) and any(isinstance(v, Tensor) for v in value) else value
+    )
 
 
 def raised(value: Any) -> Any:

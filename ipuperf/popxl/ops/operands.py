@@ -15,12 +15,11 @@ from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap, wrap_all
 
 Operand = Any
-_PLAIN = (bool, int, float, np.ndarray, np.generic, list, tuple)
 
 
 def is_operand(value: Any) -> bool:
     """Whether ``value`` can stand where a tensor is expected."""
-    return isinstance(value, (Tensor, *_PLAIN))
+    return isinstance(value, Tensor) or _ir.is_host_data(value)
 
 
 def ensure_tensor(value: Operand, dtype: _dtype | None = None, name: str | None = None) -> Tensor:

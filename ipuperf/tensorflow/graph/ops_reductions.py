@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipuperf.functions import arithmetic, constant, make, reductions, selection
-from ipuperf.functions.arranging import axis_of, cut, flipped, moved, padded, reshaped, running_product
+from ipuperf.functions.arranging import axis_of, cut, flipped, moved, padded, reshaped, running_product, running_sum
 from ipuperf.ir import BOOL, FLOAT32, INT32, Tensor
 from ipuperf.ops import CumSum
 
@@ -78,18 +78,9 @@ def cumsum(node: Node, tensor: Tensor, axis: Value) -> Tensor:
 
 
 def _sums_of_integers(tensor: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
-    total = integer_sums(flipped(tensor, [axis]) if reverse else tensor, axis)
+    total = running_sum(flipped(tensor, [axis]) if reverse else tensor, axis)
     total = flipped(total, [axis]) if reverse else total
     return total - tensor if exclusive else total
-
-
-def integer_sums(total: Tensor, axis: int) -> Tensor:
-    """Running sums of whole numbers: each element plus the one 1 before it, then 2, 4 ... before it."""
-    distance, length = 1, total.shape[axis]
-    while distance < length:
-        total = total + padded(cut(total, axis, 0, length - distance), {axis: (distance, 0)})
-        distance *= 2
-    return total
 
 
 @op("Cumprod")

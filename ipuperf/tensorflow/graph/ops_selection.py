@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from ipuperf.functions import arithmetic, constant, make, selection
-from ipuperf.functions.arranging import broadcast, cut, joined, moved, permuted, reshaped
+from ipuperf.functions.arranging import broadcast, cut, joined, moved, permuted, reshaped, running_sum
 from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import ScatterReduce
 
 from .node import Node
-from .ops_reductions import integer_sums
 from .table import Family
 from .values import Value
 
@@ -268,4 +267,4 @@ def _ranks(ordered: Tensor) -> Tensor:
     if count == 1:
         return constant([0], INT32)
     new = arithmetic.not_equal(cut(ordered, 0, 1, count), cut(ordered, 0, 0, count - 1))
-    return integer_sums(joined([constant([0], INT32), arithmetic.cast(new, INT32)], 0), 0)
+    return running_sum(joined([constant([0], INT32), arithmetic.cast(new, INT32)], 0), 0)

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32, DType
+from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32, DType, converted
 
 #: Element types on the IPU of TensorFlow's.
 DTYPES: Mapping[tf.DType, DType] = {
@@ -30,8 +31,23 @@ DTYPES: Mapping[tf.DType, DType] = {
     tf.bool: BOOL,
 }
 
+_NARROWED = {"int64": np.int32, "uint64": np.uint32, "float64": np.float32}
+
 #: See the module.
 Value = Any
+
+
+def narrowed(value: np.ndarray, dtype: DType | None = None, what: str = "a constant") -> np.ndarray:
+    """Host data in a type that the IPU has: of 64-bit types the 32-bit one, or ``dtype``.
+
+    Args:
+        what: the data, for errors.
+
+    Raises:
+        ValueError: whole numbers that the type cannot hold.
+    """
+    wanted = _NARROWED.get(value.dtype.name, value.dtype) if dtype is None else dtype.numpy
+    return converted(value, np.dtype(wanted), what)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.python.data.util import structure
 from tf_keras.src.engine import data_adapter
+
+from ..infeed import NOTHING, with_float32
 
 if TYPE_CHECKING:
     from .extension import Extension
-
-
-_NOTHING = structure.NoneTensorSpec
 
 
 class Element:
@@ -29,7 +27,7 @@ class Element:
     """
 
     def __init__(self, specification: Any) -> None:
-        specification = tf.nest.map_structure(lambda spec: None if isinstance(spec, _NOTHING) else spec, specification)
+        specification = tf.nest.map_structure(lambda spec: None if isinstance(spec, NOTHING) else spec, specification)
         self.specification = specification
         self.parts_specification = data_adapter.unpack_x_y_sample_weight(specification)
         self.flat = [spec for spec in tf.nest.flatten(specification) if spec is not None]
@@ -106,7 +104,7 @@ class IPUDataHandler(data_adapter.DataHandler):
                 f"the `batch_size` of your model (currently set to {self._adapter.batch_size()}) or pad your dataset "
                 "to ensure there are no partial batches."
             )
-        self._dataset = _with_float32(dataset)
+        self._dataset = with_float32(dataset)
         _check_shapes(self._dataset)
         self._extension.build(data_adapter.unpack_x_y_sample_weight(self._dataset.element_spec)[0])
         self.replicas = self._extension.replicas()
@@ -205,28 +203,12 @@ class IPUDataHandler(data_adapter.DataHandler):
 
 def _check_shapes(dataset: Any) -> None:
     for spec in tf.nest.flatten(dataset.element_spec):
-        if not isinstance(spec, _NOTHING) and not spec.shape.is_fully_defined():
+        if not isinstance(spec, NOTHING) and not spec.shape.is_fully_defined():
             raise ValueError(
                 f"The provided set of data contains a shape {spec.shape} which is not fully defined. Executing on IPU "
                 "requires all dataset elements to have fully defined shapes. If using batch() make sure to set "
                 "`drop_remainder=True`."
             )
-
-
-def _with_float32(dataset: Any) -> Any:
-    """The dataset with float32 in place of float64, which IPUs do not have."""
-    specs = tf.nest.flatten(dataset.element_spec)
-    if all(isinstance(spec, _NOTHING) or spec.dtype != tf.float64 for spec in specs):
-        return dataset
-
-    def narrow(tensor: Any) -> Any:
-        return tf.cast(tensor, tf.float32) if tensor is not None and tensor.dtype == tf.float64 else tensor
-
-    def convert(*element: Any) -> Any:
-        narrowed = tf.nest.map_structure(narrow, element)
-        return narrowed if isinstance(dataset.element_spec, tuple) else narrowed[0]
-
-    return dataset.map(convert)
 
 
 def _generator_message(x: Any) -> str:

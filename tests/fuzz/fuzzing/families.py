@@ -1,6 +1,6 @@
 """The families of random programs by name; each is a module with ``draw``, ``check`` and ``Program``.
 
-A module with tables of public names has ``drawn_names()`` as well: what its tables draw from, as a user writes it in full
+A module with tables of public names has ``drawn_names()`` as well: what its tables draw from, as users write it in full
 (``popxl.ops.add``, ``popxl_addons.layers.Linear``, ``torch.nn.Linear``, ``poptorch.optim.SGD``, ``keras.layers.Dense``,
 ``tensorflow.python.ipu.config.IPUConfig``). Of a module without, the names count that its code uses.
 """
@@ -17,6 +17,8 @@ FAMILIES = {
     "autodiff": "autodiff_programs",
     "torch": "torch_programs",
     "statements": "torch_statements",
+    "ops": "op_programs",
+    "addons": "addons_programs",
     "tensorflow": "tensorflow_programs",
 }
 

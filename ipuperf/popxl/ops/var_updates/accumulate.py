@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
+from ipuperf.functions import arithmetic
 
 from ...arguments import checked_arguments
 from ...effects import EFFECTS
 from ...handle import Tensor
+from ..lifting import lifted
 from ..operands import emit
+
+_cast = lifted(arithmetic.cast)
 
 
 def _accumulate(t: Tensor, x: Tensor, kind: str, factor: float | Tensor | None) -> Tensor:
     name = f"{t.name}_accumulated"
+    if x.dtype != t.dtype and not (x.dtype.is_floating_point and t.dtype.is_floating_point):
+        x = _cast(x, t.dtype)  # popops casts what its vertices do not mix, PopART's expressions cast everything
     if isinstance(factor, Tensor):
         return emit(_k.Accumulate, [t, x, factor], name, kind=kind)
     return emit(_k.Accumulate, [t, x], name, kind=kind, factor=None if factor is None else float(factor))

@@ -17,8 +17,12 @@ import tensorflow as tf
 from graphcases import Program, narrowed
 
 TABLES = ("test_tf_graph_ops", "test_tf_added_ops")
-FIXED = {"reductions-searchsorted left": {0}, "reductions-searchsorted right": {0}}
-"""Operands that have to be as they are: rising rows."""
+FIXED = {
+    "reductions-searchsorted left": {0},
+    "reductions-searchsorted right": {0},
+    "networks-batch norm True gradient": {0, 1, 2, 3, 4},
+}
+"""Operands that have to be as they are: rising rows; and those of a sine of large numbers, which is all rounding."""
 NEEDS_MATRICES = ("cholesky", "triangular solve")
 WHOLE = "add subtract multiply floordiv floormod maximum minimum".split()
 

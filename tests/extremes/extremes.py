@@ -77,7 +77,7 @@ Difference = tuple[str, str, str, str]
 
 
 def meant() -> list[dict[str, str]]:
-    """The rows of the list: operations (patterns) of a front end, whether values or gradients, the kinds of operands and
+    """The rows of the list: operations (patterns) of a front end, whether values or gradients, the kinds of operands,
     types, what differs, and the upstream source that makes it so (or ours, where upstream's is not to be had)."""
     with (Path(__file__).parent / "differences.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

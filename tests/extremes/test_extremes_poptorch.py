@@ -19,6 +19,8 @@ from supportedcases import CASES, COMPARISONS, POINTWISE, Supported  # noqa: E40
 
 from ipuperf import poptorch  # noqa: E402
 
+pytestmark = pytest.mark.heavy
+
 FIXED = {"torch.bucketize": {1}, "torch.nn.BCELoss": {0, 1}}
 """Operands that have to be as they are: rising limits, probabilities."""
 WHOLE = "add sub mul floor_divide remainder fmod maximum minimum bitwise_and bitwise_xor eq lt".split()

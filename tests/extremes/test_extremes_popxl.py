@@ -78,14 +78,16 @@ OPS: Mapping[str, Pair] = {
     ),
 }  # fmt: skip
 OTHERS: Mapping[str, str] = {
-    "are other forms of ops above": "add_ clamp exp_ gelu_ geluerf_ relu_ scaled_add_ swish_ nll_loss_with_softmax_grad",
+    "are other forms of ops": "add_ clamp exp_ gelu_ geluerf_ relu_ scaled_add_ swish_ nll_loss_with_softmax_grad",
     "move values and compute none": (
         "concat concat_ detach_ dynamic_slice dynamic_update dynamic_update_ flatten flatten_ gather groupedgather "
         "host_load host_store init io_tile_copy ipu_copy print_tensor remote_code_load remote_load remote_load_ "
-        "remote_store rename reshape reshape_ scatter slice slice_ split squeeze subsample tied_gather transpose transpose_"
+        "remote_store rename reshape reshape_ scatter slice slice_ split squeeze subsample tied_gather "
+        "transpose transpose_"
     ),
     "are sums and products of matmul's kind, or windows of reductions above": (
-        "average_pool conv conv_transpose interpolate max_pool roi_align scatter_reduce batch_norm_inference lamb_square"
+        "average_pool conv conv_transpose interpolate max_pool roi_align scatter_reduce batch_norm_inference "
+        "lamb_square"
     ),
     "draw numbers, take whole numbers or bools": (
         "dropout shaped_dropout random_normal random_uniform split_random_seed histogram increment_mod increment_mod_ "
@@ -96,8 +98,8 @@ OTHERS: Mapping[str, str] = {
     ),
     "approximate a function (tests/ops/test_activations.py)": "gelu geluerf",
     "call graphs, or are no ops": (
-        "CallSiteInfo PadType call call_with_info collectives conditional conditional_with_info repeat repeat_with_info "
-        "var_updates"
+        "CallSiteInfo PadType call call_with_info collectives conditional conditional_with_info repeat "
+        "repeat_with_info var_updates"
     ),
 }
 

@@ -16,6 +16,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import Program, narrowed
 
+pytestmark = pytest.mark.heavy
+
 TABLES = ("test_tf_graph_ops", "test_tf_added_ops")
 FIXED = {
     "reductions-searchsorted left": {0},

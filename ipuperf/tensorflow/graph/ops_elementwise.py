@@ -163,7 +163,9 @@ def power(node: Node, x: Tensor, exponent: Value) -> Tensor:
 
 @op("Atan2")
 def atan2(_node: Node, y: Tensor, x: Tensor) -> Tensor:
-    """The angle of the point (x, y), from -pi to pi."""
+    """The angle of the point (x, y), from -pi to pi; where both are infinite, that of their signs."""
+    far = arithmetic.logical_and(arithmetic.isinf(x), arithmetic.isinf(y))
+    x, y = (arithmetic.where(far, arithmetic.sign(side), side) for side in (x, y))
     flat = arithmetic.equal(x, 0)
     angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
     turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)

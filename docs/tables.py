@@ -164,6 +164,18 @@ def tensorflow_operations() -> str:
     return _rows(("family", "ops", "what they become"), rows)
 
 
+def meant_differences() -> str:
+    """Where results at extreme values are not those of the reference, and mean not to be."""
+    with (DOCS.parent / "tests" / "extremes" / "differences.csv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file))
+    rows = (
+        (row["front end"], f"`{row['operations']}`".replace("; ", "`, `"), f"{row['of']}: {row['values']}",
+         f"{row['difference']} ({row['source']})")
+        for row in found
+    )  # fmt: skip
+    return _rows(("front end", "operations", "of what", "difference (source)"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
@@ -171,6 +183,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "report": report_files,
     "supported operations": supported_operations,
     "failing tests": failing_tests,
+    "meant differences": meant_differences,
     "tensorflow operations": tensorflow_operations,
     "published rows": published_rows,
     "calibrated figures": calibrated_figures,

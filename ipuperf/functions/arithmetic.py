@@ -185,16 +185,20 @@ def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
     """
     left, right = CONTEXT.builder.operands(lhs, rhs)
     if left.dtype.is_integer:
-        return make(_k.Div, sub(left, mod(left, right)), right)
+        rest = fmod(left, right)
+        below = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0)))
+        return make(_k.Div, left, right) - cast(below, left.dtype)
     return floor(div(left, right))
 
 
 def mod(lhs: Operand, rhs: Operand) -> Tensor:
-    """Remainder with the sign of ``rhs``, as Python's ``%``: that of TensorFlow and operators, which take numbers;
-    a sum of remainder and divisor is in between. PyTorch's is :func:`.elementary.remainder`: other ops and cycles.
+    """Remainder with the sign of ``rhs``, as Python's ``%``: that of TensorFlow and operators, which take numbers; only
+    where signs differ is a sum of remainder and divisor in between (XLA ``tf2xla/kernels/binary_ops.cc`` FloorModImpl).
+    PyTorch's is :func:`.elementary.remainder`: other ops and cycles.
     """
     left, right = CONTEXT.builder.operands(lhs, rhs)
-    return fmod(add(fmod(left, right), right), right)
+    rest = fmod(left, right)
+    return where(equal(less(left, 0), less(right, 0)), rest, fmod(add(rest, right), right))
 
 
 fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.", aten="fmod")

@@ -70,8 +70,9 @@ def digamma(t: Tensor) -> Tensor:
     below = x < 0.5
     z = where(below, -x, x - 1.0)
     inverses = [1.0 / (z + (i + 1.0)) for i in range(len(_TERMS))]
-    numerator = -sum((c * inverse * inverse for c, inverse in zip(_TERMS, inverses)), start=z * 0.0)
-    denominator = sum((c * inverse for c, inverse in zip(_TERMS, inverses)), start=z * 0.0 + _BASE)
+    parts = [c * inverse for c, inverse in zip(_TERMS, inverses)]
+    slopes = [part * inverse for part, inverse in zip(parts, inverses)]
+    numerator, denominator = -sum(slopes[1:], start=slopes[0]), sum(parts[1:], start=parts[0] + _BASE)
     above = _logarithm(z) + numerator / denominator - _G / (z + (_G + 0.5))
     inner = where(below, x, 0.25)
     angle = (inner + abs(floor(inner + 0.5))) * math.pi

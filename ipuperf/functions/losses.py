@@ -60,8 +60,7 @@ def kl_divergence(t: Tensor, y: Tensor, log_target: bool = False) -> Tensor:
     """``y (log y - t)`` for logarithms ``t``, 0 where ``y`` is 0; with ``log_target`` ``y`` is a logarithm, too."""
     if log_target:
         return exp(y) * (y - t)
-    tiny = 6.2e-5 if y.dtype.size == 2 else 1.2e-38
-    return y * (log(maximum(y, tiny)) - t)
+    return y * (log(where(equal(y, 0), 1.0, y)) - t)
 
 
 def poisson_nll(t: Tensor, y: Tensor, log_input: bool, full: bool, eps: float) -> Tensor:

@@ -17,7 +17,7 @@ from ipuperf.ir.attributes import DTYPE, Attribute
 
 from . import half, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op
-from .binding import one_pass, operands
+from .binding import one_pass, operands, sequence
 from .work import Copy, Work
 
 
@@ -178,13 +178,23 @@ class Cos(Unary):
 
 
 class Sign(Unary):
-    """-1, 0 or 1."""
+    """-1, 0 or 1; 0 of NaN, which is neither above nor below 0 (PopLibs lib/popops/codelets, ``SIGNUM``)."""
 
     type = "Sign"
     flat = True
     ufunc = np.sign
     vertex = "SIGNUM"
     allowed = "signed"
+
+    def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
+        """NumPy's sign, then 0 where an element is not itself."""
+        (x,), (out,) = inputs, outputs
+        nan = env.scratch(x.shape, np.bool_, slot=2)
+        return sequence(
+            super().kernel(inputs, outputs, env),
+            partial(np.not_equal, x, x, nan),
+            partial(np.copyto, out, 0, where=nan),
+        )
 
 
 class Floor(Unary):

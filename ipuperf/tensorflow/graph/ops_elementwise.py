@@ -163,7 +163,9 @@ def power(node: Node, x: Tensor, exponent: Value) -> Tensor:
 
 @op("Atan2")
 def atan2(_node: Node, y: Tensor, x: Tensor) -> Tensor:
-    """The angle of the point (x, y), from -pi to pi."""
+    """The angle of the point (x, y), from -pi to pi; where both are infinite, that of their signs."""
+    far = arithmetic.logical_and(arithmetic.isinf(x), arithmetic.isinf(y))
+    x, y = (arithmetic.where(far, arithmetic.sign(side), side) for side in (x, y))
     flat = arithmetic.equal(x, 0)
     angle = arithmetic.atan(y / arithmetic.where(flat, 1.0, x))
     turned = arithmetic.where(arithmetic.greater_equal(y, 0), angle + math.pi, angle - math.pi)
@@ -200,7 +202,8 @@ def erf_inverse(x: Tensor) -> Tensor:
     w = -arithmetic.log((1.0 - x) * (x + 1.0))
     near = polynomial(w - 2.5, _CENTRE)
     far = polynomial(arithmetic.sqrt(w) - 3.0, _TAIL)
-    return arithmetic.where(arithmetic.less(w, 5.0), near, far) * x
+    inside = arithmetic.where(arithmetic.less(w, 5.0), near, far)
+    return arithmetic.where(arithmetic.isinf(w), math.inf, inside) * x
 
 
 FAMILY.formula("Erfinv", "The inverse of the error function.", erf_inverse)

@@ -128,13 +128,13 @@ def top_k(node: Node, value: Tensor, *count: Value) -> list[Tensor]:
 
 @op("InTopKV2", "InTopK")
 def in_top_k(node: Node, table: Tensor, targets: Value, *count: Value) -> Tensor:
-    """Whether fewer than k predictions are above that of the target."""
+    """Whether the prediction of the target is finite and fewer than k are above it."""
     k = node.integer(count[0], "k") if count else node.attr("k")
     labels = node.tensor(targets, INT32)
     own = arithmetic.equal(reshaped(labels, (-1, 1)), constant(np.arange(table.shape[1]), INT32))
     wanted = reductions.sum(arithmetic.where(own, table, 0), 1, True)
     above = reductions.sum(arithmetic.cast(arithmetic.greater(table, wanted), FLOAT32), 1)
-    return arithmetic.less(above, float(k))
+    return arithmetic.logical_and(arithmetic.less(above, float(k)), arithmetic.isfinite(reshaped(wanted, (-1,))))
 
 
 FAMILY.formula("L2Loss", "Half the sum of squares.", lambda x: reductions.sumsquare(x) * 0.5)
@@ -173,11 +173,11 @@ def bincount(node: Node, values: Value, size: Value, weights: Value) -> Tensor:
     if node.op.type == "Bincount":
         tensor = reshaped(tensor, (-1,))
     column = (*tensor.shape, 1)
-    hits = arithmetic.cast(
-        arithmetic.equal(reshaped(tensor, column), constant(np.arange(length), tensor.dtype)), FLOAT32
-    )
-    if not isinstance(weights, np.ndarray) or weights.size:
-        hits = hits * reshaped(node.tensor(weights, FLOAT32), column)
+    hits = arithmetic.equal(reshaped(tensor, column), constant(np.arange(length), tensor.dtype))
+    if not isinstance(weights, np.ndarray) or weights.size:  # chosen: times 0, infinity would be in every sum
+        hits = arithmetic.where(hits, reshaped(node.tensor(weights, FLOAT32), column), 0.0)
+    else:
+        hits = arithmetic.cast(hits, FLOAT32)
     total = reductions.sum(hits, len(tensor.shape) - 1)
     if node.op.type == "DenseBincount" and node.attr("binary_output"):
         total = arithmetic.cast(arithmetic.greater(total, 0.0), FLOAT32)

@@ -160,6 +160,18 @@ def test_a_planted_defect_is_found_and_made_small(kind: str, wrong, monkeypatch:
     pytest.fail("not found")
 
 
+@pytest.mark.parametrize("around", ["main", "constants", "call", "repeat", "branch", "stream"])
+def test_another_op_is_found(around: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    module = family("ops")
+    program = module.Program(5, "popxl.ops.tanh", "float32", [["normal", [3, 2], "any"]], {}, around, transfers=1)
+    assert not module.check(program).problems
+    monkeypatch.setattr(module, "_resolved", lambda name: ops.sin)
+    found = " ".join(module.check(program).problems)
+    assert "result 0: got" in found
+    assert ("gradient 0: got" in found) == (around == "call")
+
+
 def test_rounding_excuses_an_ill_conditioned_program_and_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batch norm over two samples: PyTorch's own weights move by 0.03 when its start weights do by 1e-7."""
     pytest.importorskip("torch")

@@ -7,6 +7,8 @@ PyTorch's, also where the quotient overflows or a divisor is infinite.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
@@ -22,7 +24,7 @@ class FloorQuotient(Binary):
     """``lhs / rhs`` rounded down."""
 
     type = "FloorQuotient"
-    ufunc = np.floor_divide
+    ufunc: ClassVar[np.ufunc] = np.floor_divide
     vertex = "DIVIDE"
     flat = True
 

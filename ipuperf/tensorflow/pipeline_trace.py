@@ -228,7 +228,8 @@ def _reduction(update: TracedFunction, opt: Any) -> str | None:
     Raises:
         NotImplementedError: some of them in another way than others.
     """
-    kinds = {tuple(reductions_of(t)) for t in update.arguments if t.consumers()}
+    gradients = list(update.arguments)
+    kinds = {tuple(reductions_of(t, gradients)) for t in gradients if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
     found = [kind for (kind,) in kinds if kind] if kinds != {()} else []

@@ -106,11 +106,21 @@ def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
     same("tensorflow", r, traced_every=4)
 
 
+@settings(short(4), phases=[Phase.generate])  # a smaller program takes as long as another one
+@given(RANDOM)
+def test_keras_models_like_keras(r: random.Random) -> None:
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("tf_keras")
+    same("keras", r, traced_every=4)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
 def test_what_failed_once_holds(path: Path) -> None:
     name, text = load(path)
     if name not in ("popxl", "tensorflow"):
         pytest.importorskip("torch")
+    if name in ("tensorflow", "keras"):
+        pytest.importorskip("tensorflow")
     module = family(name)
     outcome = module.check(module.Program.from_json(text), trace=True)
     assert not outcome.problems

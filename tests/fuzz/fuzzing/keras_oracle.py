@@ -15,8 +15,8 @@ TOLERANCE = 3e-5
 """Of the largest element of a tensor, in float32."""
 HALF_TOLERANCE = 2e-2
 """The same where layers compute in float16."""
-JITTER = 2.0**-23
-"""How far start weights are moved, relative to themselves."""
+JITTER = {"float32": 2.0**-23, "mixed_float16": 2.0**-10}
+"""How far start weights and inputs are moved, relative to themselves, by policy: a unit in the last place."""
 JITTERED_RUNS = 4
 EXPLAINED = 4.0
 """A difference of at most so many times what the jitter does is the program's own."""
@@ -96,7 +96,7 @@ class _Trainer:
             for name, value in logs.items():
                 history.setdefault(name, []).append(value)
         finish = getattr(self.optimizer, "finalize_variable_values", None)
-        if finish is not None and not self.program.wrapper:
+        if finish is not None and self.program.wrapper in ("", "LossScaleOptimizer"):
             finish(self.model.trainable_variables)
         return history
 
@@ -216,12 +216,13 @@ def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict
     """How far Keras' own results move when each start weight and each input does by :data:`JITTER`."""
     moved: dict[str, float] = {}
     for seed in range(JITTERED_RUNS):
-        rng, given = np.random.default_rng(seed), data(program)
-
-        def disturbed(values: list[np.ndarray]) -> list[np.ndarray]:
-            return [(v * (1 + JITTER * rng.choice([-1, 1], v.shape))).astype(v.dtype) for v in values]
-
-        given.x = given.x if program.whole else disturbed(given.x)
-        for name, value in run(program, disturbed(weights), given)[1].items():
+        given, rng = data(program), np.random.default_rng(seed)
+        others = [_disturbed(program, rng, w) for w in weights]
+        given.x = given.x if program.whole else [_disturbed(program, rng, x) for x in given.x]
+        for name, value in run(program, others, given)[1].items():
             moved[name] = max(moved.get(name, 0.0), _distance(value, want[name]))
     return moved
+
+
+def _disturbed(program: Program, rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+    return (values * (1 + JITTER[program.policy] * rng.choice([-1, 1], values.shape))).astype(values.dtype)

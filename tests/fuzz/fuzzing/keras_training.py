@@ -48,8 +48,10 @@ OPTIMIZERS: dict[str, Options] = {
     "legacy.Ftrl": _FTRL,
     "addons.SGDIpuOptimizer": _with_common(_MOMENTUM, [{"outline_apply_gradients": True}]),
     "addons.AdamIpuOptimizer": _with_common(_ADAM, [{"debiasing": False}, {"outline_apply_gradients": True}]),
-    "addons.LAMBIpuOptimizer": [{"epsilon": 0.01}, {"epsilon": 0.01, "weight_decay_rate": 0.02}]
-    + [{"epsilon": 0.01, "weight_norm_clip": 0.5}, {"epsilon": 0.01, "debiasing": False}],
+    "addons.LAMBIpuOptimizer": [
+        {"epsilon": 0.01} | more
+        for more in ({}, {"weight_decay_rate": 0.02}, {"weight_norm_clip": 0.5}, {"debiasing": False})
+    ],
     "v1.GradientDescentOptimizer": [{}],
     "v1.MomentumOptimizer": [{"momentum": 0.9}, {"momentum": 0.9, "use_nesterov": True}],
     "v1.AdamOptimizer": [LARGE, {}],
@@ -60,13 +62,20 @@ OPTIMIZERS: dict[str, Options] = {
     "v1.ProximalAdagradOptimizer": [{}, {"l1_regularization_strength": 0.001}],
     "v1.ProximalGradientDescentOptimizer": [{}, {"l2_regularization_strength": 0.01}],
 }
-"""Those of ``keras.optimizers``, its ``legacy``, ``tf.compat.v1.train`` and ``ipu_tensorflow_addons.keras``. Without the
-later ``Nadam``, which counts its updates in Python: what it computes in a graph depends on how often that is traced."""
+"""Those of ``keras.optimizers``, its ``legacy``, ``tf.compat.v1.train`` and ``ipu_tensorflow_addons.keras``.
+
+The later ``Nadam`` counts its updates in Python: what it computes in a graph depends on how often that is traced."""
 CLIPS: Options = [{"clipnorm": 0.3}, {"clipvalue": 0.05}, {"global_clipnorm": 0.3}]
 SCHEDULES: dict[str, Options] = {
-    "ExponentialDecay": [{"decay_steps": 2, "decay_rate": 0.5}, {"decay_steps": 2, "decay_rate": 0.5, "staircase": True}],
+    "ExponentialDecay": [
+        {"decay_steps": 2, "decay_rate": 0.5},
+        {"decay_steps": 2, "decay_rate": 0.5, "staircase": True},
+    ],
     "InverseTimeDecay": [{"decay_steps": 2, "decay_rate": 0.5}],
-    "PolynomialDecay": [{"decay_steps": 3, "end_learning_rate": 0.001}, {"decay_steps": 2, "power": 2.0, "cycle": True}],
+    "PolynomialDecay": [
+        {"decay_steps": 3, "end_learning_rate": 0.001},
+        {"decay_steps": 2, "power": 2.0, "cycle": True},
+    ],
     "CosineDecay": [{"decay_steps": 5, "alpha": 0.1}, {"decay_steps": 6, "warmup_target": 0.02, "warmup_steps": 2}],
     "CosineDecayRestarts": [{"first_decay_steps": 3, "alpha": 0.1}],
     "PiecewiseConstantDecay": [{}],
@@ -201,7 +210,9 @@ _POSITIVE = "MeanAbsolutePercentageError MeanSquaredLogarithmicError Poisson mea
 _POSITIVE += " mean_squared_logarithmic_error msle MSLE poisson"
 _BINARY = "BinaryAccuracy BinaryCrossentropy Precision Recall AUC TruePositives TrueNegatives FalsePositives"
 _BINARY += " FalseNegatives BinaryIoU binary_accuracy binary_crossentropy binary_focal_crossentropy accuracy"
-_ONE_HOT = "CategoricalAccuracy TopKCategoricalAccuracy CategoricalCrossentropy CategoricalHinge OneHotIoU OneHotMeanIoU"
+_ONE_HOT = (
+    "CategoricalAccuracy TopKCategoricalAccuracy CategoricalCrossentropy CategoricalHinge OneHotIoU OneHotMeanIoU"
+)
 _ONE_HOT += " categorical_accuracy categorical_crossentropy categorical_hinge categorical_focal_crossentropy accuracy"
 _CLASS = "SparseCategoricalAccuracy SparseTopKCategoricalAccuracy SparseCategoricalCrossentropy"
 _CLASS += " sparse_categorical_accuracy sparse_categorical_crossentropy accuracy"
@@ -233,7 +244,9 @@ def loss(name: str, options: dict[str, Any]) -> Any:
 def metric(name: str) -> Any:
     """A metric: an object of a class, or a name that Keras knows."""
     made = getattr(keras.metrics, name, None)
-    return made(**METRIC_OPTIONS.get(name, {})) if isinstance(made, type) else name
+    if isinstance(made, type):
+        return made(**METRIC_OPTIONS.get(name, {}))
+    return made if isinstance(keras.metrics.get(name), str) else name  # some names stand for functions only
 
 
 def targets(kind: str, shape: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -13,7 +13,6 @@ from tf_keras.src.optimizers import optimizer
 
 from ..refused import refused
 
-
 _OF_THE_WRAPPED = ("learning_rate", "lr", "iterations")
 
 

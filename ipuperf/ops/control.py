@@ -176,7 +176,7 @@ def _way_back(
 
 
 #: Ops through which no gradient flows although their operands and results are floating point.
-_STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil", "Round"})
+_STOPS = frozenset({"Detach", "Sign", "Floor", "FloorQuotient", "Ceil", "Round"})
 
 
 def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:

@@ -22,12 +22,9 @@ class FloorQuotient(Binary):
     """``lhs / rhs`` rounded down."""
 
     type = "FloorQuotient"
+    flat = True
     ufunc = np.floor_divide
     vertex = "DIVIDE"
-
-    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """None: it is flat."""
-        return [None, None]
 
     def work(self) -> list[Work]:
         """A quotient, rounded in place."""
@@ -39,6 +36,7 @@ class Remainder(FloorQuotient):
     """``lhs - floor(lhs / rhs) * rhs``: the remainder with the sign of ``rhs``."""
 
     type = "Remainder"
+    flat = False
     ufunc = np.remainder
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:

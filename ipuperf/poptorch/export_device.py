@@ -61,7 +61,8 @@ def _is_ipu(device: Any) -> bool:
 def on_ipus(home: torch.device) -> Iterator[None]:
     """Within the block the stand-ins, which are on ``home``, say that they are on an IPU, and ``torch.autocast`` of the
     IPU casts what it would there: to float16, unless it says another type."""
-    device, plain = FakeTensor.device.fget, torch.autocast.__init__
+    device: Any = FakeTensor.device.fget  # type: ignore[attr-defined]
+    plain = torch.autocast.__init__
 
     def shown(tensor: Any) -> torch.device:
         return IPU if _is_of_the_program() else device(tensor)

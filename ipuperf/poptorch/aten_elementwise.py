@@ -121,9 +121,12 @@ def hardtanh(low: Lowering, value: Value, min_val: float = -1, max_val: float = 
 
 def atan2(low: Lowering, value: Value, other: Value) -> Tensor:
     """The angle of the points ``(other, value)``, from the smaller quotient of both, so that its gradient is finite on
-    the axes; 0 at the origin. A zero counts as positive, also -0.0, which PyTorch tells apart."""
+    the axes; 0 at the origin; where both are infinite, that of their signs. A zero counts as positive, also -0.0, which
+    PyTorch tells apart."""
     y, x = low.tensors([value, other], low.dtype)
-    steep, zero = f.greater(f.abs(y), f.abs(x)), f.equal(x * x + y * y, 0)
+    far = f.logical_and(f.isinf(x), f.isinf(y))
+    y, x = f.where(far, f.sign(y), y), f.where(far, f.sign(x), x)
+    steep, zero = f.greater(f.abs(y), f.abs(x)), f.logical_and(f.equal(x, 0), f.equal(y, 0))
     divisor = f.where(steep, y, f.where(zero, low.constant(1, low.dtype), x))
     angle = f.atan(f.where(steep, x, y) / divisor)
     half = f.where(f.less(y, 0), low.constant(-math.pi / 2, low.dtype), low.constant(math.pi / 2, low.dtype))
@@ -203,7 +206,7 @@ def copysign(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
 def xlogy(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     """``lhs log(rhs)``, 0 where ``lhs`` is."""
     x, y = low.tensors([lhs, rhs], low.dtype)
-    nothing = f.logical_and(f.equal(x, 0), f.logical_not(f.greater(y, 0)))
+    nothing = f.logical_and(f.equal(x, 0), f.less_equal(y, 0))  # NaN stays
     return x * f.log(f.where(nothing, 1, y))
 
 

@@ -236,7 +236,8 @@ def _is_older(path: Path, other: Path) -> bool:
 
 def _write(trace: Trace, folder: Path, origin: Origin | None, kept: Path | None) -> None:
     """Write a report; ``kept`` is the file of its trace, if it is there already."""
-    from ipuperf.report.folder import VIEWS, View, write_report
+    from ipuperf.report import View, write_report
+    from ipuperf.report.folder import VIEWS
 
     also = []
     if origin is not None:

@@ -7,6 +7,8 @@ PyTorch's, also where the quotient overflows or a divisor is infinite.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
@@ -23,7 +25,7 @@ class FloorQuotient(Binary):
 
     type = "FloorQuotient"
     flat = True
-    ufunc = np.floor_divide
+    ufunc: ClassVar[np.ufunc] = np.floor_divide
     vertex = "DIVIDE"
 
     def work(self) -> list[Work]:

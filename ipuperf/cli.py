@@ -13,11 +13,12 @@ import click
 from ipuperf.commands.compare import compare
 from ipuperf.commands.demo import demo
 from ipuperf.commands.estimate import estimate
-from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of, say
+from ipuperf.commands.failures import INTERRUPTED, WRONG, line_of
 from ipuperf.commands.machines import machines
 from ipuperf.commands.report import report
 from ipuperf.commands.run import run
 from ipuperf.commands.sweep import sweep
+from ipuperf.commands.terminal import say
 from ipuperf.commands.tune import tune
 from ipuperf.commands.validate import validate
 from ipuperf.version import __version__, arithmetic

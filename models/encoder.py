@@ -7,7 +7,7 @@ norm. The loss is the mean square difference to a target of the same shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -176,8 +176,10 @@ class _Stage(Builder):
         return self.norm(self.op(Add, [x, self.linear(hidden, f"{name}/down", o.hidden)], "residual"), f"{name}/norm2")
 
 
-def encoder(options: EncoderOptions = EncoderOptions(), seed: int | None = 0) -> Encoder:
-    """Stage graphs of an encoder on IPUs 0, 1 ... of a replica.
+def encoder(
+    options: EncoderOptions = EncoderOptions(), seed: int | None = 0, ipus: Sequence[int] | None = None
+) -> Encoder:
+    """Stage graphs of an encoder on ``ipus`` of a replica, one for each stage (None: 0, 1 ...).
 
     ``seed`` decides the weights; None is for programs that are only simulated: the weights are constant then.
     """
@@ -203,7 +205,7 @@ def encoder(options: EncoderOptions = EncoderOptions(), seed: int | None = 0) ->
             error = stage.op(Cast, [stage.op(Sub, [x, target], "error")], "error32", dtype=FLOAT32)
             square = stage.op(Mul, [error, error], "square")
             stage.graph.add_output(stage.op(ReduceMean, [square], "loss", axes=(0, 1), keepdims=False))
-        parts.append(StageGraph(stage.graph, number, number, stage.sources))
+        parts.append(StageGraph(stage.graph, number, ipus[number] if ipus else number, stage.sources))
         weights += stage.weights
     last = options.stages - 1
     result = parts[last].graph.outputs[-1]
@@ -256,7 +258,7 @@ def validation_program(case: Case) -> Program:
             f"{options.heads} heads of {options.hidden}; every stage needs a layer, heads divide hidden"
         )
     table = timetable_of(schedule, options.stages, case.accumulation, recompute=case.recompute == "standard")
-    model = encoder(options, seed=None)
+    model = encoder(options, seed=None, ipus=[group[0] for group in table.devices])
     build_pipeline(model.ir, model.parts, table, outputs=model.outputs, training=model.training)
     return Program(Executable(model.ir, name="encoder"), case.samples)
 

@@ -1,13 +1,14 @@
 """Which schedule for a pipeline: how long is a weight update, how large the bubble, how much waits in stashes?
 
 Question: one transformer encoder layer per stage, one stage per IPU. What do TensorFlow's Grouped, Interleaved and
-Sequential, PopART's pipeline (PopTorch) and sharded execution, and every other schedule that is registered
-(``docs/adding-a-schedule.md``), make of the same network?
+Sequential, PopART's pipeline (PopTorch) and sharded execution, 1F1B, ZB-H1 and every other schedule that is registered
+(``docs/adding-a-schedule.md``), make of the same network? Interleaved 1F1B puts two stages on each IPU.
 
 Expected answer: with N stages and M micro-batches, PopART takes ``M + 2N - 2`` steps and Grouped ``M + 2N - 1``, each
 as long as a forward and a backward (a bubble of ``(N - 1) / (M + N - 1)`` for equal stages); Interleaved takes
 ``2(M + N - 1)`` shorter steps, but each as long as a backward, so its bubble is larger while its stash is half;
-Sequential and sharded leave N - 1 of N IPUs idle, and keep no stash.
+Sequential and sharded leave N - 1 of N IPUs idle, and keep no stash. 1F1B is as long as Interleaved and keeps as much:
+each step waits for a backward. ZB-H1 cuts backwards into steps that are about as long as a forward, and so waits less.
 
 The input lies on chip (``host_inputs=False`` of the network), so that nothing but the schedule makes anyone wait; the
 first stage therefore need not stash its input. The cycles of an IPU in one weight update are split into
@@ -22,7 +23,8 @@ A bubble is always a part of ``stages + bubble``, so that copies and update, whi
 out on both sides: ``bubble_simulated`` is ``bubble / (stages + bubble)`` of the split above, over all IPUs;
 ``bubble_stages`` adds up, from the timetable, the busiest IPU of each step with the cycles that each stage has in the
 lowered program; ``bubble_equal`` does so with the mean of all stages, which is the textbook's figure. The first two
-agree (within a hundredth); the third differs by the imbalance of the stages (the last one has the loss, and no stash).
+agree within a hundredth, but a step in which nothing is copied ends for each IPU by itself (interleaved 1F1B waits
+less); the third differs by the imbalance of the stages (the last one has the loss, and no stash).
 ``bubble_waiting`` counts all waiting, also that for copies.
 
     python scenarios/pipeline_schedules.py --stages 4 --micro-batches 16 [--recompute] [--json FILE] [--machine NAME]
@@ -58,7 +60,7 @@ def network(stages: int) -> EncoderOptions:
 
 def built(table: Timetable, machine: str | Machine | None = None) -> tuple[Pipeline, Executable]:
     """The network under a timetable as a pipeline and as a program on a machine."""
-    model = encoder(network(table.stages), seed=None)
+    model = encoder(network(table.stages), seed=None, ipus=[group[0] for group in table.devices])
     pipeline = build_pipeline(model.ir, model.parts, table, outputs=model.outputs, training=model.training)
     return pipeline, Executable(model.ir, machine, name=table.name)
 
@@ -75,11 +77,12 @@ def _cycles(program: DeviceProgram, step: Step) -> int:
 
 
 def stage_cycles(pipeline: Pipeline, program: DeviceProgram) -> dict[tuple[str, int], int]:
-    """Cycles of each stage's forward, recomputation and backward in the lowered program: ``{("F", stage): cycles}``."""
+    """Cycles of each stage's cells in the lowered program, by kind and stage."""
     found = {}
     for stage in pipeline.stages:
         ipu = stage.description.ipu
-        for kind, routine in (("F", stage.forward), ("R", stage.recompute), ("B", stage.backward)):
+        routines = {"F": stage.forward, "R": stage.recompute, "B": stage.backward, "W": stage.weights}
+        for kind, routine in routines.items():
             if routine is not None:
                 function = program.functions[f"{routine.graph.name}@{ipu}"]
                 found[kind, stage.description.stage] = _cycles(program, function)
@@ -122,25 +125,27 @@ def simulate(
     overhead = exchange_overhead(trace, executable.machine.chip.external_sync_cycles)
     bubble = total["waiting"] - overhead
     length = sum(next(iter(parts.values())).values())
-    mean = {kind: sum(c for (k, _), c in cycles.items() if k == kind) / stages for kind in "FB"}
+    mean = {kind: sum(c for (k, _), c in cycles.items() if k == kind) / stages for kind in "FBW"}
+    ipus = len(table.ipus)
     memory = trace.summary()["memory"]
     stash = pipeline.stash_bytes()
     row = {
         "schedule": name,
         "stages": stages,
+        "ipus": ipus,
         "micro_batches": micro_batches,
         "recompute": any(kind == "R" for kind, _ in cycles),
         "steps": len(table.steps),
         "cycles": length,
         "seconds": trace.seconds(length),
-        "stage_cycles": {kind: [cycles.get((kind, stage), 0) for stage in range(stages)] for kind in "FRB"},
+        "stage_cycles": {kind: [cycles.get((kind, stage), 0) for stage in range(stages)] for kind in "FRBW"},
         "split": {
-            "stages": work / stages,
-            "bubble": bubble / stages,
-            "copies": (total["link"] + overhead) / stages,
-            "rest": (total["update"] + total["io"] + total["other"]) / stages,
+            "stages": work / ipus,
+            "bubble": bubble / ipus,
+            "copies": (total["link"] + overhead) / ipus,
+            "rest": (total["update"] + total["io"] + total["other"]) / ipus,
         },
-        "bubble_equal": bubble_fraction(table, mean["F"], mean["B"]),
+        "bubble_equal": bubble_fraction(table, mean["F"], mean["B"] + mean["W"], mean["W"]),
         "bubble_stages": bubble_of_stages(table, cycles),
         "bubble_simulated": bubble / (work + bubble),
         "bubble_waiting": total["waiting"] / (work + total["waiting"]),
@@ -168,9 +173,11 @@ def run(
 
 def table_of(rows: list[dict[str, Any]]) -> str:
     """The rows as text."""
-    head = f"{'schedule':17}{'steps':>6}{'cycles':>12}{'ms':>8} |{'equal':>8}{'stages':>8}{'simulated':>11} |"
+    head = (
+        f"{'schedule':17}{'IPUs':>5}{'steps':>6}{'cycles':>12}{'ms':>8} |{'equal':>8}{'stages':>8}{'simulated':>11} |"
+    )
     head += f"{'copies':>8} |{'peak tile kB':>13}  stash kB by IPU"
-    lines = [f"{'':43} |{'bubble: theory and simulation':^27} |", head, "-" * len(head)]
+    lines = [f"{'':48} |{'bubble: theory and simulation':^27} |", head, "-" * len(head)]
     for row in rows:
         if "error" in row:
             lines.append(f"{row['schedule']:17}{row['error']}")
@@ -179,8 +186,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
         copies = row["split"]["copies"] / row["cycles"]
         name = row["schedule"] + ("+R" if row["recompute"] else "")
         lines.append(
-            f"{name:17}{row['steps']:6}{row['cycles']:12,}{row['seconds'] * 1e3:8.3f} |{row['bubble_equal']:8.1%}"
-            f"{row['bubble_stages']:8.1%}{row['bubble_simulated']:11.1%} |{copies:8.1%} |"
+            f"{name:17}{row['ipus']:5}{row['steps']:6}{row['cycles']:12,}{row['seconds'] * 1e3:8.3f} |"
+            f"{row['bubble_equal']:8.1%}{row['bubble_stages']:8.1%}{row['bubble_simulated']:11.1%} |{copies:8.1%} |"
             f"{row['peak_tile_bytes'] / 1e3:13.1f}  {stash}"
         )
     lines.append("cycles and ms of one weight update; bubble: part of stages + bubble, copies: part of all cycles")
@@ -190,7 +197,7 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 @click.command(help=__doc__.splitlines()[0])
-@click.option("--stages", type=click.IntRange(min=1), default=4, show_default=True, help="Stages, one IPU each.")
+@click.option("--stages", type=click.IntRange(min=1), default=4, show_default=True, help="Stages.")
 @click.option("--micro-batches", type=click.IntRange(min=1), default=16, show_default=True, help="Per weight update.")
 @click.option("--recompute", is_flag=True, help="Recompute forwards (sharded execution never does).")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the rows to FILE.")

@@ -11,6 +11,7 @@ import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
 from ipuperf.commands.report import trace_file
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.report import Comparison
@@ -55,13 +56,13 @@ def compare(runs: tuple[Path, ...], page: Path | None, values: Path | None, limi
     paths = [trace_file(run) for run in runs]
     comparison = compared({name: Trace.load(path) for name, path in zip(_names(runs), paths, strict=True)})
     above = {} if limit is None else _above(comparison, limit)
-    click.echo(comparison_text(comparison), nl=False)
+    echo(comparison_text(comparison), nl=False)
     if page is not None:
         _write(page, comparison_page(comparison))
     if values is not None:
         _write(values, json.dumps(comparison_values(comparison), indent=2, allow_nan=False) + "\n")
     for name, growth in above.items():
-        click.echo(f"ipuperf: {name} grew by {growth:.2%}, allowed are {limit:.2%}", err=True)
+        echo(f"ipuperf: {name} grew by {growth:.2%}, allowed are {limit:.2%}", err=True)
     if above:
         raise SystemExit(1)
 
@@ -81,7 +82,7 @@ def _write(file: Path, text: str) -> None:
 
     with replacing(file) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
-    click.echo(f"written: {file}")
+    echo(f"written: {file}")
 
 
 def _names(runs: tuple[Path, ...]) -> list[str]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipuperf.commands.terminal import echo
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -32,9 +34,9 @@ def demo(steps: int, machine: str, seed: int) -> None:
     ipuperf.install()
     np.random.seed(seed)  # noqa: NPY002 - the factories of the model draw their weights from NumPy's global generator
     source, train, test = _data()
-    click.echo(f"data: {source}")
+    echo(f"data: {source}")
     accuracy = _train(train, test, steps, np.random.default_rng(seed))
-    click.echo(f"accuracy on {len(test[0])} test images: {accuracy:.2%}\n")
+    echo(f"accuracy on {len(test[0])} test images: {accuracy:.2%}\n")
     _tables(machine)
 
 
@@ -81,7 +83,7 @@ def _train(
             losses = session.run({program.images: images, program.labels: labels})[program.loss]
             bar.set_postfix(loss=f"{float(np.mean(losses)):.4f}", refresh=False)
             bar.update()
-    click.echo(f"final training loss {float(np.mean(losses)):.4f}")
+    echo(f"final training loss {float(np.mean(losses)):.4f}")
     trained = program.session.get_tensors_data(program.variables.tensors)
     inference = inference_session(TEST_BATCH, options)
     mapping = program.variables.to_mapping(inference.variables)
@@ -100,9 +102,9 @@ def _tables(machine: str) -> None:
     from ipuperf.scenarios import rts_mnist
 
     rows, traces = rts_mnist.run(machine)
-    click.echo(rts_mnist.table(rows))
-    click.echo("\nmemory per IPU in MB, not always live as PopVision counts it (weights and optimiser state included):")
-    click.echo(f"{'placement':34}{'between bumps':>15}{'peak':>8}{'always live':>13}")
+    echo(rts_mnist.table(rows))
+    echo("\nmemory per IPU in MB, not always live as PopVision counts it (weights and optimiser state included):")
+    echo(f"{'placement':34}{'between bumps':>15}{'peak':>8}{'always live':>13}")
     for name, trace in traces.items():
         live = rts_mnist.liveness(trace)
-        click.echo(f"{name:34}{live['baseline'] / 1e6:15.2f}{live['peak'] / 1e6:8.2f}{live['always_live'] / 1e6:13.2f}")
+        echo(f"{name:34}{live['baseline'] / 1e6:15.2f}{live['peak'] / 1e6:8.2f}{live['always_live'] / 1e6:13.2f}")

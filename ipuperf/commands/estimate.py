@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.lowering import ConvolutionPlan
@@ -60,7 +61,7 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
         return
     if source is None or target is None:
         if source is None and target is None:
-            click.echo(context.get_help())
+            echo(context.get_help())
             return
         raise click.UsageError("--csv IN and --out OUT go together")
     _table(source, target)
@@ -102,9 +103,9 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps(plan_values(plan), indent=2))
+        echo(json.dumps(plan_values(plan), indent=2))
     else:
-        click.echo(plan_text(plan))
+        echo(plan_text(plan))
 
 
 @estimate.command()
@@ -184,10 +185,10 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
             for v in found
             for n, c in zip(counts, v.cycles, strict=True)
         ]
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     width = max(len(v.vertex) for v in found)
-    click.echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
+    echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
     for v in found:
         note = "  low confidence" if v.low_confidence else ""
-        click.echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)
+        echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -45,17 +43,6 @@ def ended_by_signals() -> Iterator[None]:
         for number in taken:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
-
-
-def say(line: str, start: str = "ipuperf: ") -> None:
-    """Print a line of ipuperf's own on standard error; what cannot be written (full disk, closed terminal) is given
-    up."""
-    for stream, text in ((sys.stdout, ""), (sys.stderr, f"{start}{line}\n")):
-        try:
-            stream.write(text)
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def line_of(error: BaseException) -> str | None:

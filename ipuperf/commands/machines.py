@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ipuperf.commands.terminal import echo
+
 
 @click.command("machines")
 @click.argument("name", required=False, metavar="[NAME|FILE.toml]")
@@ -23,8 +25,8 @@ def machines(name: str | None, as_json: bool) -> None:
     found = [(each, load_machine(each)) for each in (list_machines() if name is None else [name])]
     if as_json:
         dicts = [as_dict(machine) for _, machine in found]
-        click.echo(json.dumps(dicts[0] if one else dicts, indent=2))
+        echo(json.dumps(dicts[0] if one else dicts, indent=2))
     elif one:
-        click.echo(describe(found[0][1]), nl=False)
+        echo(describe(found[0][1]), nl=False)
     else:
-        click.echo(summary(found))
+        echo(summary(found))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -32,7 +33,7 @@ def _levers(folder: Path, trace: Trace) -> str:
     from ipuperf.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
 
     if sys.stderr.isatty():
-        click.echo("running the program again ...", err=True)
+        echo("running the program again ...", err=True)
     try:
         run = rerun_of(folder, trace)
     except RerunError as error:
@@ -63,18 +64,18 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool, recover
     if recover:
         if why or show or output:
             raise click.UsageError("--recover writes folders: it goes with no other option")
-        reports.recover(run, lambda folder: click.echo(f"report: {folder}"))
+        reports.recover(run, lambda folder: echo(f"report: {folder}"))
         return
     path = trace_file(run)
     trace = Trace.load(path)
     if why:
-        click.echo(why_text(trace), nl=False)
-        click.echo(f"\n{_levers(path.parent, trace)}", nl=False)
+        echo(why_text(trace), nl=False)
+        echo(f"\n{_levers(path.parent, trace)}", nl=False)
         return
     page = output or path.parent / "report.html"
     with replacing(page) as temporary:
         Path(temporary).write_text(report_page(trace), encoding="utf-8")
-    click.echo(f"report: {page}")
+    echo(f"report: {page}")
     wanted = sys.stdout.isatty() if show is None else show
     if wanted:
         click.launch(page.absolute().as_uri())

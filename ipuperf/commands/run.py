@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipuperf.commands.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of, say
+from ipuperf.commands.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
 from ipuperf.commands.parameters import FilePath
+from ipuperf.commands.terminal import say
 
 if TYPE_CHECKING:
     from ipuperf.runtime.executable import Executable
@@ -71,10 +72,19 @@ class _RunCommand(click.Command):
 @click.option(
     "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
 )
+@click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
+@click.option("--debug", is_flag=True, help="Tracebacks with the frames of ipuperf and of libraries.")
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
-    script: Path, machine: str, clock: str, report: Path | None, strict_memory: bool, args: tuple[str, ...]
+    script: Path,
+    machine: str,
+    clock: str,
+    report: Path | None,
+    no_numbers: bool,
+    debug: bool,
+    strict_memory: bool,
+    args: tuple[str, ...],
 ) -> None:
     """Run SCRIPT (.py or .ipynb) unmodified: popxl, popxl_addons, poptorch and tensorflow resolve to ipuperf.
 
@@ -94,22 +104,26 @@ def run(
     there = None if report is None else report.absolute()  # a script may go to another folder
     origin = None if there is None else origin_of(script, args, machine, clock)
     settings = RunSettings(machine, report_directory=there, strict_memory=strict_memory, origin=origin)
+    settings.numbers = not no_numbers
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
             for cut_short in unfinished(there):
                 say(f"{cut_short} has what a run had finished that was cut short: 'ipuperf report {report} --recover'")
             settings.journal = Journal(there, origin)
-        code, ended = _run(script, args, clock)
+        code, ended = _run(script, args, clock, debug)
+        if no_numbers and not code:
+            for executable in settings.executables:
+                _ = executable.trace
         raise SystemExit(_finish(settings, report, code, ended))
 
 
-def _run(script: Path, args: tuple[str, ...], clock: str) -> tuple[int, bool]:
+def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[int, bool]:
     """Run the script; its exit code, and whether Ctrl-C or a signal ended it."""
     from ipuperf.runtime.script import run_script
 
     try:
         with ended_by_signals():
-            return run_script(script, args, clock=clock).exit_code, False
+            return run_script(script, args, clock=clock, debug=debug).exit_code, False
     except KeyboardInterrupt as stop:
         say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipuperf.commands.parameters import FilePath
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,12 +101,12 @@ def _tell(found: pd.DataFrame, folder: Path, table: str | None) -> None:
     from ipuperf.sweep.table import json_text
 
     if table is None:
-        click.echo(json_text(found), nl=False)
+        echo(json_text(found), nl=False)
     else:
-        click.echo(f"table: {folder / f'table.{table}'}")
+        echo(f"table: {folder / f'table.{table}'}")
     failed = int(found["failure"].notna().sum())
     small = int((found["fits"] == False).sum())  # noqa: E712 - absent is neither
-    click.echo(f"{len(found):,} configurations, {small:,} do not fit, {failed:,} failed", err=True)
+    echo(f"{len(found):,} configurations, {small:,} do not fit, {failed:,} failed", err=True)
     if failed == len(found):
         reason, count = next(iter(found["failure"].value_counts().items()))
         raise click.ClickException(f"all {failed:,} configurations failed, {count:,} of them with: {reason}")
@@ -130,4 +131,4 @@ def _draw(found: pd.DataFrame, plots: tuple[str, ...], folder: Path) -> None:
     for number, plot in enumerate(plots):
         target = folder / f"plot-{number}-{plot.partition(':')[0]}.png"
         draw(found, plot, target)
-        click.echo(f"plot: {target}", err=True)
+        echo(f"plot: {target}", err=True)

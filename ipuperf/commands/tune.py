@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipuperf.commands.parameters import FilePath
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.tuning import TuningSpace
@@ -62,10 +63,10 @@ def tune(
     if as_json:
         from ipuperf.tuning.files import json_of
 
-        click.echo(json_of(answer), nl=False)
+        echo(json_of(answer), nl=False)
         return
-    click.echo(text_of(answer, space.names))
-    click.echo(f"settings: {folder / 'answer'}")
+    echo(text_of(answer, space.names))
+    echo(f"settings: {folder / 'answer'}")
 
 
 def _space(

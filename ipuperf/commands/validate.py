@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.commands.parameters import FilePath, OutputFile
+from ipuperf.commands.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.validation import Case, Cases
@@ -106,7 +107,7 @@ def validate(
         rows, text, table = _predictions(found, slow, choices, jobs)
         if plot_path is not None:
             draw(rows, plot_path)
-    click.echo(text)
+    echo(text)
     if json_path is not None:
         _write(table, json_path)
 

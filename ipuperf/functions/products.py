@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from ipuperf import ops as _k
-from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, Tensor
+from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, OptionError, ShapeError, Tensor
 
 from .arranging import padded
 from .making import make
@@ -33,7 +33,7 @@ def matmul(
         ValueError: shapes or dtypes do not fit, or a proportion outside [0, 1].
     """
     if available_memory_proportion is not None and not 0 <= available_memory_proportion <= 1:
-        raise ValueError(f"matmul: available_memory_proportion is {available_memory_proportion}; allowed: 0 to 1")
+        raise OptionError(f"matmul: available_memory_proportion is {available_memory_proportion}; allowed: 0 to 1")
     attributes: dict[str, Any] = {}
     if available_memory_proportion is not None:
         attributes["available_memory_proportion"] = float(available_memory_proportion)
@@ -48,7 +48,7 @@ def _pairs(what: str, padding: Sequence[int] | None, axes: int) -> list[tuple[in
     """``[begin 0, begin 1, ..., end 0, end 1, ...]`` as pairs; ValueError for another number of entries."""
     flat = [0] * (2 * axes) if padding is None else [int(n) for n in padding]
     if len(flat) != 2 * axes:
-        raise ValueError(f"{what}: padding {tuple(flat)}; {2 * axes} numbers are needed: all begins, then all ends")
+        raise ShapeError(f"{what}: padding {tuple(flat)}; {2 * axes} numbers are needed: all begins, then all ends")
     return list(zip(flat[:axes], flat[axes:]))
 
 
@@ -85,13 +85,13 @@ def _plan_options(what: str, memory: Sequence[float] | None, partials: Sequence[
     """
     for name, entries in (("available_memory_proportions", memory), ("partials_types", partials)):
         if entries is not None and len(entries) > 1:
-            raise ValueError(f"{what}: {name}={list(entries)}; one entry is needed, for one convolution")
+            raise OptionError(f"{what}: {name}={list(entries)}; one entry is needed, for one convolution")
     found: dict[str, Any] = {}
     if memory:
         found["available_memory_proportion"] = float(memory[0])
     if partials:
         if partials[0] not in _PARTIALS:
-            raise ValueError(f"{what}: partials type {partials[0]!r}; allowed: half, float")
+            raise OptionError(f"{what}: partials type {partials[0]!r}; allowed: half, float")
         found["partials_dtype"] = _PARTIALS[partials[0]]
     return found
 
@@ -173,7 +173,7 @@ def _transposed_into(
     axes = len(t.shape) - 2
     full = (t.shape[0], weight.shape[1] * attributes["groups"])
     if wanted[:-axes] not in ((), full) or len(wanted) < axes:
-        raise ValueError(f"conv_transpose: output_shape={wanted}; ({full[0]}, {full[1]}, and {axes} sizes) is needed")
+        raise ShapeError(f"conv_transpose: output_shape={wanted}; ({full[0]}, {full[1]}, and {axes} sizes) is needed")
     pads: list[tuple[int, int]] = []
     missing: dict[int, tuple[int, int]] = {}
     options = (attributes["strides"], attributes["dilation"], extra or (0,) * axes)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ipuperf import ops as _k
-from ipuperf.ir import Tensor
+from ipuperf.ir import OptionError, Tensor
 
 from . import arithmetic
 from .families import reduction
@@ -91,7 +91,7 @@ def histogram(t: Tensor, levels: Sequence[float], absolute_of_input: bool) -> Te
     """
     levels = tuple(float(level) for level in levels)
     if not all(low < high for low, high in zip(levels, levels[1:], strict=False)):
-        raise ValueError(f"histogram of {t.id!r}: levels {list(levels)} do not rise")
+        raise OptionError(f"histogram of {t.id!r}: levels {list(levels)} do not rise")
     return make(_k.Histogram, t, levels=levels, absolute_of_input=absolute_of_input)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ipuperf import ops as _k
-from ipuperf.ir import Tensor
+from ipuperf.ir import OptionError, Tensor
 
 from .making import make, make_all
 
@@ -14,7 +14,7 @@ from .making import make, make_all
 def _plan_share(what: str, share: float | None) -> float | None:
     """``available_memory_proportion`` of a function ``what``, which is above 0 and at most 1."""
     if share is not None and not 0 < share <= 1:
-        raise ValueError(f"{what}: available_memory_proportion is {share}; allowed: above 0, up to 1")
+        raise OptionError(f"{what}: available_memory_proportion is {share}; allowed: above 0, up to 1")
     return None if share is None else float(share)
 
 

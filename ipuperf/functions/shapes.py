@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
-from ipuperf.ir import DType, Tensor, TensorSpec
+from ipuperf.ir import DType, ShapeError, Tensor, TensorSpec
 
 from .making import make, make_all, many
 
@@ -34,13 +34,13 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
     if -1 in wanted:
         rest = math.prod(n for n in wanted if n != -1)
         if rest == 0 or t.spec.elements % rest:
-            raise ValueError(
+            raise ShapeError(
                 f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no "
                 f"multiple of {rest}"
             )
         wanted = tuple(t.spec.elements // rest if n == -1 else n for n in wanted)
     if math.prod(wanted) != t.spec.elements:
-        raise ValueError(
+        raise ShapeError(
             f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements do not fill {math.prod(wanted)}"
         )
     return wanted
@@ -72,6 +72,8 @@ def squeeze(t: Tensor, axes: int | Sequence[int] | None = None) -> Tensor:
         kept = [n for n in t.shape if n != 1]
     else:
         drop = {a + len(t.shape) if a < 0 else a for a in many(axes) or ()}
+        if len(drop) < len(many(axes) or ()):
+            raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {axes} contain duplicates")
         wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
         if wrong:
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
@@ -93,7 +95,7 @@ def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     order = tuple(range(len(t.shape)))[::-1] if permutation is None else tuple(permutation)
     wrapped = tuple(a + len(t.shape) if a < 0 else a for a in order)
     if sorted(wrapped) != list(range(len(t.shape))):
-        raise ValueError(
+        raise ShapeError(
             f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once. Values in permutation "
             f"must be less than the number of axes, here of rank {len(t.shape)}"
         )
@@ -142,7 +144,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
 def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
     rank = len(t.shape)
     if not -rank <= axis < rank:
-        raise ValueError(f"split of {t.id!r} {t.shape}: axis {axis} is out of range for rank {rank}")
+        raise IndexError(f"split of {t.id!r} {t.shape}: axis {axis} is out of range for rank {rank}")
     length = t.shape[axis]
     if count < 1 or length % count:
         raise ValueError(f"split of {t.id!r} {t.shape} along axis {axis}: {count} does not divide {length} elements")

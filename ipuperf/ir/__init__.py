@@ -34,6 +34,7 @@ from .errors import (
     DTypeError,
     IrError,
     MixedTypesError,
+    OptionError,
     ShapeError,
 )
 from .graph import Graph, Ir, below, calling, data_of, derived
@@ -84,6 +85,7 @@ __all__ = [
     "Op",
     "Operand",
     "Operators",
+    "OptionError",
     "Phase",
     "Precedence",
     "Recomputation",

@@ -279,12 +279,13 @@ def _belong_to(forward: Op, made: Sequence[Op]) -> None:
 
 
 def _drop_unused(builder: GradientBuilder, wanted: set[Tensor]) -> None:
-    """Remove gradient ops whose results nobody needs, and forward values that only they read."""
+    """Remove gradient ops whose results nobody needs, and forward values that only they read. Ops without results are
+    there for what they do (a gradient that goes to the host)."""
     graph = builder.graph
     needed = set(wanted)
     kept: list[Op] = []
     for op in reversed(graph.ops):
-        if any(t in needed for t in op.outputs):
+        if not op.outputs or any(t in needed for t in op.outputs):
             kept.append(op)
             needed.update(op.inputs)
     staying = set(kept)

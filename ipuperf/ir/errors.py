@@ -15,6 +15,10 @@ class DTypeError(IrError, ValueError):
     """Operand data types do not fit an op's type rule."""
 
 
+class OptionError(IrError, ValueError):
+    """An option of an op has a value that it does not take."""
+
+
 class MixedTypesError(DTypeError, TypeError):
     """As :class:`DTypeError`, where upstream raises a ``TypeError``."""
 

@@ -131,7 +131,7 @@ class Graph:
     def add_output(self, tensor: Tensor) -> Tensor:
         """Append a graph output; it must belong to this graph."""
         if tensor.graph is not self:
-            raise IrError(
+            raise ForeignTensorError(
                 f"tensor {tensor.id!r} belongs to graph {tensor.graph.name or 'main'!r} and cannot be an output of "
                 f"{self.name or 'main'!r}"
             )

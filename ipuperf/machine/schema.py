@@ -160,7 +160,7 @@ def read_layer(path: Path, room: str) -> FileLayer:
     """
     file = str(path)
     try:
-        data = _toml(path.read_text(encoding="utf-8"))
+        data = _toml(path.read_text(encoding="utf-8-sig"))  # Windows' editors write a byte order mark
     except OSError as error:
         raise MachineError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

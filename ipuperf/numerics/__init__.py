@@ -1,6 +1,6 @@
 """The numeric half: NumPy values of a program, all replicas at once. Knows nothing of time; see ``docs/design.md``."""
 
-from .errors import EvaluationError, FloatingPointException
+from .errors import EvaluationError, FloatingPointException, HostMemoryError
 from .evaluator import Evaluator
 
-__all__ = ["EvaluationError", "Evaluator", "FloatingPointException"]
+__all__ = ["EvaluationError", "Evaluator", "FloatingPointException", "HostMemoryError"]

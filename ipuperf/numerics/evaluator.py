@@ -18,6 +18,7 @@ from . import host
 from .compiler import Code, Compiler
 from .errors import EvaluationError
 from .memory import aligned_zeros
+from .room import out_of_room, room_for, variable_bytes
 
 
 class Evaluator:
@@ -35,13 +36,16 @@ class Evaluator:
     Raises:
         ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.freeze_check`).
         EvaluationError: an op or tensor has no value.
+        HostMemoryError: the values are more than the host has memory for; none is written yet.
     """
 
     def __init__(self, program: ir.Ir, *, exceptions: bool = False) -> None:
         self.program = program
         self._exceptions = exceptions
-        with program.checked(), program.deep_calls():
+        taken: list[int] = []
+        with program.checked(), program.deep_calls(), room_for(program, taken):
             self._code = tuple(self._compiled())
+            taken += [self._compiler.memory_bytes, variable_bytes(program)]
         self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
         self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}
 
@@ -114,16 +118,20 @@ class Evaluator:
         Raises:
             EvaluationError: missing or unexpected streams, wrong shape or type, too few slices.
             FloatingPointException: see ``exceptions``.
+            HostMemoryError: the host ran out of memory.
         """
         self._open_inputs({} if inputs is None else inputs)
         replicas = self.program.replication_factor
         outputs: dict[ir.Stream, np.ndarray] = {}
-        for stream, writer in self._writers.items():
-            outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
-            writer.open(outputs[stream])
-        with np.errstate(all="ignore"), OneThread():
-            for step in self._code:
-                step()
+        try:
+            for stream, writer in self._writers.items():
+                outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
+                writer.open(outputs[stream])
+            with np.errstate(all="ignore"), OneThread():
+                for step in self._code:
+                    step()
+        except MemoryError as error:
+            raise out_of_room(self.program, error) from None
         for writer in self._writers.values():
             writer.close()
         return outputs

@@ -175,15 +175,11 @@ def _way_back(
     return _WayBack(derivative, operands)
 
 
-#: Ops through which no gradient flows although their operands and results are floating point.
-_STOPS = frozenset({"Detach", "Sign", "Floor", "Ceil", "Round"})
-
-
 def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor]:
     """Floating-point tensors of ``graph`` on which an output in ``provided`` depends differentiably."""
     reached = {t for t in provided if t.dtype.is_floating_point}
     for op in reversed(graph.ops):  # creation order defines before use
-        if op.type in _STOPS:
+        if isinstance(op, Op) and op.flat:
             continue
         arriving = [t for t in op.outputs if t in reached]
         if not arriving:

@@ -7,6 +7,8 @@ PyTorch's, also where the quotient overflows or a divisor is infinite.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from ipuperf.ir import GradientBuilder, Tensor
@@ -22,12 +24,9 @@ class FloorQuotient(Binary):
     """``lhs / rhs`` rounded down."""
 
     type = "FloorQuotient"
-    ufunc = np.floor_divide
+    ufunc: ClassVar[np.ufunc] = np.floor_divide
     vertex = "DIVIDE"
-
-    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """None: it is flat."""
-        return [None, None]
+    flat = True
 
     def work(self) -> list[Work]:
         """A quotient, rounded in place."""
@@ -40,6 +39,7 @@ class Remainder(FloorQuotient):
 
     type = "Remainder"
     ufunc = np.remainder
+    flat = False
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g`` times the quotient rounded down."""

@@ -322,10 +322,7 @@ class Detach(Identity):
     """A copy of the operand through which no gradient flows."""
 
     type = "Detach"
-
-    def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """None flows back."""
-        return [None]
+    flat = True
 
 
 class DetachInplace(Detach):

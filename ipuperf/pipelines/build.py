@@ -196,8 +196,8 @@ class PipelineWriter:
         self._seeds: list[Variable] = []
         self.stashes: list[Stashes] = []
         check_parts(self.parts, timetable, training)
-        rotated = any(window.after for window in windows_of(timetable))
-        self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated and every_step)
+        rotated = every_step and any(window.after for window in windows_of(timetable))
+        self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated)
         if training is not None:
             self.weights = Weights(self, training)
         self._leaving: dict[int, set[int]] = {number: set() for number in range(len(self.parts))}
@@ -283,7 +283,11 @@ class PipelineWriter:
             self.weights.gradients_of.update(variable for stage in stages for _, variable in stage.trained)
         self.transport.plan(stages)
         self.program = program_of(
-            self.timetable, self._periods, peel=self.host_io.overlaps, settling=self.transport.settling
+            self.timetable,
+            self._periods,
+            peel=self.host_io.overlaps,
+            settling=self.transport.settling,
+            rotates=self.transport.every_step,
         )
         self._kept_gradients = {} if self.training is None else self._gradient_anchors(self.training, repeats)
         for stage in stages:

@@ -77,8 +77,6 @@ class Emitter:
             for cell in window.after:
                 for stage in self._of(cell):
                     self._run(scope, cell, stage, values, fresh)
-            if window.after and not self._builder.transport.every_step:
-                self._builder.transport.copies(scope, fresh, window.after, window.time + 1)
 
     def _copying(self, window: Window) -> bool:
         """Nothing reads what the very last step would copy, but upstream copies then too."""

@@ -213,10 +213,24 @@ class Weights:
         if self._training.joint is not None:
             self._training.joint.join(scope, reduced)
         for gradient in found:
-            self._update(scope, gradient)
+            self._update_after_use(scope, gradient)
         for ipu, count in self._counts.values():
             with scope.on(ipu):
                 make(AccumulatorZero, count)
+
+    def _update_after_use(self, scope: Scope, gradient: _Gradient) -> None:
+        """One parameter's step after everything that uses the parameter: a step may begin with a change of it that
+        depends on no gradient (a decay of weights)."""
+        if gradient.variable.remote is not None:
+            self._update(scope, gradient)
+            return
+        weight, count = scope.get(gradient.variable), len(scope.graph.ops)
+        users = [op for op in scope.graph.ops if weight in op.inputs]
+        self._update(scope, gradient)
+        for op in scope.graph.ops[count:]:
+            if any(op.inputs[index] is weight for index in op.modified_inputs()):
+                for user in users:
+                    scope.graph.constrain(user, op)
 
     def _single(self, routine: Routine, variable: Variable) -> Tensor:
         """The gradient of the only micro-batch."""

@@ -1,9 +1,9 @@
 """A timetable as a program: straight-line steps before and after a loop.
 
 A schedule's steps repeat themselves in its steady part. The builder writes the ramp-up and ramp-down out and makes one
-loop of the rest. Where a step runs backwards before forwards (TensorFlow), the loop's body begins between the two, so
-that a backward comes in the same body as the forward or the recomputation of the step before it, whose values then need
-not be carried from one iteration to the next.
+loop of the rest. Where a step runs backwards before forwards (TensorFlow), the loop's body may begin between the two:
+then a backward comes in the same body as the forward or the recomputation of the step before it, whose values need not
+be carried from one iteration to the next. Where copies follow the cells at once, that would part a step in two.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def _ordered(rows: Sequence[tuple[Cell, ...]]) -> list[Cell]:
     return list(found)
 
 
-def windows_of(timetable: Timetable) -> list[Window]:
-    """The steps of ``timetable`` as windows: all cells of a step, or, when backwards come first in it, the rest of the
-    step followed by the backwards of the next."""
+def windows_of(timetable: Timetable, *, rotates: bool = True) -> list[Window]:
+    """The steps of ``timetable`` as windows: all cells of a step, or, when backwards come first in it and ``rotates``,
+    the rest of the step followed by the backwards of the next."""
     steps = [_ordered(rows) for rows in timetable.steps]
-    rotate = not any(_backward_late(row) for rows in timetable.steps for row in rows)
+    rotate = rotates and not any(_backward_late(row) for rows in timetable.steps for row in rows)
     if not rotate or timetable.inference:
         return [Window(time, tuple(cells), ()) for time, cells in enumerate(steps)]
     heads = [tuple(c for c in cells if c.kind == "B") for cells in steps]
@@ -98,14 +98,16 @@ def _backward_late(row: tuple[Cell, ...]) -> bool:
     return "W" in kinds or "B" in kinds.lstrip("B")
 
 
-def program_of(timetable: Timetable, periods: int = 1, *, peel: bool = False, settling: int = 0) -> WindowedProgram:
+def program_of(
+    timetable: Timetable, periods: int = 1, *, peel: bool = False, settling: int = 0, rotates: bool = True
+) -> WindowedProgram:
     """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
     iterations).
 
     ``peel`` writes the first and the last iteration out: those in which overlapped I/O has nothing to store yet and
     nothing more to load. ``settling`` writes out as many iterations as last at least so many windows.
     """
-    windows = windows_of(timetable)
+    windows = windows_of(timetable, rotates=rotates)
     period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
     if peel:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .errors import UnsupportedError
-
-_REDUCTIONS = ("sum", "mean", "none")
+from .errors import UnsupportedError, require
 
 
 @torch.library.custom_op("ipuperf::identity_loss", mutates_args=())
@@ -55,10 +53,10 @@ def identity_loss(value: torch.Tensor, reduction: str) -> torch.Tensor:
     """``value`` reduced (``sum``, ``mean`` or ``none``) and marked as a loss.
 
     Raises:
-        ValueError: another reduction.
+        AssertionError: another reduction.
     """
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"identity_loss: reduction {reduction!r}; allowed: {', '.join(_REDUCTIONS)}")
+    allowed = ("sum", "mean", "none")
+    require(reduction in allowed, f"identity_loss: reduction {reduction!r}; allowed: {', '.join(allowed)}")
     return torch.ops.ipuperf.identity_loss(value, reduction)
 
 

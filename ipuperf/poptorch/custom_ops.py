@@ -24,7 +24,7 @@ from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 from .aten_lowering import Lowering, Value
 from .blocks import recorder
 from .collective_ops import COLLECTIVES
-from .errors import Error, UnsupportedError, require
+from .errors import Error, InputError, UnsupportedError, require
 from .kinds import checked_kinds
 
 _CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
@@ -63,9 +63,11 @@ def custom_op(
         attributes: those that the op's class declares.
 
     Raises:
+        InputError: attributes that are no strings or numbers, or lists of one kind of them.
         UnsupportedError: no op of this name; outside of a program.
         Error: results unlike the examples.
     """
+    _check_attributes(attributes or {})
     if (name, domain, domain_version) == ("FastGatherLastDim", "poptorch.custom_ops", 1):
         return [_fast_gather(inputs, example_outputs, attributes or {})]
     if (name, domain, domain_version) not in {**_CLASSES, **COLLECTIVES}:
@@ -80,11 +82,33 @@ def custom_op(
     return torch.ops.ipuperf.custom_op(list(inputs), list(example_outputs), given)
 
 
+def _check_attributes(attributes: Mapping[str, Any]) -> None:
+    """What upstream's ``custom_op`` (``poptorch:python/ops.py``) refuses, whatever the op."""
+    for key, value in attributes.items():
+        members = value if isinstance(value, (list, tuple)) else [value]
+        one_kind = all(isinstance(member, (float, int, str)) for member in members) and all(
+            isinstance(member, type(members[0])) for member in members
+        )
+        if not isinstance(key, str) or not one_kind:
+            raise InputError(
+                f"custom_op: attribute {key!r} is {value!r}; a name and a number, a string, or a list of one kind of "
+                "these are needed"
+            )
+        for text in (key, *members):
+            if isinstance(text, str) and not text.isascii():
+                raise InputError(f"custom_op: attribute {key!r}: {text!r} is not ASCII")
+
+
 def _fast_gather(
     inputs: Sequence[torch.Tensor], example_outputs: Sequence[torch.Tensor], attributes: Mapping[str, Any]
 ) -> torch.Tensor:
     data, index = inputs
     axis = attributes.get("axis", -1)
+    if data.dim() != index.dim() or data.shape[:-1] != index.shape[:-1]:
+        raise Error(
+            f"FastGatherLastDim: data {tuple(data.shape)} and index {tuple(index.shape)} have to agree in all axes but "
+            "the last"
+        )
     require(axis == -1, f"FastGatherLastDim: axis {axis} given, it is always the last one, -1")
     shapes = [tuple(example.shape) for example in example_outputs]
     require(shapes == [tuple(index.shape)], f"FastGatherLastDim: example_outputs {shapes}, expected one like the index")

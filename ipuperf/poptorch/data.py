@@ -333,6 +333,8 @@ class _Begun:
     def _read(self) -> None:
         self.elements = self._make()
         self.first = list(islice(self.elements, 1))
+        for element in self.first:
+            _tensors(element, None)
 
     def take(self) -> tuple[list[Any], Iterator[Any]]:
         """The first element, none for an empty data set, and the iterator of the others."""

@@ -1,7 +1,8 @@
 """Exceptions of the PopTorch front end.
 
 ``Error``, ``RecoverableError`` and ``UnrecoverableError`` have upstream's names. A wrong argument raises what upstream
-raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``python -O`` changes nothing).
+raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``python -O`` changes nothing), each an
+``Error`` too.
 """
 
 from __future__ import annotations
@@ -51,14 +52,30 @@ class PartitionError(Error):
     """Blocks, stages and IPUs that do not fit together; the message names the block and the rule."""
 
 
+class BlockError(PartitionError, AssertionError):
+    """A block that the strategy cannot place, where upstream asserts."""
+
+
 class InputError(Error, ValueError):
     """What a function of PopTorch was given, where upstream raises ``ValueError``."""
 
 
+class ArgumentError(Error, AssertionError):
+    """A wrong argument where upstream asserts."""
+
+
+class CallError(ArgumentError, TypeError):
+    """Arguments that ``forward`` does not take, where upstream asserts and Python has a ``TypeError``."""
+
+
+class MissingArgumentError(Error, TypeError):
+    """An argument of ``forward`` is missing, where upstream raises ``Error`` and Python has a ``TypeError``."""
+
+
 def require(condition: object, message: str) -> None:
-    """Raise ``AssertionError(message)``, as upstream does for a wrong argument, unless ``condition`` holds."""
+    """Raise :class:`ArgumentError`, unless ``condition`` holds."""
     if not condition:
-        raise AssertionError(message)
+        raise ArgumentError(message)
 
 
 def require_int(name: str, value: object, minimum: int) -> None:

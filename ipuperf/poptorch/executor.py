@@ -21,7 +21,8 @@ from ipuperf.numerics import FloatingPointException
 from . import executable_file
 from .anchors import names_of
 from .blocks import module_repr, recorder
-from .errors import Error
+from .enums import ConnectionType
+from .errors import Error, require
 from .executable_file import StoredModule, optimiser_of
 from .executor_data import CallData
 from .executor_files import Files
@@ -58,6 +59,8 @@ class PoplarExecutor(CallData, Times, Files):
             Error: arguments unlike those the model was compiled with, or what :meth:`compile` raises; the call is in
                 the forward of a model that is being compiled.
         """
+        offline = self._options.connection_type == ConnectionType.Never
+        require(not offline, "a model of ConnectionType.Never, without a device, can be compiled, but not called")
         if recorder() is not None:
             raise Error(
                 f"a PopTorch model of {self._ties.name} is called in the forward of another one: call the module "
@@ -70,7 +73,8 @@ class PoplarExecutor(CallData, Times, Files):
             self.attachToDevice()
         self._give_numbers_apart(arguments)
         compiled = self._require()
-        tensors = compiled.exported.tensors_of(*self._spread(arguments))
+        given = compiled.exported.tensors_of(*self._spread(arguments))
+        tensors = [self._checked(spec, tensor) for spec, tensor in zip(compiled.exported.inputs, given, strict=True)]
         inputs = {
             spec.stream: self._slices(spec, tensor)
             for spec, tensor in zip(compiled.exported.inputs, tensors, strict=True)
@@ -213,7 +217,9 @@ class PoplarExecutor(CallData, Times, Files):
         return serialised(self._require())
 
     def getTensorNames(self) -> list[str]:
-        """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes."""
+        """Names of parameters, buffers, activations and gradients, which ``Options.anchorTensor`` takes.
+        ``AssertionError``: not compiled."""
+        require(self._compiled is not None, "getTensorNames: the model has not been compiled")
         return list(names_of(self._require().exported, self._training))
 
     def train(self, mode: bool = True) -> PoplarExecutor:

@@ -17,7 +17,7 @@ from ipuperf.runtime.run_context import RUN
 
 from .calls import ExecutableInputs, first_micro_batch, modes_kept
 from .compilation import CompiledModel, compile_model
-from .errors import require
+from .errors import Error, require
 from .executor_weights import HeldWeights
 from .export_structure import Signature, flatten
 from .export_trace import Traced
@@ -76,6 +76,9 @@ class Compiling(HeldWeights):
 
     def _finish(self, compilation: Callable[[], CompiledModel]) -> None:
         """Compile, tell what options do not do, and load the program."""
+        unknown = set(self._options.updatable_named_buffers) - {name for name, _ in self._model.named_buffers()}
+        if unknown:
+            raise Error(f"Options.updatableNamedBuffers: the model has no buffer {', '.join(sorted(unknown))}")
         for note in self._options.effects():
             tell(note)
         with _progress(self._options.show_compilation_progress_bar):

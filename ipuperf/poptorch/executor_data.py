@@ -11,7 +11,7 @@ import torch
 from ipuperf.ir import Stream
 
 from .enums import CommGroupType, OutputMode
-from .errors import Error
+from .errors import ArgumentError, Error
 from .executor_state import ExecutorState
 from .export import InputSpec, OutputSpec
 
@@ -25,22 +25,28 @@ _NO_BACKWARD = (
 class CallData(ExecutorState):
     """Inputs, results, anchored tensors."""
 
+    def _checked(self, spec: InputSpec, tensor: torch.Tensor) -> torch.Tensor:
+        """An input, of the type and shape that the model was compiled for."""
+        if tensor.dtype != spec.dtype:
+            raise Error(f"Input {spec.name!r} is {tensor.dtype}, the model was compiled for {spec.dtype}")
+        groups = self._options.replication_factor // self._options.input_group_size
+        micro_batches = self._require().micro_batches * groups
+        expected = (micro_batches * spec.shape[0], *spec.shape[1:]) if spec.shape else ()
+        if tensor.shape != expected:
+            raise Error(
+                f"Input {spec.name!r} has shape {tuple(tensor.shape)}, the model was compiled for {expected}; the "
+                "shapes of a data set must not change (use drop_last=True)"
+            )
+        return tensor
+
     def _slices(self, spec: InputSpec, tensor: torch.Tensor) -> np.ndarray:
         """``(micro-batches, replicas, *shape)``: replicas take micro-batches in turn."""
         compiled = self._require()
-        if tensor.dtype != spec.dtype:
-            raise Error(f"Input {spec.name!r} is {tensor.dtype}, the model was compiled for {spec.dtype}")
         array = spec.to_numpy(tensor)
         group = self._options.input_group_size
         groups = self._options.replication_factor // group
-        expected = (compiled.micro_batches * groups * spec.shape[0] if spec.shape else 0, *spec.shape[1:])
         if not spec.shape:
             return np.broadcast_to(array, (compiled.micro_batches, self._options.replication_factor))
-        if array.shape != expected:
-            raise Error(
-                f"Input {spec.name!r} has shape {tuple(array.shape)}, the model was compiled for {expected}; the "
-                "shapes of a data set must not change (use drop_last=True)"
-            )
         split = array.reshape(compiled.micro_batches, groups, *spec.shape)
         if group == 1:
             return split
@@ -116,9 +122,9 @@ class CallData(ExecutorState):
         anchors = self._require().anchors
         if short_name not in anchors:
             known = ", ".join(anchors) or "nothing is anchored"
-            raise Error(f"getAnchoredTensor({short_name!r}): no anchor of this name; anchored: {known}")
+            raise ArgumentError(f"getAnchoredTensor({short_name!r}): no anchor of this name; anchored: {known}")
         if short_name not in self._anchored:
-            raise Error(f"getAnchoredTensor({short_name!r}): the model has not been run")
+            raise ArgumentError(f"getAnchoredTensor({short_name!r}): the model has not been run")
         anchor = anchors[short_name]
         array = self._joined(self._anchored[short_name], anchor.stream.shape, anchor.mode, anchor.period)
         return torch.from_numpy(np.array(array)).to(anchor.dtype)

@@ -71,11 +71,11 @@ class HeldWeights(ExecutorState):
         return self._ties.fetch()
 
     def copyNamedBuffersToDevice(self) -> None:
-        """Load the buffers named by ``updatableNamedBuffers``."""
+        """Load the buffers named by ``updatableNamedBuffers``. ``Error``: it names none."""
+        self._require()
         wanted = set(self._options.updatable_named_buffers)
-        unknown = sorted(wanted - {name for name, _ in self._model.named_buffers()})
-        if unknown:
-            raise Error(f"updatableNamedBuffers: the model has no buffer {', '.join(unknown)}")
+        if not wanted:
+            raise Error("copyNamedBuffersToDevice: Options.updatableNamedBuffers names no buffers")
         states = [state for state in self._states() if state[0] in wanted]
         self._load(states)
         self._require().copied_weights("h2d", [variable for _, _, variable in states])

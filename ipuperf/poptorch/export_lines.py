@@ -53,6 +53,12 @@ def location_of(frames: Any) -> str:
     return ""
 
 
+def is_raised_by_user(error: Exception) -> bool:
+    """Whether the model's own code, or a library that it calls, raised this, and not PyTorch's export or ipuperf."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and is_user_file(frames[-1].filename)
+
+
 def explained(error: Exception, at: str = "") -> ExportError:
     """What went wrong, with the user's line: ``at``, or that of the error."""
     current, chain, raised_at = error, [], ""

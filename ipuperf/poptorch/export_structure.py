@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .custom_arguments import ICustomArgParser, parser_of
+from .errors import CallError, MissingArgumentError
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ def differences(compiled: Structure, given: Structure, path: str = "") -> list[s
         pairs = zip(compiled.children, given.children, strict=True)
         return [text for n, (a, b) in enumerate(pairs) for text in differences(a, b, f"{path}.{n}" if path else str(n))]
     if isinstance(compiled, Branch) and isinstance(given, Branch):
-        if compiled.keys != given.keys or len(compiled.children) != len(given.children):
+        alike = compiled.kind is given.kind and compiled.keys == given.keys
+        if not alike or len(compiled.children) != len(given.children):
             return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
         labels = compiled.keys or range(len(compiled.children))
         found = []
@@ -173,6 +175,9 @@ def _kind(structure: Structure) -> str:
     return f"a {structure.kind.__name__} with {inside}"
 
 
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
 class Signature:
     """How the arguments of ``forward`` are bound, by name whether they are given by position or by name."""
 
@@ -185,8 +190,19 @@ class Signature:
         return list(self._signature.parameters.values())
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by name; ``TypeError`` as for a call."""
-        return dict(self._signature.bind(*args, **kwargs).arguments)
+        """Arguments by name, with defaults, which are inputs of a program too (poptorch: ``python/_args_parser.py``).
+
+        Raises:
+            MissingArgumentError: one without a default is not given. CallError: there is no such argument, or it is
+                given twice.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            missing = str(error).startswith("missing")
+            raise (MissingArgumentError if missing else CallError)(str(error)) from None
+        bound.apply_defaults()
+        return {n: v for n, v in bound.arguments.items() if self._signature.parameters[n].kind not in _VARIABLE or v}
 
     def call(self, forward: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call with arguments by name."""

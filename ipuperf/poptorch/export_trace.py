@@ -39,6 +39,7 @@ from .export_checks import check_exported
 from .export_code import no_code
 from .export_composites import few_composites, may_decompose
 from .export_constants import PlainTensors
+from .export_device import arguments_on, attribute_of, on_ipus, read
 from .export_in_place import (
     DATA,
     DETACHING,
@@ -49,7 +50,17 @@ from .export_in_place import (
     with_numbers,
     written,
 )
-from .export_lines import LINE, calling_line, explained, location_of, location_of_node, tags_of, told_at, unsupported_at
+from .export_lines import (
+    LINE,
+    calling_line,
+    explained,
+    is_raised_by_user,
+    location_of,
+    location_of_node,
+    tags_of,
+    told_at,
+    unsupported_at,
+)
 from .export_mixed import call
 from .export_once import simplified_once
 from .export_reuse import Kept, Simplified
@@ -70,8 +81,8 @@ _FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
-                       "is_floating_point", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse", "layout",
-                       "ndim", "numel", "requires_grad", "shape", "size", "stride"})  # fmt: skip
+                       "is_floating_point", "is_ipu", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse",
+                       "layout", "ndim", "numel", "requires_grad", "shape", "size", "stride"})  # fmt: skip
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
@@ -159,20 +170,22 @@ class _Tagger(TorchFunctionMode):
     """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss.
 
     Attributes:
+        home: where the stand-ins for tensors are.
         differentiated: the line that asked last for gradients within ``forward``.
     """
 
-    def __init__(self, recorder: BlockRecorder, training: bool) -> None:
+    def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device) -> None:
         super().__init__()
         self.recorder = recorder
         self.training = training
+        self.home = home
         self.losses = 0
         self.differentiated = ""
         self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _names_no_op(func):
-            return func(*args, **(kwargs or {}))
+        if attribute_of(func) in _METADATA:
+            return read(func, args, kwargs or {})
         if (kwargs or {}).get("generator") is not None:
             raise UnsupportedError(
                 f"{calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
@@ -204,7 +217,7 @@ class _Tagger(TorchFunctionMode):
         changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
         if func in _FOLLOWED:  # the export cannot follow them
             func = _FOLLOWED[func]
-        given = _traced_where_it_is(func, args, kwargs or {})
+        given = arguments_on(self.home, func, args, kwargs or {})
         run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
         if changed is not None:
             view = args[0] if args and self.unseen.flows(args[0]) else None
@@ -218,27 +231,6 @@ class _Tagger(TorchFunctionMode):
 def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
     with torch.fx.traceback.annotate(tags):
         return run()
-
-
-def _traced_where_it_is(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments of a call without ``device="ipu"``: within a program all tensors are on the IPU."""
-    if _is_ipu(kwargs.get("device")):
-        kwargs = {**kwargs, "device": "cpu"}
-    if func is torch.Tensor.to and len(args) > 1 and _is_ipu(args[1]):
-        args = (args[0], "cpu", *args[2:])
-    return args, kwargs
-
-
-def _is_ipu(device: Any) -> bool:
-    return isinstance(device, str | torch.device) and str(device).partition(":")[0] == "ipu"
-
-
-def _names_no_op(func: Any) -> bool:
-    """Whether a call only reads what a tensor is."""
-    name = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = getattr(getattr(func, "__self__", None), "__name__", "")
-    return name in _METADATA
 
 
 def trace(
@@ -255,10 +247,10 @@ def trace(
         UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
-        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.10 or later is needed")
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
-        attributes = Attributes(module)
+        attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
         with ExitStack() as stack:
             surroundings = (
                 _quiet(),
@@ -271,8 +263,9 @@ def trace(
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),
+                on_ipus(home),
             )
-            tagger = _Tagger(recorder, training)
+            tagger = _Tagger(recorder, training, home)
             for context in (*surroundings, tagger):
                 stack.enter_context(context)
             try:
@@ -282,6 +275,8 @@ def trace(
             except Exception as error:
                 if tagger.differentiated and _UNTRACED in str(error):
                     raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
+                if is_raised_by_user(error):
+                    raise
                 raise explained(error) from error
             finally:
                 attributes.restore()

@@ -71,7 +71,7 @@ _ipu_print_tensor.register_autograd(_print_backward, setup_context=_print_setup)
 def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     """Mark ``x`` as the loss from which gradients start, reduced by ``sum``, ``mean`` or ``none``.
 
-    Raises ``ValueError`` for another reduction.
+    Raises ``AssertionError`` for another reduction.
     """
     _check_tensor("identity_loss", x)
     return aten_marks.identity_loss(x, reduction)

@@ -18,7 +18,7 @@ import torch
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 
-from .errors import Error, UnsupportedError, require
+from .errors import ArgumentError, Error, UnsupportedError, require
 from .kinds import checked_kinds
 from .log import logger
 from .native_step import StepByParameter
@@ -30,9 +30,10 @@ MAX_WEIGHT_NORM = 65500.0
 _TYPES: Mapping[torch.dtype, DType] = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 
 _MOMENT_TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
+_TYPES_OF_STATE = (*_MOMENT_TYPES, "velocity_accum_type")
 
 _UNLESS_GIVEN: Mapping[str, Any] = {
-    **dict.fromkeys((*_MOMENT_TYPES, "velocity_accum_type"), torch.float32),
+    **dict.fromkeys(_TYPES_OF_STATE, torch.float32),
     "bias_correction": True,
     "loss_scaling": 1.0,
     "max_grad_norm": math.inf,
@@ -50,7 +51,7 @@ class VariableAttributes:
         allowed_attributes: names that there are.
     """
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(self, variable_attributes: Iterable[str], allowed_attributes: Iterable[str]) -> None:
         self._variable_attributes = list(variable_attributes)
         self._allowed_attributes = list(allowed_attributes)
@@ -152,7 +153,7 @@ class SGD(Optimizer, torch.optim.SGD):
 
     _additional = ("loss_scaling", "use_combined_accum", "accum_type", "velocity_accum_type", "max_grad_norm")
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(
         self,
         params: Iterable[Any],
@@ -209,7 +210,7 @@ class Adam(Optimizer, torch.optim.Adam):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "max_grad_norm")
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(
         self,
         params: Iterable[Any],
@@ -247,7 +248,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction", "max_grad_norm")
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(
         self,
         params: Iterable[Any],
@@ -315,7 +316,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "use_tf_variant")
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(
         self,
         params: Iterable[Any],
@@ -356,7 +357,7 @@ class LAMB(Optimizer, StepByParameter):
 
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction")
 
-    @checked_kinds()
+    @checked_kinds(*_TYPES_OF_STATE)
     def __init__(
         self,
         params: Iterable[Any],
@@ -531,7 +532,7 @@ def _kind_of(optimizer: torch.optim.Optimizer) -> str:
             if inspect.unwrap(type(optimizer).step) not in (inspect.unwrap(known.step), inspect.unwrap(ours.step)):
                 raise Error(f"Unsupported optimizer type {name}: its step() is its own; allowed are {_ALLOWED}")
             return kind
-    raise Error(f"Unsupported optimizer type {name}; allowed are {_ALLOWED}")
+    raise ArgumentError(f"Unsupported optimizer type {name}; allowed are {_ALLOWED}")
 
 
 def _with_decay(kind: str, optimizer: torch.optim.Optimizer) -> str:
@@ -555,7 +556,7 @@ def _group(group: Mapping[str, Any], names: Iterable[str], variant: bool | None)
 
 def _number(name: str, value: Any) -> Any:
     if name == "betas":
-        require(isinstance(value, tuple | list) and len(value) == 2, f"Expected a pair for betas but got {value}")
+        require(isinstance(value, tuple) and len(value) == 2, f"betas is {value!r}; a pair (tuple) is needed")
         return tuple(_number("beta", beta) for beta in value)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return value.item()

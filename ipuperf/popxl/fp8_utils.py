@@ -25,10 +25,13 @@ def host_pow2scale_cast_to_fp8(
     """``src * 2**log2_scale`` as 8-bit floats; what is too large gives NaN, or the largest value.
 
     Raises:
-        RuntimeError: ``dtype`` is no 8-bit float. ValueError: ``log2_scale`` outside of -32 to 31.
+        RuntimeError: ``dtype`` is no 8-bit float, or ``src`` none of float16, float32, float64. ValueError:
+            ``log2_scale`` outside of -32 to 31.
     """
-    scale = checked_scale(log2_scale, "host_pow2scale_cast_to_fp8")
-    return float8.encoded(host_array(src, "src"), _format(dtype)._ir, scale, nan_on_overflow)
+    scale, data = checked_scale(log2_scale, "host_pow2scale_cast_to_fp8"), host_array(src, "src")
+    if data.dtype.kind != "f":
+        raise RuntimeError(f"src is {data.dtype}; allowed: float16, float32, float64")
+    return float8.encoded(data, _format(dtype)._ir, scale, nan_on_overflow)
 
 
 def host_pow2scale_cast_from_fp8(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf import ir as _ir
 from ipuperf.ir import Graph as _BaseGraph
+from ipuperf.ir.errors import ForeignTensorError
+from ipuperf.kinds import told
 
 from .arguments import checked_kinds
 from .builder import Builder
@@ -109,9 +111,9 @@ class Graph:
 
     @checked_kinds()
     def get_tensor(self, tensor_id: str) -> Tensor:
-        """The tensor with this id; ValueError when there is none."""
+        """The tensor with this id; ForeignTensorError when there is none."""
         if tensor_id not in self._base.tensors:
-            raise ValueError(f"graph {self.name or 'main'!r} has no tensor {tensor_id!r}")
+            raise ForeignTensorError(f"graph {self.name or 'main'!r} has no tensor {tensor_id!r}")
         return wrap(self._base.tensors[tensor_id])
 
     def _create_tensor_id(self, name: str) -> str:
@@ -124,8 +126,10 @@ class Graph:
         return handle
 
     def remove_op_created_hook(self, handle: int) -> None:
-        """Undo :meth:`register_op_created_hook`."""
-        self._base.created_hooks.pop(handle, None)
+        """Undo :meth:`register_op_created_hook`; ValueError for what is no handle of this graph's."""
+        if handle not in self._base.created_hooks:
+            raise ValueError(f"graph {self.name or 'main'!r}: {handle!r} is no handle of a hook")
+        del self._base.created_hooks[handle]
 
     def print_schedule(self) -> str:
         """The graph's ops in execution order, as text."""
@@ -134,7 +138,9 @@ class Graph:
     def __contains__(self, value: object) -> bool:
         if isinstance(value, Tensor):
             return value._ir_tensor.graph is self._base
-        return isinstance(value, str) and value in self._base.tensors
+        if isinstance(value, str):
+            return value in self._base.tensors
+        raise TypeError(f"{told(value)} in {self}: a popxl.Tensor is needed")
 
     def __enter__(self) -> Graph:
         stack = ExitStack()
@@ -146,7 +152,9 @@ class Graph:
         self._entered.pop().close()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Graph) and other._base is self._base
+        if not isinstance(other, Graph):
+            raise TypeError(f"{self} == {told(other)}: graphs are compared with graphs")
+        return other._base is self._base
 
     def __hash__(self) -> int:
         return hash((self.name, id(self._base.ir)))

@@ -33,9 +33,9 @@ class Tensor(_ir.Operators):
     __iter__ = None
     __contains__ = None
 
-    def __init__(self, tensor: _ir.Tensor) -> None:
+    def __init__(self, tensor: _ir.Tensor | None = None) -> None:
         if not isinstance(tensor, _ir.Tensor):
-            raise TypeError(
+            raise RuntimeError(
                 f"popxl.{type(self).__name__} cannot be constructed of {told(tensor)}; use popxl.variable, "
                 "popxl.constant, or an op"
             )

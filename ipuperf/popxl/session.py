@@ -7,13 +7,16 @@ simulation. ``ipu_hw``, ``ipu_model`` and ``cpu`` run alike; another ``device_de
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.lowering.placement import ipus_per_replica
 from ipuperf.ops.remote import check_entries, check_remote_order
 from ipuperf.popart import DeviceInfo
 from ipuperf.runtime.executable import Executable
@@ -28,6 +31,9 @@ from .utils import converted, downcast_np_dtypes, host_array
 
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, np.ndarray | Any]
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
+
+
+_DEVICES = ("ipu_hw", "ipu_model", "cpu")
 
 
 def _caller() -> str:
@@ -47,6 +53,17 @@ def _given_name(given: Any, wanted: Iterable[Any]) -> str:
     if name is None:
         return repr(given)
     return f"{name!r} of another Ir" if name in {s.tensor_id for s in wanted} else repr(name)
+
+
+def _check_device(device: str, program: _ir.Ir) -> None:
+    """ValueError for a device of no kind, or for one CPU in place of several IPUs (``popxl/utils.py``)."""
+    devices = ipus_per_replica(program) * program.replication_factor
+    if device == "cpu" and devices > 1:
+        raise ValueError(
+            f"device_desc is 'cpu', which stands for one IPU; the program needs {devices}: 'ipu_model' or 'ipu_hw'"
+        )
+    if device not in _DEVICES and not re.search("ipu|pod|bow|mk|c600", device, re.IGNORECASE):
+        raise ValueError(f"device_desc is {device!r}; allowed: {', '.join(_DEVICES)}, or the name of an IPU system")
 
 
 def _check_main(program: _ir.Ir) -> None:
@@ -72,13 +89,15 @@ class Session:
     Raises:
         IrError (``popart_exception``): the program cannot be ordered, or an in-place change is ambiguous.
         MachineError: the replicas do not fit the machine of the run.
-        ValueError: a remote variable has another shape or type than its buffer's entries.
+        ValueError: a remote variable has another size or type than its buffer's entries; a device of no kind, or
+            ``"cpu"``, which is the default, for several IPUs.
         RuntimeError: the main graph has inputs, which nothing fills.
     """
 
     @checked_kinds()
     def __init__(self, ir: Ir, device_desc: str | DeviceInfo = "cpu", weights_to_host_on_exit: bool = True) -> None:
         if not isinstance(device_desc, DeviceInfo):
+            _check_device(device_desc, ir._ir)
             EFFECTS.given("Session(device_desc)", device_desc)
         self._ir = ir
         self.device_desc = device_desc
@@ -189,8 +208,8 @@ class Session:
         """Set several variables, with one copy to the device.
 
         Raises:
-            TypeError: not a variable, or wrong dtype (64-bit data that fits 32 bits is narrowed); ValueError: wrong
-                shape; NotImplementedError: a variable whose retrieval mode is ``all_replicas``.
+            TypeError: not a variable, or data of another dtype than its (a number of Python may be any); ValueError:
+                wrong shape; NotImplementedError: a variable whose retrieval mode is ``all_replicas``.
         """
         checked = [(t, self._checked_data(t, value)) for t, value in data.items()]
         if self._attached:
@@ -207,7 +226,8 @@ class Session:
         self._check_owner(tensor)
         if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
             raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")
-        array = self._in_dtype(value, tensor.dtype.as_numpy(), f"variable {tensor.id!r}", error=TypeError)
+        kind, what = tensor.dtype.as_numpy(), f"variable {tensor.id!r}"
+        array = self._in_dtype(value, kind, what, isinstance(value, Number), TypeError)
         if array.shape != tensor.shape_on_host:
             raise ValueError(f"variable {tensor.id!r}: got shape {array.shape}, expected {tensor.shape_on_host}")
         return array

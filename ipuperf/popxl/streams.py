@@ -15,9 +15,9 @@ from .spec import TensorSpec
 class Stream:
     """A host stream; equal and hashed by its tensor."""
 
-    def __init__(self, stream: _ir.Stream) -> None:
+    def __init__(self, stream: _ir.Stream | None = None) -> None:
         if not isinstance(stream, _ir.Stream):
-            raise TypeError(
+            raise NotImplementedError(
                 f"popxl.{type(self).__name__} cannot be constructed; use popxl.h2d_stream or popxl.d2h_stream"
             )
         self._ir = stream

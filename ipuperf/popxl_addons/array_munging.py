@@ -60,9 +60,9 @@ def unshard(x: np.ndarray, axis: int) -> np.ndarray:
 
 @checked_arguments
 def unshard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:
-    """The inverse of :func:`shard2D`; ValueError for another number of pieces."""
+    """The inverse of :func:`shard2D`; AssertionError for another number of pieces."""
     if len(x) != n_1 * n_2:
-        raise ValueError(f"unshard2D: {len(x)} pieces, {n_1} x {n_2} are needed")
+        raise AssertionError(f"unshard2D: {len(x)} pieces, {n_1} x {n_2} are needed")
     return np.concatenate([unshard(row, axis_2) for row in np.split(x, n_1)], axis=axis_1)
 
 
@@ -147,11 +147,11 @@ def tensor_parallel_output(
 
 @checked_arguments
 def pad_axis(x: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
-    """``x`` with ``value`` appended until ``axis`` has length ``n``; ValueError when it is longer."""
+    """``x`` with ``value`` appended until ``axis`` has length ``n``; AssertionError when it is longer."""
     axis = handle_negative_axis(x, axis)
     missing = n - x.shape[axis]
     if missing < 0:
-        raise ValueError(f"pad_axis: axis {axis} of shape {x.shape} is longer than {n}")
+        raise AssertionError(f"pad_axis: axis {axis} of shape {x.shape} is longer than {n}")
     return np.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], constant_values=value)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipuperf import popxl
 from ipuperf.ir import CONTEXT
+from ipuperf.kinds import told
 from ipuperf.popxl.arguments import checked_arguments, whole
 from ipuperf.popxl.remote_buffer import check_sharding, shard_length
 from ipuperf.popxl.utils import to_numpy
@@ -21,16 +22,16 @@ from .named_replica_grouping import NamedReplicaGrouping
 from .named_tensors import NamedTensors
 
 DataSource = Any
-"""A function without arguments that returns host data, an iterable of host data, or one number."""
+"""A function without arguments that returns host data, or an iterable of host data."""
 
 
 class VariableFactory:
     """Makes variables, one per call of :meth:`create_tensor`, and the graph input that stands for them.
 
     Args:
-        data_iter: a function that returns host data, an iterable of it (of an array or a list each row is the data of
-            one variable, as upstream), or one number, the same each time. The first value is drawn at once, to know the
-            shape, and is that of the first variable.
+        data_iter: a function that returns host data, or an iterable of it (of an array or a list each row is the data
+            of one variable, as upstream). The first value is drawn at once, to know the shape, and is that of the first
+            variable.
         dtype: type of the variable (default: of the data, 64-bit types narrowed).
         name: name of input and variable.
         by_ref: the subgraph changes the variable.
@@ -71,12 +72,14 @@ class VariableFactory:
     def _values(source: DataSource) -> Iterator[Any]:
         if callable(source):
             while True:
-                yield _called(source)
+                yield source()
         elif isinstance(source, Iterable) and getattr(source, "shape", None) != ():
             yield from source
         else:
-            while True:
-                yield source
+            raise ValueError(
+                f"variable factory: {told(source)} is neither a function nor an iterable; for the same data each time "
+                "give a function that returns it"
+            )
 
     def _draw(self) -> np.ndarray:
         try:
@@ -223,13 +226,6 @@ class VariableFactory:
 
     def __repr__(self) -> str:
         return upstream_repr(self)
-
-
-def _called(source: Callable[[], Any]) -> Any:
-    try:
-        return source()
-    except Exception as error:
-        raise ValueError(f"data_iter: calling {source!r} without arguments raised {error!r}") from error
 
 
 def _prefixed(prefix: str | None, name: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.printable import in_cell, in_markdown, with_texts
 from ipuperf.report import excerpt
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown
@@ -68,7 +69,7 @@ def _json(trace: Trace, path: Path) -> None:
 
 
 def _operations(trace: Trace, path: Path) -> None:
-    trace.operations_by_ipu().to_csv(path, index=False, float_format="%.6g")
+    with_texts(trace.operations_by_ipu(), in_cell).to_csv(path, index=False, float_format="%.6g")
 
 
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
@@ -137,8 +138,9 @@ def _index(trace: Trace, views: Sequence[View]) -> str:
     rows = "\n".join(f"| [{view.name}]({view.name}) | {view.holds}{view.remark(trace)} |" for view in views)
     missing = [view.name for view in VIEWS if not view.there(trace)]
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
-    title = f"# Report of a simulated program on {trace.meta['machine']}"
-    made = f"Written by ipuperf {trace.meta['ipuperf_version']}. The figures are simulated, not measured."
+    title = f"# Report of a simulated program on {in_markdown(trace.meta['machine'])}"
+    version = in_markdown(str(trace.meta["ipuperf_version"]))
+    made = f"Written by ipuperf {version}. The figures are simulated, not measured."
     return f"{title}\n\n{state}{made}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
 
 

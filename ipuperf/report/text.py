@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.printable import printable
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
@@ -233,4 +234,4 @@ def summary_text(trace: Trace) -> str:
     for title, key in (("Warnings:", "warnings"), ("Assumptions:", "assumptions")):
         if trace.meta[key]:
             parts.append([title, *(f"  - {text}" for text in trace.meta[key])])
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return printable("\n\n".join("\n".join(lines) for lines in parts)) + "\n"

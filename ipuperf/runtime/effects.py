@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ipuperf.ir.location import user_location
+from ipuperf.printable import printable
 
 APPLIED, NO_EFFECT, NO_DIFFERENCE, UNSUPPORTED = "applied", "no effect", "no difference", "unsupported"
 
@@ -50,7 +51,7 @@ warnings.filterwarnings("once", category=WithoutEffectWarning, append=True)  # f
 def tell(note: str) -> None:
     """Show ``note``, once in a run, as a warning at the innermost line outside ipuperf."""
     file, _, line = user_location().rpartition(":")
-    warnings.warn_explicit(note, WithoutEffectWarning, file or "ipuperf", int(line or 0))
+    warnings.warn_explicit(printable(note), WithoutEffectWarning, file or "ipuperf", int(line or 0))
 
 
 class Effects(Mapping[str, Effect]):

@@ -174,7 +174,11 @@ class Executable:
 
         Raises:
             MachineError: the remote buffers are larger than the machine's Streaming Memory.
+            HostMemoryError: the values are more than the host has memory for.
+            SystemExit: the settings want no numbers.
         """
+        if not self.settings.numbers:
+            raise SystemExit(0)
         from ipuperf.lowering import check_capacity
         from ipuperf.numerics import Evaluator
 

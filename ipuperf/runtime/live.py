@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,8 +29,14 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
         return
     from tqdm import tqdm
 
+    name = printable(name)
     with tqdm(
-        desc=f"simulating {name}", unit=" cycles", unit_scale=True, delay=SHOWN_AFTER, leave=False, file=sys.stderr
+        desc=f"simulating {name}",
+        unit=" cycles",
+        unit_scale=True,
+        delay=SHOWN_AFTER,
+        leave=False,
+        file=sys.stderr,
     ) as line:
         yield lambda now: line.update(now - line.n)
 
@@ -39,7 +47,7 @@ class RunLine:
     goes away with :meth:`close`."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = printable(name)
         self._line: Any = None
         self._seconds = 0.0
 

@@ -178,7 +178,9 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
             _settle(journal)
         shutil.rmtree(journal, ignore_errors=True)
     if not sessions:
-        reason = "no session of the run was finished" if journals else f"no run was cut short (no {_PREFIX}* in it)"
+        reason = f"no run was cut short (no {_PREFIX}* in it)"
+        if journals:
+            reason = "all finished sessions have reports" if _folders(directory) else "no session had finished"
         raise ReportFolderError(f"{directory}: nothing to recover, {reason}")
 
 
@@ -234,7 +236,8 @@ def _is_older(path: Path, other: Path) -> bool:
 
 def _write(trace: Trace, folder: Path, origin: Origin | None, kept: Path | None) -> None:
     """Write a report; ``kept`` is the file of its trace, if it is there already."""
-    from ipuperf.report.folder import VIEWS, View, write_report
+    from ipuperf.report import View, write_report
+    from ipuperf.report.folder import VIEWS
 
     also = []
     if origin is not None:

@@ -1,10 +1,10 @@
 """Running a user's program (a script or a notebook) unchanged, on the front ends and the clock of ipuperf.
 
 :func:`run_script` does what ``python SCRIPT ARGS`` does: the program is the module ``__main__``, ``sys.argv`` and
-``sys.path[0]`` are its own, a failing program prints its traceback (without ipuperf's frames) and has exit code 1. On
-top of that ``import popxl`` finds ipuperf, ``import torchvision`` finds the stand-in where torchvision is not
-installed, and with ``clock="simulated"`` the program's ``time`` module shows the time of the simulated machine.
-Afterwards all of this is as it was before.
+``sys.path[0]`` are its own, a failing program prints its traceback (:mod:`.tracebacks`) and has exit code 1. On top of
+that ``import popxl`` finds ipuperf, ``import torchvision`` finds the stand-in where torchvision is not installed, and
+with ``clock="simulated"`` the program's ``time`` module shows the time of the simulated machine. Afterwards all of this
+is as it was before.
 
 **Whose time is simulated.** The program is ``__main__`` and the modules that lie in its folder, except what is
 installed (``site-packages``, the standard library) and ipuperf itself. When one of them says ``import time`` or
@@ -24,26 +24,26 @@ import functools
 import importlib.machinery
 import linecache
 import os
-import site
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 from typing import Any
 
+from ipuperf.printable import printable
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 
 from .notebook import notebook_sources
 from .sources import ScriptError, Source
+from .tracebacks import calling_line, is_about_the_program, is_below, library_folders, shorten
 
 _MAIN = "__main__"
-_PACKAGE = os.path.realpath(Path(__file__).parents[1])
-_OWN_FILES = (__file__, install.__code__.co_filename)
+_WRONG = 2
+"""Exit code of what ipuperf cannot do here, as on the command line (``commands/failures.py``)."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,13 @@ def run_script(
     clock: str | SimulatedClock = "simulated",
     names: Iterable[str] | Mapping[str, str] | None = None,
     force_install: bool = False,
+    debug: bool = False,
 ) -> ScriptResult:
     """Run the ``.py`` or ``.ipynb`` file at ``path`` as ``__main__`` with the command-line arguments ``args``.
 
     ``clock`` is ``"simulated"`` (a new clock that starts now), ``"wall"``, or a :class:`SimulatedClock` to run on.
-    ``names`` and ``force_install`` are passed to :func:`ipuperf.runtime.install.install`.
+    ``names`` and ``force_install`` are passed to :func:`ipuperf.runtime.install.install`. With ``debug`` tracebacks
+    show frames of ipuperf and of libraries that it calls (:mod:`.tracebacks`).
 
     An exception of the program is printed as Python prints it and makes the exit code 1; ``SystemExit`` gives its own
     code. ``KeyboardInterrupt`` is passed on. Raises :class:`ScriptError` if the program cannot be started and
@@ -95,7 +97,7 @@ def run_script(
         if simulated is not None:
             surroundings.enter_context(activate(simulated))
             surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder))
-        exit_code, error = _execute(sources, main)
+        exit_code, error = _execute(sources, main, debug)
     return ScriptResult(main, exit_code, simulated, error)
 
 
@@ -132,7 +134,7 @@ def _main_module(path: Path) -> ModuleType:
     return main
 
 
-def _execute(sources: Sequence[Source], main: ModuleType) -> tuple[int, BaseException | None]:
+def _execute(sources: Sequence[Source], main: ModuleType, debug: bool) -> tuple[int, BaseException | None]:
     """Run the pieces in order; returns the exit code and the exception that ended the program, if one did."""
     hook = sys.excepthook
     try:
@@ -143,8 +145,8 @@ def _execute(sources: Sequence[Source], main: ModuleType) -> tuple[int, BaseExce
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _show(error, sys.excepthook if sys.excepthook is not hook else None)
-        return 1, error
+        _show(error, sys.excepthook if sys.excepthook is not hook else None, debug)
+        return _WRONG if _out_of_memory(error) else 1, error
     finally:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
@@ -170,57 +172,33 @@ def _exit_code(stop: SystemExit) -> int:
     return 1
 
 
-def _show(error: BaseException, hook: Callable[..., Any] | None) -> None:
-    """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way."""
-    _strip(error, set())
+def _out_of_memory(error: BaseException) -> str:
+    """What to say of values of ipuperf that the host has no memory for; "" of any other error."""
+    if not isinstance(error, MemoryError):
+        return ""
+    if is_about_the_program(error):
+        return str(error)
+    line = calling_line(error)
+    from ipuperf.numerics.room import REMEDY
+
+    return f"{line}: out of memory: {' '.join(str(error).split())}; {REMEDY}" if line else ""
+
+
+def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) -> None:
+    """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way. Of
+    values that do not fit the host one line says all."""
+    problem = _out_of_memory(error)
+    shorten(error, debug)
+    if problem and not debug:
+        print(f"ipuperf: {printable(problem)}", file=sys.stderr)
+        return
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
         error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
-    show = hook or traceback.print_exception
-    show(type(error), error, error.__traceback__)
-
-
-def _strip(error: BaseException | None, seen: set[int]) -> None:
-    """Take the frames that start programs and resolve imports out of the tracebacks of ``error`` and its causes.
-
-    An error of a class of ipuperf's is about the program: the frames of ipuperf that led to it tell nothing, so its
-    traceback ends with the program's line. Any other error may be a defect of ipuperf and keeps them.
-    """
-    if error is None or id(error) in seen:
+    if hook is not None:
+        hook(type(error), error, error.__traceback__)
         return
-    seen.add(id(error))
-    error.__traceback__ = _without_own_frames(error.__traceback__)
-    if type(error).__module__.startswith("ipuperf."):
-        error.__traceback__ = _up_to_the_program(error.__traceback__)
-    for related in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
-        _strip(related, seen)
-
-
-def _without_own_frames(chain: TracebackType | None) -> TracebackType | None:
-    kept = []
-    while chain is not None:
-        if chain.tb_frame.f_code.co_filename not in _OWN_FILES:
-            kept.append(chain)
-        chain = chain.tb_next
-    for link, following in zip(kept, [*kept[1:], None]):
-        link.tb_next = following
-    return kept[0] if kept else None
-
-
-def _up_to_the_program(chain: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of ipuperf at its end; all of it where there are no others."""
-    frames = []
-    while chain is not None:
-        frames.append(chain)
-        chain = chain.tb_next
-    others = [number for number, frame in enumerate(frames) if not _is_below(_file_of(frame), _PACKAGE)]
-    if not others:
-        return frames[0] if frames else None
-    frames[others[-1]].tb_next = None
-    return frames[0]
-
-
-def _file_of(frame: TracebackType) -> str:
-    return os.path.realpath(frame.tb_frame.f_code.co_filename)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    sys.stderr.write(printable(text) if is_about_the_program(error) else text)
 
 
 # ---- surroundings --------------------------------------------------------------------------------------------------
@@ -314,21 +292,8 @@ def _is_users(file: str, folder: str) -> bool:
     """Whether a module's ``file`` belongs to the program in ``folder``: below it, but neither installed nor
     ipuperf's."""
     real = os.path.realpath(file)
-    if not _is_below(real, folder):
+    if not is_below(real, folder):
         return False
-    return not any(_is_below(real, root) and not _is_below(folder, root) for root in _library_folders()) and not (
+    return not any(is_below(real, root) and not is_below(folder, root) for root in library_folders()) and not (
         {"site-packages", "dist-packages"} & set(Path(real).relative_to(folder).parts)
     )
-
-
-@functools.lru_cache(maxsize=1)
-def _library_folders() -> tuple[str, ...]:
-    """The folders of the standard library, of installed packages and of ipuperf itself."""
-    paths = sysconfig.get_paths()
-    folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders += [*site.getsitepackages(), site.getusersitepackages(), _PACKAGE]
-    return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -41,6 +41,7 @@ class RunSettings:
         executables: every executable made under these settings, in order of creation.
         origin: how the program was started, for the folders of reports; None: nobody said.
         journal: where finished sessions are kept while the program runs; None: nowhere.
+        numbers: whether values are computed; if not, a program ends where the first are needed.
         before_run: told each executable before each of its runs; what it raises ends the program.
     """
 
@@ -50,6 +51,7 @@ class RunSettings:
     executables: list[Executable] = field(default_factory=list)
     origin: Origin | None = None
     journal: Journal | None = None
+    numbers: bool = True
     before_run: Callable[[Executable], None] | None = None
 
 

@@ -17,6 +17,9 @@ _BEFORE = {"R": "F", "B": "FR", "W": "B", "O": "F"}
 _Place = tuple[int, int]
 """Time step, rank in the row."""
 
+_Places = dict[tuple[str, int], list[_Place | None]]
+"""By kind and stage, the place of each micro-batch."""
+
 
 def chain(stages: int) -> list[tuple[int, int]]:
     """(maker, reader) of a pipeline in which every stage reads the stage before it."""
@@ -30,14 +33,12 @@ def check_order(table: Timetable, reads: Iterable[tuple[int, int]]) -> None:
         ScheduleError: names the first cell that is wrong, with its stage, micro-batch and step (all from 0).
     """
     places = _places(table)
-    for kind in KINDS:
-        for stage in range(table.stages):
-            _check_row(table, places, kind, stage)
+    for kind, stage in places:
+        _check_row(table, places, kind, stage)
     for maker, reader in reads:
-        for micro_batch in range(table.micro_batches):
-            _check_later(table, places, Cell("F", reader, micro_batch), Cell("F", maker, micro_batch))
-            if not table.inference:
-                _check_later(table, places, Cell("B", maker, micro_batch), Cell("B", reader, micro_batch))
+        _check_later(table, places, "F", maker, reader)
+        if not table.inference:
+            _check_later(table, places, "B", reader, maker)
 
 
 def check_stash(table: Timetable) -> None:
@@ -51,71 +52,76 @@ def check_stash(table: Timetable) -> None:
             )
 
 
-def _said(cell: Cell, step: int) -> str:
-    return f"{cell.kind} of stage {cell.stage}, micro-batch {cell.micro_batch} in step {step}"
+def _said(kind: str, stage: int, micro_batch: int, step: int) -> str:
+    return f"{kind} of stage {stage}, micro-batch {micro_batch} in step {step}"
 
 
-def _places(table: Timetable) -> dict[Cell, _Place]:
+def _places(table: Timetable) -> _Places:
     """Where each cell stands; one of a concurrent stage stands in the rows of all its IPUs."""
-    found: dict[Cell, _Place] = {}
-    rows: set[tuple[Cell, int]] = set()
-    for time, step in enumerate(table.steps):
-        for ipu, cells in zip(table.ipus, step, strict=True):
-            for rank, cell in enumerate(cells):
+    found: _Places = {(kind, stage): [None] * table.micro_batches for kind in KINDS for stage in range(table.stages)}
+    for row, ipu in enumerate(table.ipus):
+        seen: set[Cell] = set()
+        for time, step in enumerate(table.steps):
+            for rank, cell in enumerate(step[row]):
                 _check_cell(table, cell, time, ipu)
-                if (cell, ipu) in rows or found.get(cell, (time, 0))[0] != time:
-                    raise ScheduleError(f"{table.name}: {_said(cell, time)} runs twice; it ran in {found[cell][0]}")
-                rows.add((cell, ipu))
-                found.setdefault(cell, (time, rank))
+                places = found[cell.kind, cell.stage]
+                place = places[cell.micro_batch]
+                if place is not None and (cell in seen or place[0] != time):
+                    said = _said(cell.kind, cell.stage, cell.micro_batch, time)
+                    raise ScheduleError(f"{table.name}: {said} runs twice; it ran in {place[0]}")
+                if place is None:
+                    places[cell.micro_batch] = time, rank
+                seen.add(cell)
     return found
 
 
 def _check_cell(table: Timetable, cell: Cell, time: int, ipu: int) -> None:
-    if cell.kind not in KINDS or (table.inference and cell.kind in "BRW"):
-        allowed = "F, I and O in inference" if table.inference else ", ".join(KINDS)
-        raise ScheduleError(f"{table.name}: {_said(cell, time)}: allowed kinds are {allowed}")
-    if not (0 <= cell.stage < table.stages and 0 <= cell.micro_batch < table.micro_batches):
-        raise ScheduleError(
-            f"{table.name}: {_said(cell, time)}, of {table.stages} stages and {table.micro_batches} micro-batches"
-        )
-    if ipu not in table.devices[cell.stage]:
-        raise ScheduleError(
-            f"{table.name}: {_said(cell, time)} is on IPU {ipu}; its stage is on {list(table.devices[cell.stage])}"
-        )
+    known = cell.kind in KINDS and not (table.inference and cell.kind in "BRW")
+    if known and 0 <= cell.stage < table.stages and 0 <= cell.micro_batch < table.micro_batches:
+        if ipu in table.devices[cell.stage]:
+            return
+        wrong = f" is on IPU {ipu}; its stage is on {list(table.devices[cell.stage])}"
+    elif known:
+        wrong = f", of {table.stages} stages and {table.micro_batches} micro-batches"
+    else:
+        wrong = f": allowed kinds are {'F, I and O in inference' if table.inference else ', '.join(KINDS)}"
+    raise ScheduleError(f"{table.name}: {_said(cell.kind, cell.stage, cell.micro_batch, time)}{wrong}")
 
 
-def _check_row(table: Timetable, places: dict[Cell, _Place], kind: str, stage: int) -> None:
+def _check_row(table: Timetable, places: _Places, kind: str, stage: int) -> None:
     """The cells of one kind and stage: none or all, in order, each after what it needs of its own stage."""
-    cells = [Cell(kind, stage, micro_batch) for micro_batch in range(table.micro_batches)]
+    row = places[kind, stage]
     needed = kind == "F" or (kind == "B" and not table.inference)
-    if not needed and not any(cell in places for cell in cells):
+    if not needed and not any(row):
         return
+    before = [(other, places[other, stage]) for other in _BEFORE.get(kind, "") if any(places[other, stage])]
     last = -1
-    for cell in cells:
-        if cell not in places:
+    for number, place in enumerate(row):
+        if place is None:
             raise ScheduleError(
-                f"{table.name}: {kind} of stage {stage}, micro-batch {cell.micro_batch} is in no step; all "
+                f"{table.name}: {kind} of stage {stage}, micro-batch {number} is in no step; all "
                 f"{table.micro_batches} are needed"
             )
-        place = places[cell]
         if place[0] <= last:
             raise ScheduleError(
-                f"{table.name}: {_said(cell, place[0])}, but the micro-batch before it in step {last}; a stage takes "
-                "them in order, one in a step"
+                f"{table.name}: {_said(kind, stage, number, place[0])}, but the micro-batch before it in step {last}; "
+                "a stage takes them in order, one in a step"
             )
         last = place[0]
-        for before in _BEFORE.get(kind, ""):
-            other = Cell(before, stage, cell.micro_batch)
-            if other in places and places[other] >= place:
+        for other, others in before:
+            earlier = others[number]
+            if earlier is not None and earlier >= place:
                 raise ScheduleError(
-                    f"{table.name}: {_said(cell, place[0])} needs {_said(other, places[other][0])}, which has to run "
-                    "before it"
+                    f"{table.name}: {_said(kind, stage, number, place[0])} needs "
+                    f"{_said(other, stage, number, earlier[0])}, which has to run before it"
                 )
 
 
-def _check_later(table: Timetable, places: dict[Cell, _Place], reader: Cell, maker: Cell) -> None:
-    if places[reader][0] <= places[maker][0]:
-        raise ScheduleError(
-            f"{table.name}: {_said(reader, places[reader][0])} reads {_said(maker, places[maker][0])}; results are "
-            "there from the step after on"
-        )
+def _check_later(table: Timetable, places: _Places, kind: str, maker: int, reader: int) -> None:
+    """Each cell of ``reader`` in a later step than that of ``maker``."""
+    for number, (made, read) in enumerate(zip(places[kind, maker], places[kind, reader], strict=True)):
+        if made is not None and read is not None and read[0] <= made[0]:
+            raise ScheduleError(
+                f"{table.name}: {_said(kind, reader, number, read[0])} reads {_said(kind, maker, number, made[0])}; "
+                "results are there from the step after on"
+            )

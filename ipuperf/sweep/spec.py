@@ -253,7 +253,7 @@ def read_sweep(path: str | Path) -> Sweep:
     """
     path = Path(path)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.kinds import checked
+from ipuperf.printable import in_cell, of_cell, with_texts
 from ipuperf.trace import replacing
 
 from .errors import SweepError
@@ -63,7 +64,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         if kind == "parquet":
             table.to_parquet(temporary, index=False)
         elif kind == "csv":
-            table.to_csv(temporary, index=False)
+            with_texts(table, in_cell).to_csv(temporary, index=False)
         else:
             temporary.write_text(json_text(table), encoding="utf-8")
 
@@ -88,6 +89,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     try:
         readers = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}
         found: pd.DataFrame = readers[kind](path)
+        found = with_texts(found, of_cell) if kind == "csv" else found
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError) as error:

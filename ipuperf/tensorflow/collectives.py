@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
@@ -211,6 +211,27 @@ def leave_out_reductions(ir: Ir) -> None:
         elide(graph, [op for op in found if op.op != "square_add" and not op.aliases()])
 
 
+class _Apart:
+    """See :func:`apart`; its inputs are the variables' handles."""
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Tell the program."""
+        frame = cast("Frame", importer.place.unconditional)
+        frame.program.apart.update(value for value in inputs if isinstance(value, Resource))
+        return []
+
+    def changed(self) -> list[int]:
+        """Inputs that are variables which it changes: none."""
+        return []
+
+
+@checked_kinds()
+def apart(variables: Sequence[Any]) -> None:
+    """From run to run each replica keeps its own values of ``variables``, until the host gives them others."""
+    if variables:
+        marker("apart", _Apart(), [variable.handle for variable in variables], [])
+
+
 @checked_kinds()
 def mean_at_end(variables: Sequence[Any]) -> None:
     """Give ``variables`` their means over the replicas after everything else that the program does."""
@@ -232,13 +253,31 @@ def reduces(tensor: tf.Tensor) -> bool:
 
 
 @checked_kinds()
-def reductions_of(tensor: tf.Tensor) -> list[str]:
-    """Kinds of the reductions that read a tensor at once, or after it was only cast or renamed."""
+def reductions_of(tensor: tf.Tensor, gradients: Collection[tf.Tensor] = ()) -> list[str]:
+    """Kinds of the reductions that read a tensor at once, or after it was only cast, renamed or multiplied by a number
+    that none of ``gradients`` has a part in (the scale of a loss): such a factor may as well come later."""
     found = []
     for op in tensor.consumers():
         meaning = meaning_of(op) if is_marker(op) else None
         if isinstance(meaning, AllReduce):
             found.append(meaning.kind)
-        elif op.type in ("Identity", "Cast"):
-            found += reductions_of(op.outputs[0])
+        elif op.type in ("Identity", "Cast") or _scales(op, tensor, {id(g.op) for g in gradients}):
+            found += reductions_of(op.outputs[0], gradients)
     return found
+
+
+def _scales(op: tf.Operation, tensor: tf.Tensor, gradients: Collection[int]) -> bool:
+    """Whether an op multiplies ``tensor`` by a number that depends on no gradient."""
+    if op.type != "Mul" or not gradients:
+        return False
+    (factor,) = [t for t in op.inputs if t is not tensor] or [tensor]
+    if factor.shape.rank != 0:
+        return False
+    seen, waiting = set(), [factor.op]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in gradients:
+            return False
+        seen.add(id(one))
+        waiting += [t.op for t in one.inputs if id(t.op) not in seen]
+    return True

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from .config import IPUConfig
 
 
+def check_ordinal(ordinal: Any) -> None:
+    """ValueError for what is no number of a device (None: that of the program)."""
+    if ordinal is not None and (isinstance(ordinal, bool) or not isinstance(ordinal, int) or ordinal < 0):
+        raise ValueError(f"device_ordinal is {ordinal!r}; a whole number of at least 0 is needed")
+
+
 def power_of_two(number: int) -> int:
     """``number`` rounded up to a power of two."""
     return 1 << max(0, number - 1).bit_length()

@@ -8,20 +8,21 @@ from typing import ClassVar
 import tensorflow as tf
 
 from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
-from ipuperf.ir.attributes import ANYTHING, Attribute
+from ipuperf.ir.attributes import ANYTHING, INTEGER, Attribute
 from ipuperf.ops import Op
 
 from .graph import Resource, resource_of, tensor_of
 from .program import TracedProgram
-from .tracer import TracedFunction
 from .tracing import Frame, use_frame
 
 
 class _MappingFrame(Frame):
     """The place of a mapping in a gradient graph: variables are the stage's."""
 
-    def __init__(self, program: TracedProgram, builder: GradientBuilder, images: dict[Resource, Tensor]) -> None:
-        super().__init__(program, builder.graph)
+    def __init__(
+        self, program: TracedProgram, builder: GradientBuilder, images: dict[Resource, Tensor], executions: int
+    ) -> None:
+        super().__init__(program, builder.graph, executions=executions)
         self._forward = builder
         self._stage = images
 
@@ -37,14 +38,14 @@ class _MappingFrame(Frame):
         """
         if resource not in self._stage:
             raise ValueError(
-                f"MapGradientOptimizer: the mapping reads variable {self.program.name_of(resource)!r}, which the stage "
-                "of the gradient does not use"
+                f"pipeline: compute_gradients of the optimizer reads variable {self.program.name_of(resource)!r}, "
+                "which the stage of the gradient does not use"
             )
         return self._forward.forward(self._stage[resource])
 
 
 class GradientTap(Op):
-    """Its operand, whose gradient goes through attribute ``mappings``, traced functions of it, one after the other.
+    """Its operand, whose gradient goes through number ``number`` of a :class:`GradientMapping`.
 
     It is a name for the operand, not a computation: no work.
     """
@@ -53,27 +54,24 @@ class GradientTap(Op):
     renames = True
 
     program = Attribute(ANYTHING)
-    mappings = Attribute(ANYTHING)
+    mapping = Attribute(ANYTHING)
+    number = Attribute(INTEGER)
     images = Attribute(ANYTHING)
+    executions = Attribute(INTEGER)
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         return [self.inputs[0].spec]
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
-        """The mapped gradient."""
-        frame = _MappingFrame(self.program, builder, self.images)
+        """The mapped gradient; other arguments are not used by what is built."""
+        traced, number = self.mapping.traced, self.number
+        frame = _MappingFrame(self.program, builder, self.images, self.executions)
+        captured = [resource_of(t) if t.dtype == tf.resource else t.numpy() for t in traced.captured]
+        given = [grad] * len(traced.arguments)
         with use_frame(frame):
-            for mapping in self.mappings:
-                grad = tensor_of(_mapped(mapping, frame, grad), frame)
-        return [grad]
-
-
-def _mapped(mapping: TracedFunction, frame: Frame, grad: Tensor) -> object:
-    """A gradient through one function."""
-    captured = [resource_of(t) if not hasattr(t, "numpy") or t.dtype.name == "resource" else t.numpy()
-                for t in mapping.captured]  # fmt: skip
-    return mapping.build(frame, [grad], captured)[0]
+            made = traced.build(frame, given, captured, [traced.tensors[number]], self.mapping.effects[number])
+            return [tensor_of(made[0], frame)]
 
 
 def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:

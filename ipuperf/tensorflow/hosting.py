@@ -8,6 +8,7 @@ sessions place operations softly, as there is no device of the name of an IPU.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -128,12 +129,18 @@ class ProgramHost:
 
 
 def _same_memory(one: tf.Tensor, other: tf.Tensor) -> bool:
-    """Whether two tensors, both kept, are the same elements in memory; False where they cannot be seen (of a scalar,
-    TensorFlow gives a copy)."""
-    first, second = one._numpy(), other._numpy()  # views of what the tensors hold, where ``numpy()`` copies
-    if not all(isinstance(array, np.ndarray) and array.size and not array.flags.owndata for array in (first, second)):
-        return False
-    return bool(first.ctypes.data == second.ctypes.data)
+    """Whether two tensors, both kept, are the same elements in memory."""
+    return _address(one) == _address(other)
+
+
+def _address(tensor: tf.Tensor) -> int | None:
+    """Where a tensor's elements are: the first field of what DLPack calls a managed tensor. (``numpy()`` copies.)"""
+    capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    return ctypes.c_void_p.from_address(_managed_tensor(capsule, b"dltensor")).value
+
+
+_managed_tensor = ctypes.pythonapi.PyCapsule_GetPointer
+_managed_tensor.restype, _managed_tensor.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor | None:
@@ -186,7 +193,7 @@ def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
         own = _RAISED.taken(error.message)
         if own is None:
             raise
-        raise own from None
+        raise own from own.__cause__
 
 
 _session.BaseSession.run = _run_and_raise

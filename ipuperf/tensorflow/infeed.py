@@ -20,6 +20,7 @@ from ipuperf.ir import FLOAT32, DType, Tensor
 from ipuperf.ops import HostLoad, Init
 from ipuperf.tensorflow.kinds import checked_kinds
 
+from .devices import check_ordinal
 from .effects import EFFECTS
 from .graph import Importer, Value, marker
 from .program import Infeed
@@ -150,10 +151,10 @@ class IPUInfeedQueue(Feed):
         device_ordinal, replication_factor, data_to_prefetch, optimise_latency: without effect.
 
     Raises:
-        TypeError: no dataset. ValueError: its shapes are not fixed, a prefetch depth out of range.
+        TypeError: no dataset. ValueError: its shapes are not fixed, a prefetch depth out of range, no device's number.
     """
 
-    @checked_kinds()
+    @checked_kinds("device_ordinal")
     def __init__(
         self,
         dataset: Any,
@@ -171,6 +172,7 @@ class IPUInfeedQueue(Feed):
             raise TypeError(f"IPUInfeedQueue: unknown arguments {', '.join(kwargs)}")
         if not isinstance(dataset, tf.data.Dataset):
             raise TypeError(f"IPUInfeedQueue: a tf.data.Dataset is needed, not {dataset!r}")
+        check_ordinal(device_ordinal)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(device_ordinal)", device_ordinal)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_infeed_queue.IPUInfeedQueue(data_to_prefetch)", data_to_prefetch)
@@ -191,6 +193,7 @@ class IPUInfeedQueue(Feed):
         super().__init__(feed_name or "infeed", tf.nest.flatten(self._structure))
         self._iterator: Iterator[Any] | None = None
         self._taken = 0
+        self._started = False
         self._lock = threading.RLock()
 
     # -- host --------------------------------------------------------------------------------------------------------
@@ -200,10 +203,19 @@ class IPUInfeedQueue(Feed):
         """Starts the dataset at its first element: now in eager mode, otherwise an operation for a session.
 
         In eager mode it starts by itself at the first use, too.
+
+        Raises:
+            ValueError: a second operation is asked for.
         """
         if tf.executing_eagerly():
             self._start(self._dataset)
             return None
+
+        if self._started:
+            raise ValueError(
+                f"infeed queue {self.name!r} has its initializer already: keep the operation, do not ask again"
+            )
+        self._started = True
 
         def start(variant: tf.Tensor) -> np.int32:
             self._start(dataset_ops._VariantDataset(variant, self._structure))
@@ -290,6 +302,12 @@ class IPUInfeedQueue(Feed):
         self._taken += 1
         return element
 
+    def get_next(self) -> Any:
+        """ValueError: upstream has taken it away."""
+        raise ValueError(
+            "IPUInfeedQueue.get_next: loops.repeat and pipeline read the queue, which they get as an argument"
+        )
+
     # -- in a program ------------------------------------------------------------------------------------------------
 
     def element(self) -> Any:
@@ -327,10 +345,16 @@ def as_arguments(element: Any) -> tuple[list[Any], dict[str, Any]]:
 class IPUIterator:
     """An iterator over a dataset for TensorFlow 2 programs: ``next(iterator)`` gives an element to a traced function.
 
-    Inside a program the next element is loaded; on the host it is the next element itself.
+    Raises:
+        ValueError: no dataset, or a specification beside it. NotImplementedError: specifications alone.
     """
 
-    def __init__(self, dataset: Any = None, **options: Any) -> None:
+    def __init__(self, dataset: Any = None, infeed_spec: Any = None, element_spec: Any = None, **options: Any) -> None:
+        given = [spec for spec in (infeed_spec, element_spec) if spec is not None]
+        if (dataset is None) != (len(given) == 2) or (dataset is not None and given):
+            raise ValueError("IPUIterator takes a dataset, or `infeed_spec` and `element_spec` in its place")
+        if dataset is None:
+            raise NotImplementedError("IPUIterator: made of specifications; give the dataset")
         self._infeed_queue = IPUInfeedQueue(dataset, **options)
         self._infeed_queue.initializer  # noqa: B018
 
@@ -338,16 +362,18 @@ class IPUIterator:
         return self
 
     def __next__(self) -> Any:
-        queue = self._infeed_queue
-        if isinstance(ops.get_default_graph(), FuncGraph):
-            return queue.element()
-        try:
-            arrays = queue.take(1)
-        except tf.errors.OutOfRangeError:
-            raise StopIteration from None
-        return tf.nest.pack_sequence_as(queue.element_spec, [tf.constant(array[0]) for array in arrays])
+        if not isinstance(ops.get_default_graph(), FuncGraph):
+            raise RuntimeError(
+                "IPUIterator is read on the host; its elements go to the IPU: read it in a tf.function with "
+                "jit_compile=True that the strategy runs"
+            )
+        return self._infeed_queue.element()
 
     get_next = next = __next__
+
+    def get_next_as_optional(self) -> Any:
+        """NotImplementedError, as upstream."""
+        raise NotImplementedError("IPUIterator.get_next_as_optional: a program always has its next element")
 
     @property
     def element_spec(self) -> Any:

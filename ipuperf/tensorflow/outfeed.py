@@ -24,6 +24,7 @@ from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
 from ipuperf.tensorflow.kinds import checked_kinds
 
+from .devices import check_ordinal
 from .effects import EFFECTS
 from .graph import Importer, Value, marker, tensor_of
 from .tracing import device_dtype, frame_of
@@ -61,10 +62,10 @@ class IPUOutfeedQueue:
         device_ordinal, replication_factor, buffer_depth, optimise_latency: without effect.
 
     Raises:
-        ValueError: the mode is no :class:`IPUOutfeedMode`.
+        ValueError: the mode is no :class:`IPUOutfeedMode`, a buffer of no element, a number of no device.
     """
 
-    @checked_kinds("outfeed_mode")
+    @checked_kinds("outfeed_mode", "device_ordinal")
     def __init__(
         self,
         outfeed_mode: IPUOutfeedMode | None = None,
@@ -85,8 +86,9 @@ class IPUOutfeedQueue:
                 "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
                 f"{type(outfeed_mode)}."
             )
-        if device_ordinal is not None and (not isinstance(device_ordinal, int) or device_ordinal < 0):
-            raise ValueError(f"Device ordinal must be an integer of at least 0, it is {device_ordinal!r}")
+        if isinstance(buffer_depth, int) and buffer_depth < 1:
+            raise ValueError(f"buffer_depth is {buffer_depth}; at least one element is needed")
+        check_ordinal(device_ordinal)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(device_ordinal)", device_ordinal)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(replication_factor)", replication_factor)
         EFFECTS.given("ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth)", buffer_depth)
@@ -94,8 +96,8 @@ class IPUOutfeedQueue:
         self._name = feed_name or "outfeed"
         self._structure: Any = None
         self._specs: list[tf.TensorSpec] = []
-        self._graphs: list[Any] = []
-        self._programs: list[tuple[TracedProgram, object]] = []
+        self._graphs: set[Any] = set()
+        self._programs: list[tuple[TracedProgram, object, list[Stream]]] = []
         self._partial: list[deque[np.ndarray]] = []
         self._elements: list[list[np.ndarray]] = []
         self._lock = threading.Condition()
@@ -112,10 +114,11 @@ class IPUOutfeedQueue:
         graph = ops.get_default_graph()
         if not isinstance(graph, FuncGraph):
             raise RuntimeError("an outfeed queue is fed inside of a program: in a function that the IPU runs")
-        flat = self.described(tensors)
-        before = len(graph.get_operations())
-        marker("outfeed_enqueue", _Enqueue(self), flat, [])
-        return graph.get_operations()[-1] if len(graph.get_operations()) > before else None
+        owner, sent = object(), []
+        for index, tensor in enumerate(self.described(tensors)):
+            marker("outfeed_enqueue", _Enqueue(self, index, owner), [tensor], [])
+            sent.append(graph.get_operations()[-1])
+        return tf.group(*sent, name="outfeed_enqueued") if sent else None
 
     def described(self, tensors: Any) -> list[tf.Tensor]:
         """The tensors of a structure that the default graph enqueues, which becomes that of the queue.
@@ -123,22 +126,22 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: a second enqueue in the same graph, something other than tensors, keys that are no strings.
         """
-        graph = ops.get_default_graph()
-        while isinstance(graph.outer_graph, FuncGraph):
-            graph = graph.outer_graph
-        if graph in self._graphs:
+        if self.enqueued:
             raise ValueError("An outfeed can only be enqueued once.")
         if isinstance(tensors, dict) and not all(isinstance(key, str) for key in tensors):
             raise ValueError("Expected all keys in the outfeed dictionary to be strings.")
         for leaf in tf.nest.flatten(tensors):
-            if not tf.is_tensor(leaf) and not isinstance(leaf, tf.Variable):
+            if not tf.is_tensor(leaf) and not isinstance(leaf, (tf.Variable, np.ndarray, np.generic, bool, int, float)):
                 raise ValueError(
                     "IPUOutfeedQueue Enqueue input needs to be a tensor, or a tuple, list or dictionary of tensors; it "
                     f"holds {leaf!r}"
                 )
         structure = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         flat = tf.nest.flatten(structure)
-        self._graphs.append(graph)
+        graph = ops.get_default_graph()
+        while graph is not None:
+            self._graphs.add(graph)
+            graph = getattr(graph, "outer_graph", None)
         self._structure = tf.nest.map_structure(lambda _: None, structure)
         self._specs = [tf.TensorSpec(t.shape, t.dtype) for t in flat]
         self._partial = [deque() for _ in flat]
@@ -150,14 +153,17 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: something else in the program sends to the queue, too.
         """
-        for known, other in self._programs:
-            if known is program and other is not owner:
+        for known, other, streams in self._programs:
+            if known is program and other is owner:
+                return streams
+            if known is program:
                 raise ValueError("An outfeed can only be enqueued once.")
-        self._programs.append((program, owner))
-        return [
+        streams = [
             program.stream(f"{self._name}_{i}", spec.shape, device_dtype(spec.dtype), "d2h", executions)
             for i, spec in enumerate(self._specs)
         ]
+        self._programs.append((program, owner, streams))
+        return streams
 
     def sink(self, index: int) -> Callable[[np.ndarray], None]:
         """What takes tensor ``index`` of each element, of shape ``(R, *shape)``."""
@@ -181,8 +187,9 @@ class IPUOutfeedQueue:
 
     @property
     def enqueued(self) -> bool:
-        """Whether a program has an enqueue."""
-        return bool(self._graphs)
+        """Whether the graph that is being traced has an enqueue, or one inside of it; on the host, any has."""
+        graph = ops.get_default_graph()
+        return graph in self._graphs if isinstance(graph, FuncGraph) else bool(self._graphs)
 
     def on_enqueue(self, callback: Callable[[IPUOutfeedQueue], Any]) -> None:
         """Call ``callback(queue)`` after each element that arrives, in the middle of a run (not upstream)."""
@@ -229,7 +236,8 @@ class IPUOutfeedQueue:
             stacked = np.stack(parts)
             return stacked if stacked.shape[1] > 1 else stacked[:, 0]
         replicas = self._programs[-1][0].ir.replication_factor if self._programs else 1
-        return np.empty((0, *((replicas,) if replicas > 1 else ()), *spec.shape), spec.dtype.as_numpy_dtype)
+        shape = [size or 0 for size in spec.shape]  # Keras' symbolic call of a layer knows no batch
+        return np.empty((0, *((replicas,) if replicas > 1 else ()), *shape), spec.dtype.as_numpy_dtype)
 
     def __iter__(self) -> Iterator[Any]:
         """The elements that have arrived, one by one.
@@ -260,17 +268,23 @@ class IPUOutfeedQueue:
 
 
 class _Enqueue:
-    """An element sent where the op stands."""
+    """A tensor of an element, sent where the op stands: those of an element may be on several IPUs.
 
-    def __init__(self, queue: IPUOutfeedQueue) -> None:
+    Args:
+        owner: the same for all tensors of the element.
+    """
+
+    def __init__(self, queue: IPUOutfeedQueue, index: int, owner: object) -> None:
         self._queue = queue
+        self._index = index
+        self._owner = owner
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Store its tensors."""
+        """Store it."""
+        queue, index = self._queue, self._index
         frame = frame_of(importer.place, "IPUOutfeedQueue.enqueue")
-        streams = self._queue.declare(frame.program, self, frame.executions)
-        for index, (value, stream) in enumerate(zip(inputs, streams)):
-            frame.create(OutfeedStore, [tensor_of(value, frame)], [], stream=stream, sink=self._queue.sink(index))
+        stream = queue.declare(frame.program, self._owner, frame.executions)[index]
+        frame.create(OutfeedStore, [tensor_of(inputs[0], frame)], [], stream=stream, sink=queue.sink(index))
         return []
 
 

@@ -41,6 +41,9 @@ SAID = (
 """Arguments without effect here, or refused."""
 
 
+_LARGEST = 2**31 - 2
+"""Upstream counts micro-batches in int32."""
+
 #: The arguments of :func:`pipeline`, as given, by their names there.
 PipelineArguments = SimpleNamespace
 
@@ -274,8 +277,8 @@ def _micro_batches(count: Any, schedule: PipelineSchedule, stages: int, training
                 "the program is built"
             )
         count = int(known)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"gradient_accumulation_count has to be an integer of at least 1, not {count!r}")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _LARGEST:
+        raise ValueError(f"gradient_accumulation_count has to be an integer from 1 to {_LARGEST}, not {count!r}")
     if schedule is PipelineSchedule.Sequential:
         return count
     multiple = 2 * stages if schedule is PipelineSchedule.Grouped and training else stages

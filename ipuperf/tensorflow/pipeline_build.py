@@ -54,7 +54,7 @@ class PipelineMeaning:
         handles = [] if training is None else [v.handle for v in training.variables]
         found = {
             first + places[id(graph.captured[i])]
-            for graph in [*graphs, *([] if training is None else [training.update])]
+            for graph in [*graphs, *([] if training is None else training.graphs)]
             for i in changed_captures(graph, 0)
             if id(graph.captured[i]) in places
         }
@@ -194,7 +194,14 @@ class _Writer:
                     )
 
     def _map_gradients(self, training: TracedTraining) -> None:
-        """Let gradients go through the functions of MapGradientOptimizer, innermost first, in each micro-batch."""
+        """Let gradients go through the optimiser's ``compute_gradients`` in each micro-batch.
+
+        Raises:
+            NotImplementedError: a variable has a gradient in several stages, whose sum no stage has.
+        """
+        if training.mapping is None:
+            return
+        changed: dict[Any, int | None] = {**training.mapping.changed()}
         for part in self.importer.parts:
             data = {
                 self.program.resource(source.tensor): tensor
@@ -203,9 +210,19 @@ class _Writer:
                 source.tensor not in self.program.arguments
             }  # fmt: skip
             for resource, tensor in data.items():
-                if resource in training.mappings:
-                    mappings = training.mappings[resource]
-                    tap(part.frame.graph, tensor, mappings=mappings, images=data, program=self.program)
+                if resource not in changed:
+                    continue
+                number, changed[resource] = changed[resource], None
+                if number is None:
+                    raise NotImplementedError(
+                        f"pipeline: optimizer {training.name!r} changes gradients in compute_gradients, and several "
+                        f"stages have a part of that of {self.program.name_of(resource)!r}; change them in "
+                        "apply_gradients"
+                    )
+                tap(
+                    part.frame.graph, tensor, mapping=training.mapping, number=number, images=data,
+                    program=self.program, executions=self.asked.micro_batches * self.asked.repeats,
+                )  # fmt: skip
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +268,7 @@ class _Writer:
             for v in found.variables
         }
         sharded = asked.shard_state and program.ir.replication_factor > 1
-        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded)
+        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded, asked.repeats)
         return Training(
             self.loss[0],
             self.loss[1],

@@ -8,25 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from .accumulation import (
-    GradientAccumulationOptimizerV2,
-    IpuOptimizer,
-    MapGradientOptimizer,
-    Optimizer,
-    innermost,
-    wrappers,
-)
+from .accumulation import GradientAccumulationOptimizerV2, Optimizer, wrappers
 from .devices import PLAN_OPTIONS
 from .effects import EFFECTS
+from .outfeed import IPUOutfeedQueue
 
 StageOptions = tuple[dict[str, Any], dict[str, Any]]
 """PopLibs options of matrix products and of convolutions."""
 
-_KNOWN_COMPUTE_GRADIENTS = (
-    Optimizer.compute_gradients,
-    IpuOptimizer.compute_gradients,
-    MapGradientOptimizer.compute_gradients,
-)
 _WITHOUT_DIFFERENCE = ("var_list", "gate_gradients", "aggregation_method", "colocate_gradients_with_ops")
 """Arguments of ``compute_gradients``: the variables, and what gives the same gradients."""
 
@@ -39,11 +28,12 @@ class OptimizerFunctionOutput:
         loss: a tensor of the last stage.
         compute_gradients_kwargs: ``var_list`` chooses the variables.
         apply_gradients_args, apply_gradients_kwargs: further arguments of ``opt.apply_gradients``.
-        variables: the variables that a Keras optimiser trains; default: all trainable ones of the stages.
-        tape: no effect: stages are differentiated one by one.
+        variables: the variables that a Keras optimiser trains.
+        tape: in their place: all trainable ones of the stages (which are differentiated one by one).
 
     Raises:
-        TypeError: one of them has another type. NotImplementedError: gradient capture, ``grad_loss``.
+        TypeError: one of them has another type. ValueError: one that does not go with the optimiser or another one.
+        NotImplementedError: gradient capture, ``grad_loss``.
     """
 
     def __init__(
@@ -66,14 +56,22 @@ class OptimizerFunctionOutput:
             )
         if not tf.is_tensor(loss):
             raise TypeError(f"OptimizerFunctionOutput.loss must be a TensorFlow Tensor object, not {loss!r}.")
-        for name, value, wanted in (
-            ("compute_gradients_args", compute_gradients_args, tuple),
-            ("compute_gradients_kwargs", compute_gradients_kwargs, dict),
-            ("apply_gradients_args", apply_gradients_args, tuple),
-            ("apply_gradients_kwargs", apply_gradients_kwargs, dict),
-        ):
-            if value is not None and not isinstance(value, wanted):
-                raise TypeError(f"OptimizerFunctionOutput.{name} must be a {wanted.__name__}.")
+        given = {
+            "compute_gradients_args": (compute_gradients_args, tuple),
+            "compute_gradients_kwargs": (compute_gradients_kwargs, dict),
+            "apply_gradients_args": (apply_gradients_args, tuple),
+            "apply_gradients_kwargs": (apply_gradients_kwargs, dict),
+            "variables": (variables, (tuple, list)),
+            "tape": (tape, tf.GradientTape),
+            "captured_gradient_outfeed": (captured_gradient_outfeed, IPUOutfeedQueue),
+        }
+        given = {name: pair for name, pair in given.items() if pair[0] or isinstance(pair[0], pair[1])}
+        for name, (value, allowed) in given.items():
+            if not isinstance(value, allowed):
+                listed = allowed if isinstance(allowed, tuple) else (allowed,)
+                names = " or ".join(kind.__name__ for kind in listed)
+                raise TypeError(f"OptimizerFunctionOutput.{name} must be a {names}.")
+        _check_together(isinstance(opt, Optimizer), {name for name, (value, _) in given.items() if value})
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(tape)", tape)
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
         EFFECTS.given(
@@ -87,6 +85,7 @@ class OptimizerFunctionOutput:
         self.apply_gradients_args = apply_gradients_args or ()
         self.apply_gradients_kwargs = apply_gradients_kwargs or {}
         self.variables = list(variables or ())
+        self.tape = tape
 
     @property
     def var_list(self) -> list[Any] | None:
@@ -95,6 +94,20 @@ class OptimizerFunctionOutput:
         if chosen is None and self.compute_gradients_args:
             chosen = self.compute_gradients_args[0]
         return list(chosen) if chosen is not None else self.variables or None
+
+
+def _check_together(of_version_1: bool, given: set[str]) -> None:
+    """ValueError for arguments of the other kind of optimiser, or that say the same twice."""
+    other = {"variables", "tape"} if of_version_1 else {"compute_gradients_args", "compute_gradients_kwargs"}
+    if given & other:
+        kind = "of version 1" if of_version_1 else "of Keras"
+        raise ValueError(f"OptimizerFunctionOutput: {min(given & other)} is not for an optimizer {kind}")
+    if given >= {"variables", "tape"}:
+        raise ValueError(
+            "OptimizerFunctionOutput: the variables are those given or those of the tape; give one of both"
+        )
+    if "captured_gradient_outfeed" in given:
+        raise ValueError("OptimizerFunctionOutput: captured_gradient_outfeed needs gradients that are captured")
 
 
 def _check_gradient_options(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -157,20 +170,18 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
     """What an optimizer function returned.
 
     Raises:
-        TypeError: no :class:`OptimizerFunctionOutput`; ValueError: a gradient accumulation optimiser.
-        NotImplementedError: an optimiser with a ``compute_gradients`` of its own, which a pipeline would not call.
+        TypeError: no :class:`OptimizerFunctionOutput`; ValueError: a gradient accumulation optimiser; RuntimeError: one
+            of Keras without variables.
     """
     if not isinstance(output, OptimizerFunctionOutput):
         raise TypeError(
             f"optimizer_function returned {output!r}; an instance of pipelining_ops.OptimizerFunctionOutput is needed"
         )
-    for one in (*wrappers(output.opt), innermost(output.opt)):
-        if own := _own_gradients(one):
-            name = one.get_name() if isinstance(one, Optimizer) else type(getattr(one, "inner_optimizer", one)).__name__
-            raise NotImplementedError(
-                f"optimizer {name!r} has a {own} of its own, which pipelines cannot call: stages are differentiated "
-                "one by one; use MapGradientOptimizer, or change the gradients in apply_gradients"
-            )
+    if not isinstance(output.opt, Optimizer) and not output.variables and output.tape is None:
+        raise RuntimeError(
+            "pipeline: an optimizer of Keras needs the variables that it trains: give `variables` to "
+            "OptimizerFunctionOutput, or a tape"
+        )
     for wrapper in wrappers(output.opt):
         if isinstance(wrapper, GradientAccumulationOptimizerV2):
             raise ValueError(
@@ -178,12 +189,3 @@ def check_optimizer(output: Any) -> OptimizerFunctionOutput:
                 f"should be used in combination with pipelining; {wrapper.get_name()} wraps the optimizer here"
             )
     return output
-
-
-def _own_gradients(optimizer: Any) -> str | None:
-    """The method by which an optimiser computes gradients in a way of the program's own."""
-    if isinstance(optimizer, Optimizer):
-        return "compute_gradients" if type(optimizer).compute_gradients not in _KNOWN_COMPUTE_GRADIENTS else None
-    from .keras.optimizers.wrapping import GRADIENTS, overridden
-
-    return overridden(optimizer, *GRADIENTS)

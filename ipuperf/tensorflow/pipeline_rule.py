@@ -35,8 +35,10 @@ class UpdateFrame(Frame):
         written: variables that have been changed.
     """
 
-    def __init__(self, program: TracedProgram, graph: _ir.Graph, tensors: Mapping[Resource, _ir.Tensor]) -> None:
-        super().__init__(program, graph)
+    def __init__(
+        self, program: TracedProgram, graph: _ir.Graph, tensors: Mapping[Resource, _ir.Tensor], executions: int = 1
+    ) -> None:
+        super().__init__(program, graph, executions=executions)
         self.tensors = tensors
         self.written: set[Resource] = set()
         self.reduced = True
@@ -79,6 +81,7 @@ class PipelineRule(UpdateRule):
         name: the optimiser's, for errors.
         values: functions that give the present value of tensors from outside, by their identity.
         sharded: states are divided among the replicas.
+        executions: how often a run updates the variables.
     """
 
     def __init__(
@@ -89,8 +92,10 @@ class PipelineRule(UpdateRule):
         name: str,
         values: Mapping[int, Callable[[], float]],
         sharded: bool,
+        executions: int,
     ) -> None:
         self._program = program
+        self._executions = executions
         self._traced = update
         self._name = name
         self._values = values
@@ -178,7 +183,7 @@ class PipelineRule(UpdateRule):
                 given[id(inside)] = scalars[name]
             else:
                 tensors[resource] = scalars[name]
-        frame = UpdateFrame(self._program, weight.graph, tensors)
+        frame = UpdateFrame(self._program, weight.graph, tensors, self._executions)
         captured: list[Value] = [
             given.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
         ]

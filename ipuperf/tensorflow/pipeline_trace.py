@@ -12,7 +12,6 @@ from ipuperf.schedules import RecomputationMode
 
 from .accumulation import (
     CrossReplicaOptimizer,
-    MapGradientOptimizer,
     accumulator_dtype,
     check_types,
     innermost,
@@ -22,6 +21,7 @@ from .collectives import reductions_of
 from .graph import resource_of
 from .infeed import IPUInfeedQueue, as_arguments
 from .outfeed import IPUOutfeedQueue
+from .own_gradients import GradientMapping, trace_gradients, with_own_gradients
 from .pipeline_model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
 from .stages import TracedStage, not_a_resource
 from .tracer import TracedFunction, resource_variables, trace
@@ -63,7 +63,7 @@ class TracedTraining:
         loss: a tensor of the last stage.
         variables: those that it trains.
         update: its ``apply_gradients``; the arguments are the gradients.
-        mappings: by variable, the functions of ``MapGradientOptimizer`` s, innermost first.
+        mapping: what its ``compute_gradients`` makes of gradients; None: they stay as they are.
         reduction: of gradients over the replicas: ``mean``, ``sum``; None: they are not reduced.
         name: its name, for errors.
     """
@@ -71,9 +71,14 @@ class TracedTraining:
     loss: tf.Tensor
     variables: list[Any]
     update: TracedFunction
-    mappings: dict[Any, list[TracedFunction]]
+    mapping: GradientMapping | None
     reduction: str | None
     name: str
+
+    @property
+    def graphs(self) -> list[TracedFunction]:
+        """What it does besides the stages."""
+        return [self.update, *([] if self.mapping is None else [self.mapping.traced])]
 
 
 @dataclass
@@ -208,18 +213,13 @@ def _training(
         [tf.TensorSpec(v.shape, accumulator_dtype(asked.accumulator_dtype, v)) for v in variables],
         automatic=True,
     )
-    mapped = [w.mapping for w in reversed(wrappers(opt)) if isinstance(w, MapGradientOptimizer)]
-    mappings = {
-        resource_of(v.handle): [
-            trace("mapped_gradient", lambda g, f=f, v=v: f(g, v), [tf.TensorSpec(v.shape, v.dtype)]) for f in mapped
-        ]
-        for v in variables
-    }
     name = (
         innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
     )
     check_types(update, name)
-    return TracedTraining(optimizer.loss, variables, update, mappings if mapped else {}, _reduction(update, opt), name)
+    own = with_own_gradients(opt)
+    mapping = None if own is None else trace_gradients(own, optimizer.loss, variables, name)
+    return TracedTraining(optimizer.loss, variables, update, mapping, _reduction(update, opt), name)
 
 
 def _reduction(update: TracedFunction, opt: Any) -> str | None:
@@ -228,7 +228,8 @@ def _reduction(update: TracedFunction, opt: Any) -> str | None:
     Raises:
         NotImplementedError: some of them in another way than others.
     """
-    kinds = {tuple(reductions_of(t)) for t in update.arguments if t.consumers()}
+    gradients = list(update.arguments)
+    kinds = {tuple(reductions_of(t, gradients)) for t in gradients if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
     found = [kind for (kind,) in kinds if kind] if kinds != {()} else []
@@ -294,7 +295,6 @@ def _collect(found: TracedPipeline) -> None:
                 raise ValueError(not_a_resource(tensor.name))
             outside[id(tensor)] = tensor
     if found.training is not None:
-        graphs = [found.training.update, *(m for listed in found.training.mappings.values() for m in listed)]
-        for traced in graphs:
+        for traced in found.training.graphs:
             outside.update({id(t): t for t in traced.captured if id(getattr(t, "graph", None)) not in own})
     found.outside = list(outside.values())

@@ -77,6 +77,7 @@ class TracedProgram:
         pipeline: the built pipeline, if the program has one and has run.
         iterators: those of the host that the program reads.
         unreduced: names of variables that are updated by gradients of the replica alone.
+        apart: variables of which each replica keeps its own value from run to run.
     """
 
     def __init__(self, traced: TracedFunction, name: str | None = None) -> None:
@@ -90,6 +91,7 @@ class TracedProgram:
         self.before_run: list[Callable[[], None]] = []
         self.executable: Executable | None = None
         self.unreduced: list[str] = []
+        self.apart: set[Resource] = set()
         self.minimum_shards = 1
         self.pipeline_default_mapping = False
         self.device = state().device
@@ -357,10 +359,12 @@ class TracedProgram:
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def lasting(self) -> list[Resource]:
-        """TensorFlow's variables whose values on the device, after a run, are those that the run gave outwards: of one
-        that the program changes, replicas may have different ones, and so may its further main-graph variables."""
-        alone = self.ir.replication_factor == 1
-        return [r for r, held in self._held.items() if r not in self._changed or (alone and len(held) == 1)]
+        """TensorFlow's variables whose values on the device, after a run, are those that the run gave outwards, or are
+        to stay: of one that the program changes, replicas may have different ones, and so may its further main-graph
+        variables."""
+        alone, changed = self.ir.replication_factor == 1, self._changed
+        stay = {r for r, held in self._held.items() if len(held) == 1 and (alone or r in self.apart)}
+        return [r for r in self._held if r not in changed or r in stay]
 
     def run(
         self,

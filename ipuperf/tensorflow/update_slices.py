@@ -20,6 +20,7 @@ from .graph.operations import OPERATIONS
 from .tracer import TracedFunction
 
 _EFFECTS = SideEffects(OPERATIONS)
+has_effect = _EFFECTS.of
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Slicer:
             NotImplementedError: an op depends on the gradients of several variables.
         """
         own = {s.variable: number for number, s in enumerate(self.slices)}
-        effects = [op for op in self._update.graph.get_operations() if _EFFECTS.of(op)]
+        effects = [op for op in self._update.graph.get_operations() if has_effect(op)]
         shared: list[tuple[tf.Operation, list[Resource]]] = []
         places: dict[tf.Operation, int] = {}
         for op in effects:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ipuperf.printable import in_cell, of_cell
 from ipuperf.testing.compare import Tolerance
 from ipuperf.testing.errors import BaselineError
 from ipuperf.testing.text import counted
@@ -47,7 +48,8 @@ def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines, strict=True))
+            found = csv.DictReader(lines, strict=True)
+            rows = [{name: of_cell(value) for name, value in row.items()} for row in found]
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
@@ -66,7 +68,7 @@ def text_of(rows: Rows) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: in_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

@@ -88,7 +88,7 @@ def references(trace: Trace) -> list[str]:
         ("live_intervals", "class_id", "variables", "class_id", False),
     ):
         values, keys = _kept(trace, table, column), _kept(trace, other, key)
-        if values is None or keys is None:
+        if values is None or keys is None or not (len(keys) or none_allowed):  # the other table may be left out
             continue
         bad = ~np.isin(values, keys)
         if none_allowed:

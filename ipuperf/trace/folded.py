@@ -19,6 +19,7 @@ import numpy as np
 from ipuperf.trace.columns import Words
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.loops import Loops, build_loops, check_loops, unrolled
+from ipuperf.trace.schema import BELOW
 
 MOST_ROWS = 20_000_000
 """Rows of a folded table that are made at once; some gigabytes."""
@@ -92,6 +93,8 @@ class FoldedTable(ABC):
         for name, values in self.arrays.items():
             shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
             self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
+            large = np.flatnonzero((values >= BELOW) | (values <= -BELOW)).tolist()[:1]
+            self._require(not large, f"{name} is too large in row {large}")
             size = sizes.setdefault(self.ARRAYS[name], len(values))
             self._require(len(values) == size, f"{name} has {len(values)} rows, others have {size}")
         for name, group in self.INDICES.items():

@@ -31,13 +31,13 @@ META_KEYS: dict[str, str] = {
 """Keys with a fixed meaning. Others are allowed if JSON can hold them."""
 
 _COUNTS = {
-    "tiles_per_ipu": 2**20,
-    "bytes_per_tile": 2**40,
-    "num_ipus": 2**16,
-    "replicas": 2**16,
-    "prefetch_depth": 2**31,
+    "tiles_per_ipu": (1, 2**20),
+    "bytes_per_tile": (1, 2**40),
+    "num_ipus": (1, 2**16),
+    "replicas": (1, 2**16),
+    "prefetch_depth": (0, 2**31),
 }
-"""Whole numbers, and the most that each may be: readers make rows for tiles and IPUs."""
+"""Whole numbers, and the least and the most that each may be: readers make rows for tiles and IPUs."""
 _TEXTS = ("machine", "program", "fidelity", "memory_of")
 
 
@@ -87,10 +87,10 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
     clock = result["clock_hz"]
     if isinstance(clock, bool) or not isinstance(clock, int | float) or clock <= 0:
         raise TraceError(f"trace meta clock_hz: {clock!r}, expected a positive number of Hz")
-    for key, most in _COUNTS.items():
-        count = result.get(key, 1)
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
-            raise TraceError(f"trace meta {key}: {count!r}, expected a whole number from 1 to {most:,}")
+    for key, (least, most) in _COUNTS.items():
+        count = result.get(key, least)
+        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+            raise TraceError(f"trace meta {key}: {count!r}, expected a whole number from {least} to {most:,}")
     for key in ("warnings", "assumptions"):
         if not isinstance(result[key], list) or not all(isinstance(item, str) for item in result[key]):
             raise TraceError(f"trace meta {key}: {result[key]!r}, expected a list of strings")

@@ -101,7 +101,7 @@ def _of_encoder(layers: int, machine: Machine, global_batch: int) -> dict[str, t
         "optimiser": ("sgd",),
         "io": ("streams",),
         "config.stages": tuple(stages),
-        "config.schedule": tuple(sorted(SCHEDULES)),
+        "config.schedule": tuple(sorted(name for name, found in SCHEDULES.items() if found.stages_per_ipu == 1)),
         **_batches(machine, global_batch),
         "recompute": ("none", "standard"),
     }

@@ -89,7 +89,7 @@ def _scheduled(configuration: Mapping[str, Any], cycles: Sequence[float], count:
 def _cells(name: str, stages: int, count: int, again: bool) -> np.ndarray:
     """``float64[steps, IPUs]``: what share of its micro-batch an IPU computes in each step; two thirds are backward."""
     table = timetable_of(name, stages, count, recompute=again)
-    shares = {"F": 1 / 3, "B": 2 / 3}
+    shares = {"F": 1 / 3, "B": 1 / 3, "W": 1 / 3} if table.last_kind(0) == "W" else {"F": 1 / 3, "B": 2 / 3}
     return np.array([[sum(shares.get(cell.kind, 0.0) for cell in cells) for cells in step] for step in table.steps])
 
 

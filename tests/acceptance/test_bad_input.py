@@ -295,10 +295,10 @@ def test_a_tensor_that_is_not_an_entry(main_graph: Any) -> None:
 
 
 def test_more_replicas_than_any_machine_has() -> None:
-    ir = popxl.Ir(128)
+    ir = popxl.Ir(512)
     with ir.main_graph:
         var("a", 2)
-    refused(lambda: popxl.Session(ir), MachineError, "128 replicas", "need 128 IPUs", "there are 64")
+    refused(lambda: popxl.Session(ir, "ipu_model"), MachineError, "512 replicas", "need 512 IPUs", "there are 256")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import ipuperf
 UPSTREAM = set(
     """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType Dropout
     Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase
-    PipelineStage PopnnDynamicGRU PopnnGRU PopnnLSTM Program RemoteBuffer ReplicaGrouping Run Stream Tensor
-    TensorLocation TensorLocationSettings TensorSpec Variable""".split()
+    PipelineStage PopnnDynamicGRU PopnnGRU PopnnLSTM Program ReductionType RemoteBuffer ReplicaGrouping Run Stream
+    SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}

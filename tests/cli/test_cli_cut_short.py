@@ -123,7 +123,7 @@ def test_a_run_that_finished_no_session_is_called_so(
     assert run_ipuperf("run", "dies.py", "--report", "out", cwd=tmp_path).returncode == 9
     assert [name.partition("-")[0] for name in _names(tmp_path / "out")] == ["unfinished"]
     done = ipuperf_here("report", "out", "--recover", cwd=tmp_path)
-    assert (done.returncode, "no session of the run was finished" in done.stderr) == (2, True)
+    assert (done.returncode, "nothing to recover, no session had finished" in done.stderr) == (2, True)
     assert _names(tmp_path / "out") == []
 
 

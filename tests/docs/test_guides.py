@@ -18,7 +18,7 @@ from ipuperf.pipelines import build_pipeline
 from ipuperf.report import folder, write_report
 from ipuperf.runtime.executable import Executable
 from ipuperf.scenarios import pipeline_schedules
-from ipuperf.schedules import SCHEDULES, timetable_of
+from ipuperf.schedules import SCHEDULES, bubble_fraction, timetable_of
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted(path.stem for path in (ROOT / "docs").glob("adding-*.md"))
@@ -76,6 +76,8 @@ def test_the_schedule_of_the_guide_by_hand() -> None:
         table = timetable_of("gpipe", stages, micro_batches)
         assert len(table.steps) == 2 * (micro_batches + stages - 1)
         assert table.in_flight == table.stash == (micro_batches,) * stages
+        idle = (stages - 1) / (micro_batches + stages - 1)
+        assert bubble_fraction(table, 1, 2) == pytest.approx(idle)
 
 
 @pytest.mark.usefixtures("gpipe")
@@ -95,7 +97,8 @@ def test_a_pipeline_of_it_trains_as_plain_accumulation(stages: int, micro_batche
 
 @pytest.mark.usefixtures("gpipe")
 def test_the_scenario_compares_it_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(SCHEDULES) == ["grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "gpipe"]
+    upstream = ["grouped", "interleaved", "sequential", "popart_pipeline", "sharded"]
+    assert list(SCHEDULES) == [*upstream, "1f1b", "interleaved_1f1b", "zb_h1", "gpipe"]
     monkeypatch.setattr(pipeline_schedules, "SCHEDULES", {name: SCHEDULES[name] for name in ("sharded", "gpipe")})
     rows, _ = pipeline_schedules.run(2, 3)
     assert [(row["schedule"], row["steps"]) for row in rows] == [("sharded", 12), ("gpipe", 8)]

@@ -151,11 +151,8 @@ class Runs:
         return found + (self._recovered(place, ended.finished) if journals else [])
 
     def _recovered(self, place: Path, finished: int) -> list[str]:
-        try:
+        with contextlib.suppress(reports.ReportFolderError):  # nothing to recover
             reports.recover(place)
-        except reports.ReportFolderError as error:
-            if finished:
-                return [str(error)]
         left = _names(place)
         found = [f"{name} is left" for name in left if not re.match(r"\d+-", name)]
         found += [f"{name} is not whole" for name in left if not self._whole(place / name)]

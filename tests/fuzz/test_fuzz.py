@@ -80,6 +80,13 @@ def test_addons_trainings_like_torch(r: random.Random) -> None:
 
 @short(6)
 @given(RANDOM)
+def test_operations_of_torch_like_torch(r: random.Random) -> None:
+    pytest.importorskip("torch")
+    same("aten", r, traced_every=4)
+
+
+@short(6)
+@given(RANDOM)
 def test_torch_training_like_torch(r: random.Random) -> None:
     pytest.importorskip("torch")
     same("torch", r, traced_every=4)
@@ -99,11 +106,21 @@ def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
     same("tensorflow", r, traced_every=4)
 
 
+@settings(short(4), phases=[Phase.generate])  # a smaller program takes as long as another one
+@given(RANDOM)
+def test_keras_models_like_keras(r: random.Random) -> None:
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("tf_keras")
+    same("keras", r, traced_every=4)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
 def test_what_failed_once_holds(path: Path) -> None:
     name, text = load(path)
     if name not in ("popxl", "tensorflow"):
         pytest.importorskip("torch")
+    if name in ("tensorflow", "keras"):
+        pytest.importorskip("tensorflow")
     module = family(name)
     outcome = module.check(module.Program.from_json(text), trace=True)
     assert not outcome.problems
@@ -151,6 +168,18 @@ def test_a_planted_defect_is_found_and_made_small(kind: str, wrong, monkeypatch:
                 assert len(smaller.main.instructions) <= min(8, len(program.main.instructions))
                 return
     pytest.fail("not found")
+
+
+@pytest.mark.parametrize("around", ["main", "constants", "call", "repeat", "branch", "stream"])
+def test_another_op_is_found(around: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    module = family("ops")
+    program = module.Program(5, "popxl.ops.tanh", "float32", [["normal", [3, 2], "any"]], {}, around, transfers=1)
+    assert not module.check(program).problems
+    monkeypatch.setattr(module, "_resolved", lambda name: ops.sin)
+    found = " ".join(module.check(program).problems)
+    assert "result 0: got" in found
+    assert ("gradient 0: got" in found) == (around == "call")
 
 
 def test_rounding_excuses_an_ill_conditioned_program_and_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:

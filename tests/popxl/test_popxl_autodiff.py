@@ -81,7 +81,7 @@ def test_values(outlined: bool) -> None:
         streams = [popxl.d2h_stream(t.shape, t.dtype) for t in (x, w)]
         for stream, t in zip(streams, (x, w)):
             ops.host_store(stream, grads[t])
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         result = session.run()
     tx, tw = (torch.tensor(a, requires_grad=True) for a in (X, W))
     (torch.nn.functional.gelu(tx @ tw, approximate="tanh") * 2).backward(torch.tensor(grad))
@@ -117,7 +117,7 @@ def test_each_gradient_of_an_output_given_twice_counts() -> None:
         streams = [popxl.d2h_stream(t.shape, t.dtype) for t in (dx, dy)]
         for stream, t in zip(streams, (dx, dy)):
             ops.host_store(stream, t)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         result = session.run()
     np.testing.assert_allclose(result[streams[0]], grads[0] + grads[1] * b + grads[2], rtol=1e-6)
     np.testing.assert_allclose(result[streams[1]], grads[1] * a, rtol=1e-6)
@@ -146,7 +146,7 @@ def test_calls_that_use_different_results_of_a_graph(outer: Any) -> None:
         streams = [popxl.d2h_stream(t.shape, t.dtype) for t in grads]
         for stream, t in zip(streams, grads):
             ops.host_store(stream, t)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         result = session.run()
     wanted = [torch.tensor(t, requires_grad=True) for t in (a, b)]
     outer(lambda x, y: (x * y, torch.exp(x)), *wanted).backward(torch.tensor(grad))

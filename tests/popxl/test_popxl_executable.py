@@ -138,6 +138,6 @@ def test_a_reduction_of_no_elements_is_simulated(op: str, expected: float) -> No
         empty = ops.slice_(popxl.variable(np.ones((4, 2), np.float32)), 1, 1)
         out = popxl.d2h_stream((), popxl.float32)
         ops.host_store(out, getattr(ops, op)(empty))
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         assert session.run()[out] == expected
     assert session.executable.simulated_run_cycles > 0

@@ -372,7 +372,7 @@ def test_ambiguous_in_place_changes_are_refused_by_the_session(ir: popxl.Ir) -> 
         stream = popxl.d2h_stream((), popxl.float32)
         ops.host_store(stream, x * 2)
     with pytest.raises(AmbiguityError, match="ambiguity detected"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 def test_op_created_hooks(ir: popxl.Ir) -> None:
@@ -401,7 +401,7 @@ def test_inputs_of_the_main_graph_are_refused_by_the_session() -> None:
     with ir.main_graph:
         popxl.graph_input((2,), popxl.float32, "x")
     with pytest.raises(RuntimeError, match="inputs of the main graph: x; nothing fills them"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 def test_the_text_of_a_gradient_graph() -> None:
@@ -460,7 +460,7 @@ def _joined_in_place(first: str, then: Callable[[popxl.Tensor], Any], read: str)
         then(held[first])
         stream = popxl.d2h_stream(held[read].shape, held[read].dtype)
         ops.host_store(stream, held[read])
-    with popxl.Session(program) as session:
+    with popxl.Session(program, "ipu_model") as session:
         return session.run()[stream]
 
 

@@ -140,7 +140,7 @@ def test_what_is_of_another_kind_is_named() -> None:
         for call, message in refused:
             with pytest.raises(TypeError, match=message):
                 call()
-        with pytest.raises(ValueError, match="split of .* axis 7 is out of range for rank 4"):
+        with pytest.raises(IndexError, match="split of .* axis 7 is out of range for rank 4"):
             ops.split(x, 2, axis=7)
     with pytest.raises(ValueError, match="create_seeds: seed is 'a'"):
         popxl.create_seeds("a")  # type: ignore[arg-type]

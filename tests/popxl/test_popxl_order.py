@@ -37,7 +37,7 @@ def store_then_load(
             y = ops.remote_load(buffer, at[1])
         out = popxl.d2h_stream((2,), popxl.float32)
         ops.host_store(out, y)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         return session.run()[out]
 
 
@@ -57,14 +57,14 @@ def test_two_stores_of_an_entry_need_an_order_and_two_loads_do_not() -> None:
         buffer, x = popxl.remote_buffer((2,), popxl.float32), popxl.variable(np.ones(2, np.float32))
         for _ in range(2):
             ops.remote_load(buffer, 0)
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
     ir = popxl.Ir()
     with ir.main_graph:
         buffer, x = popxl.remote_buffer((2,), popxl.float32), popxl.variable(np.ones(2, np.float32))
         for _ in range(2):
             ops.remote_store(buffer, 0, x)
         with pytest.raises(AmbiguityError, match="RemoteStore"):
-            popxl.Session(ir)
+            popxl.Session(ir, "ipu_model")
 
 
 # -- calls by reference ------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_calls_by_reference_run_in_the_programs_order() -> None:
         streams = [popxl.d2h_stream((), popxl.float32) for _ in before]
         for stream, (_, tensor) in zip(streams, before):
             ops.host_store(stream, tensor)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         outputs = session.run()
     assert [outputs[s] for s in streams] == [wanted for wanted, _ in before]
     assert session.get_tensor_data(x) == value
@@ -110,7 +110,7 @@ def test_an_in_place_op_beside_a_call_by_reference_stays_ambiguous() -> None:
         ops.call(ir.create_graph(double, x), x)
         ops.add_(x, 1.0)
     with pytest.raises(AmbiguityError, match="Call.*AddLhsInplace"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 # -- places ----------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def nested(depth: int, by_reference: bool = False) -> tuple[popxl.Ir, Any]:
 @pytest.mark.parametrize("by_reference", [False, True])
 def test_calls_nested_deep(by_reference: bool) -> None:
     ir, result = nested(600, by_reference)
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         outputs = session.run()
     assert (session.get_tensor_data(result) if by_reference else outputs[result]) == 2
@@ -198,7 +198,7 @@ def test_calls_nested_deep(by_reference: bool) -> None:
 def test_calls_nested_too_deep_are_named() -> None:
     ir, _ = nested(2600)
     with pytest.raises(IrError, match="nested 2600 deep; at most 2500 are allowed"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 def test_a_graph_that_calls_itself() -> None:
@@ -210,4 +210,4 @@ def test_a_graph_that_calls_itself() -> None:
             ops.call(graph, graph.inputs[0])
         ops.call(graph, x)
     with pytest.raises(IrError, match="is called by itself"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")

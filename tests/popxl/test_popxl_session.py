@@ -83,7 +83,7 @@ def test_scalars_may_come_with_an_axis_of_one() -> None:
     with ir.main_graph:
         x, out = popxl.h2d_stream((), popxl.float32, "x"), popxl.d2h_stream((), popxl.float32, "y")
         ops.host_store(out, ops.host_load(x) * 2)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         assert session.run({x: np.ones((1,), np.float32)})[out] == 2
         assert session.run({x: 3.0})[out].shape == ()
 
@@ -97,7 +97,7 @@ def test_scalars_of_several_transfers_and_replicas(shape: tuple[int, ...]) -> No
         for _ in range(3):
             ops.host_store(d2h, ops.host_load(h2d) + 1)
     data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run({h2d: data})[d2h], data.reshape(-1, 2)[:3] + 1)
         for wrong in ((3, 1, 2), (2, 2, 1), (3, 2, 2), (3,)):
             with pytest.raises(ValueError, match=r"'lr': got shape"):
@@ -179,10 +179,10 @@ def test_writing_variables(attached: bool) -> None:
     if attached:
         with session:
             session.run(ones)
-            session.write_variable_data(total, np.array([5.0, 6.0]))
+            session.write_variable_data(total, np.array([5, 6], np.float32))
             assert session.run(ones)[out].tolist() == [6, 7]
     else:
-        session.write_variables_data({total: np.array([5.0, 6.0])})
+        session.write_variables_data({total: np.array([5, 6], np.float32)})
         with session:
             assert session.run(ones)[out].tolist() == [6, 7]
     assert session.get_tensor_data(total).tolist() == [6, 7]
@@ -194,7 +194,7 @@ def test_writing_one_variable_keeps_the_others() -> None:
         a, b = (popxl.variable(np.float32(0.0), name=n) for n in "ab")
         ops.add_(a, 1)
         ops.add_(b, 1)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
         session.write_variable_data(a, 10.0)
         session.run()
@@ -205,7 +205,7 @@ def test_writing_errors() -> None:
     session, total, _, _ = counter_program()
     other, foreign, _, _ = counter_program()
     with pytest.raises(ValueError, match=r"'total': got shape \(3,\)"):
-        session.write_variable_data(total, np.ones(3))
+        session.write_variable_data(total, np.ones(3, np.float32))
     with pytest.raises(ValueError, match="another Ir"):
         session.write_variable_data(foreign, np.ones(2))
     with pytest.raises(TypeError, match="x_init is not of type Variable"):
@@ -218,7 +218,7 @@ def test_constants_have_data() -> None:
     ir = popxl.Ir()
     with ir.main_graph:
         c = popxl.constant([1.0, 2.0])
-    assert popxl.Session(ir).get_tensor_data(c).tolist() == [1, 2]
+    assert popxl.Session(ir, "ipu_model").get_tensor_data(c).tolist() == [1, 2]
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_replication_factor_is_fixed_by_a_session() -> None:
 def test_too_many_replicas_for_any_machine() -> None:
     ir = popxl.Ir(512)
     with pytest.raises(MachineError, match="512"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 def test_grouped_variables_have_a_group_axis_on_the_host() -> None:
@@ -252,7 +252,7 @@ def test_grouped_variables_have_a_group_axis_on_the_host() -> None:
             popxl.variable(np.ones(3, np.float32), replica_grouping=group)
         assert (v.shape, v.shape_on_host) == ((2,), (2, 2))
         assert v.replica_grouping == group
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         result = session.run({x: np.arange(4, dtype=np.float32)})[out]
     np.testing.assert_array_equal(result, data[[0, 0, 1, 1]] + np.arange(4)[:, None])
@@ -289,7 +289,7 @@ def test_collectives(op: Any) -> None:
         outs = [popxl.d2h_stream((5,), popxl.float32) for _ in range(3)]
         for stream, value in zip(outs, (full, gathered, own)):
             ops.host_store(stream, value)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         results = session.run({x: values})
     for stream in outs:
         np.testing.assert_allclose(results[stream], np.tile(reduce(values, axis=0), (4, 1)), rtol=1e-5, atol=1e-6)
@@ -305,7 +305,7 @@ def test_all_gather_along_an_axis(axis: int, mode: str) -> None:
         t = ops.collectives.replicated_all_gather(ops.host_load(x), axis=axis, output_shape=mode)
         out = popxl.d2h_stream(t.shape, t.dtype)
         ops.host_store(out, t)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run({x: values})[out], np.stack([expected] * 2))
 
 
@@ -323,7 +323,7 @@ def test_gradient_of_an_all_gather_is_the_replicas_own_part(axis: int, mode: str
         gradient = ops.call_with_info(back.graph, gathered).outputs[0]
         out = popxl.d2h_stream(gradient.shape, gradient.dtype)
         ops.host_store(out, gradient)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run({x: values})[out], values)
 
 
@@ -343,7 +343,7 @@ def test_remote_variables() -> None:
             popxl.remote_variable(np.ones(2, np.float32), buffer, 2)
         with pytest.raises(ValueError, match="holds"):
             ops.remote_store(buffer, 0, popxl.constant(1.0))
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         session.run()
     assert [session.get_tensor_data(t).tolist() for t in v] == [[6, 6], [1, 1]]
@@ -365,7 +365,7 @@ def test_sharded_variables_round_trip_and_update(shard_over: int | None) -> None
         _, chip = popxl.replica_sharded_variable(data, name="chip", shard_over=shard_over)
         assert chip.shape == (length,)
         chip += 2
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         session.run()
     np.testing.assert_array_equal(session.get_tensor_data(remote), data + 1)
@@ -467,7 +467,7 @@ def test_variables_of_irregular_groups() -> None:
         ):
             with pytest.raises(NotImplementedError, match="no constant stride"):
                 refused()
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], data[IRREGULAR])
     np.testing.assert_array_equal(session.get_tensor_data(v), data + 1)
     session.write_variable_data(v, data[::-1])
@@ -481,7 +481,7 @@ def test_a_transpose_reduces_what_the_groups_hold() -> None:
     with ir.main_graph:
         x, out = popxl.h2d_stream((), popxl.float32), popxl.d2h_stream((), popxl.float32)
         ops.host_store(out, ops.collectives.replicated_all_reduce(ops.host_load(x), group=group))
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         result = session.run({x: np.arange(8, dtype=np.float32)})[out]
     np.testing.assert_array_equal(result, [2, 4, 2, 4, 10, 12, 10, 12])
 
@@ -499,7 +499,7 @@ def test_a_plain_buffer_learns_its_meta_shape_from_the_first_sharded_variable() 
         ops.host_store(out, whole)
         with pytest.raises(ValueError, match="holds shards of"):
             popxl.remote_replica_sharded_variable(data.reshape(3, 2), buffer)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], [data, data])
 
 
@@ -513,7 +513,7 @@ def test_an_entry_of_another_shape_with_as_many_elements(shape: tuple[int, ...],
         loaded = ops.remote_load(buffer, 0)
         assert loaded.shape == entry
         ops.remote_store(buffer, 0, loaded * 2)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
         np.testing.assert_array_equal(session.get_tensor_data(variable), data * 2)
 
@@ -527,7 +527,7 @@ def test_a_sharded_variable_in_entries_of_its_own_size_is_whole_on_each_replica(
         whole = ops.collectives.replicated_all_gather(ops.remote_load(buffer, 0))
         out = popxl.d2h_stream(whole.shape, whole.dtype)
         ops.host_store(out, whole)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], [data, data])
 
 
@@ -539,7 +539,7 @@ def test_a_remote_variable_that_is_no_entry_of_its_buffer_is_refused_by_the_sess
         make = popxl.remote_replica_sharded_variable if sharded else popxl.remote_variable
         make(np.ones(9, np.float32), buffer, 0, name="v")
     with pytest.raises(ValueError, match="'v'.*do not give shards of 2" if sharded else r"'v' is \(9,\).*holds \(2,\)"):
-        popxl.Session(ir)
+        popxl.Session(ir, "ipu_model")
 
 
 def test_sharded_variables_have_the_shape_of_their_value_and_their_shards_have_their_own() -> None:
@@ -554,7 +554,7 @@ def test_sharded_variables_have_the_shape_of_their_value_and_their_shards_have_t
         assert (remote.shape, remote.meta_shape) == ((2, 3), ())
         loaded = ops.remote_load(buffer, 0)
         assert (loaded.shape, loaded.meta_shape) == ((3,), (2, 3))
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     for tensor in (whole, remote):
         np.testing.assert_array_equal(session.get_tensor_data(tensor), data)
 
@@ -570,6 +570,6 @@ def test_an_all_gather_takes_its_group_as_second_argument_as_before_popart_3_2()
         ops.host_store(out, t)
         with pytest.raises(ValueError, match="two groups"):
             ops.collectives.replicated_all_gather(t, pairs, group=pairs)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         results = session.run({x: np.arange(4, dtype=np.float32).reshape(4, 1)})
     np.testing.assert_array_equal(results[out], [[0, 1], [0, 1], [2, 3], [2, 3]])

@@ -241,7 +241,7 @@ def test_checkpoints(tmp_path, monkeypatch: pytest.MonkeyPatch, names: str, writ
         options.dotChecks = set(names.split(":"))
     ir.dot_checkpoint("a")
     ir.dot_checkpoint("b")
-    popxl.Session(ir)
+    popxl.Session(ir, "ipu_model")
     found = sorted(p.name.removesuffix("_main.dot") for p in tmp_path.iterdir())
     assert found == (["Final", "a", "b"] if written == "Fab" else written)
 
@@ -251,7 +251,7 @@ def test_checkpoints_without_options_are_all_written(tmp_path, monkeypatch: pyte
     ir, options = _options()
     ir.dot_checkpoint("a", tmp_path / "new")
     assert (options.dotChecks, options.logDir) == ({"ALL"}, str(tmp_path / "new"))
-    popxl.Session(ir)
+    popxl.Session(ir, "ipu_model")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["Final_main.dot", "a_main.dot"]
 
 

@@ -22,7 +22,7 @@ def evaluate(fn: Any, *arrays: np.ndarray) -> np.ndarray:
         t = fn(*(popxl.variable(a) for a in arrays))
         stream = popxl.d2h_stream(t.shape, t.dtype)
         ops.host_store(stream, t)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         return session.run()[stream]
 
 
@@ -251,7 +251,7 @@ def test_maximum_of_scalars() -> None:
         streams = [popxl.d2h_stream(t.shape, t.dtype) for t in tensors]
         for stream, tensor in zip(streams, tensors):
             ops.host_store(stream, tensor)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         results = session.run()
     wanted = [2.0, 1.5, [[3.0, 1.0]]]
     for stream, expected in zip(streams, wanted):
@@ -270,7 +270,7 @@ def test_a_full_slice_is_a_copy(key: Any) -> None:
         ops.add_(y, 1.0)
         out = popxl.d2h_stream((3, 2), popxl.float32)
         ops.host_store(out, y)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], data + 1)
     np.testing.assert_array_equal(session.get_tensor_data(x), data)
 

@@ -24,7 +24,7 @@ def changed(fn: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
     with ir.main_graph, popxl.in_sequence():
         variables = [popxl.variable(a) for a in arrays]
         fn(*variables)
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         session.run()
     return [session.get_tensor_data(v) for v in variables]
@@ -137,7 +137,7 @@ def test_losses(reduction: Any, ignore: int | None) -> None:
             ops.host_store(stream, t)
         with pytest.raises(ValueError, match="reduction"):
             ops.nll_loss(probs, target, reduction="median")  # type: ignore[arg-type]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         results = session.run()
     t = torch.tensor(logits, requires_grad=True)
     ignored = {} if ignore is None else {"ignore_index": ignore}
@@ -157,7 +157,7 @@ def test_a_copy_of_a_changed_tensor_may_be_reshaped_in_place() -> None:
         y = ops.reshape_(ops.transpose(x), (6,))
         out = popxl.d2h_stream((6,), popxl.float32)
         ops.host_store(out, y)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], (data + 1).T.reshape(-1))
 
 

@@ -47,13 +47,13 @@ def test_pieces_in_two_directions(n_1: int, n_2: int, axis_1: int, axis_2: int) 
 
 
 def test_pieces_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="3 pieces, 2 x 2 are needed"):
+    with pytest.raises(AssertionError, match="3 pieces, 2 x 2 are needed"):
         unshard2D(WHOLE[:3], 2, 2, 0, 1)
     with pytest.raises(ValueError, match="same rank"):
         unshard_arrays([WHOLE, WHOLE[0]], 0)
     with pytest.raises(IndexError, match="axis 3 is out of range"):
         shard(WHOLE, 2, 3)
-    with pytest.raises(ValueError, match="longer than 3"):
+    with pytest.raises(AssertionError, match="longer than 3"):
         pad_axis(WHOLE, 3, 0)
 
 

@@ -61,7 +61,7 @@ def test_the_modules_gradient_counts(module: type[addons.Module], scale: float, 
         grads = backward.call(dy, args=backward.grad_graph_info.inputs_dict(call))
         streams = [addons.host_store(t) for t in (call.outputs[0], *grads)]
     assert [t.shape for t in backward.grad_graph_info.outputs] == [X.shape, W.shape]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         outputs = session.run()
     y, dx, dw = (outputs[s] for s in streams)
     np.testing.assert_allclose(y, scale * X @ W, rtol=1e-5)
@@ -78,7 +78,7 @@ def test_accumulation_uses_it_too() -> None:
         call = graph.bind(factories.init()).call_with_info(x)
         state = more.init()
         backward.bind(state).call(dy, args=backward.grad_graph_info.inputs_dict(call))
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
     np.testing.assert_allclose(session.get_tensor_data(state.accum.w), 7 * X.T @ DY, rtol=1e-4, atol=1e-4)
 
@@ -94,7 +94,7 @@ def test_the_derivative_of_the_ops_on_demand() -> None:
         stream = addons.host_store(dx)
         with pytest.raises(RuntimeError, match="already been applied"):
             graph.autodiff()
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_allclose(session.run()[stream], DY @ W.T, rtol=1e-4, atol=1e-5)
 
 

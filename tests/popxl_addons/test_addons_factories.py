@@ -29,7 +29,7 @@ def test_what_a_session_writes_back_is_in_the_file(tmp_path: Path) -> None:
             factories = NamedVariableFactories.from_dict({"fc.weight": VariableFactory(lambda: DATA, name="weight")})
             variables = factories.init("net", memmap_dir=folder, read_only_if_exists=mode)
             ops.var_updates.accumulate_(variables.fc.weight, popxl.constant(np.ones(8, np.float32)))
-        with popxl.Session(ir) as session:
+        with popxl.Session(ir, "ipu_model") as session:
             session.run()
         np.testing.assert_array_equal(data_of(session, variables.fc.weight), DATA + run + 1 + mode)
         np.testing.assert_array_equal(np.fromfile(Path(folder) / "net.fc.weight.npy", np.float32), DATA + run + 1)
@@ -57,7 +57,7 @@ def test_empty_variables_draw_nothing() -> None:
         variables = [factory.create_tensor(empty=True), factory.create_remote_tensor(buffer, 1, empty=True)]
     assert len(drawn) == seen
     assert [v.shape for v in variables] == [(8,), (8,)]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(data_of(session, variables[0]), np.zeros(8))
 
 
@@ -76,7 +76,7 @@ def test_a_sharded_factory_makes_whole_variables_and_sharded_inputs() -> None:
         assert (remote.shape, buffer.tensor_shape, buffer.meta_shape) == ((8,), (4,), (8,))
         gathered = ops.collectives.replicated_all_gather(ops.remote_load(buffer, 0), group=group)
         stream = addons.host_store(gathered)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[stream], np.tile(DATA, (4, 1)))
 
 
@@ -130,7 +130,7 @@ def test_weights_are_checked_when_they_are_put_in() -> None:
     with pytest.raises(ValueError, match="dtypes differ: popxl.dtypes.float16"):
         weights[w] = np.ones((2, 3), np.float32)
     assert (len(weights), list(weights)) == (2, [w, v])
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.write_variables_data(weights)
         np.testing.assert_array_equal(data_of(session, w), np.ones((2, 3)))
         np.testing.assert_array_equal(data_of(session, v), [5, 5])

@@ -15,7 +15,7 @@ from ipuperf.popxl_addons.transforms import repeat_graph
 
 
 def outputs(ir: popxl.Ir, *streams: popxl.DeviceToHostStream) -> list[np.ndarray]:
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         found = session.run()
     return [found[stream] for stream in streams]
 
@@ -61,7 +61,7 @@ def test_changes_of_a_routed_tensor(modified: bool) -> None:
         ops.repeat(outer, 5)
     with inner, popxl.in_sequence():
         ops.var_updates.accumulate_(route_tensor_into_graph(counter, modified=modified), popxl.constant(2.0))
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
     assert session.get_tensor_data(counter) == (11 if modified else 1)
 
@@ -109,7 +109,7 @@ def test_a_repeated_main_graph_is_run_so_often(count: int) -> None:
     ir.num_host_transfers = count
     assert (repeated == ir.main_graph) == (count == 1)
     assert len(ir.main_graph._base.ops) == (1 if count > 1 else 5)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         found = session.run({stream: data if count > 1 else data[0]})[out]
     np.testing.assert_allclose(found, np.squeeze(2 * data.cumsum(0)), rtol=1e-5)
     np.testing.assert_allclose(session.get_tensor_data(total), data.sum(0), rtol=1e-5)
@@ -139,7 +139,7 @@ def test_a_subgraph_can_be_repeated() -> None:
         graph = ir.create_graph(grow, x)
         ops.call(graph, x)
     repeat_graph(graph, 4)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
     assert session.get_tensor_data(x) == 13
 

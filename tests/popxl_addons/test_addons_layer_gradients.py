@@ -88,7 +88,7 @@ def test_a_table_gathers_and_adds_up_its_gradients(indices: np.ndarray) -> None:
         call = graph.bind(variables).call_with_info(ids)
         (grad,) = backward.call(dy, args=backward.grad_graph_info.inputs_dict(call))
         streams = [addons.host_store(t) for t in (call.outputs[0], grad)]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.write_variables_data(WeightsDict({variables.weight: table.detach().numpy()}))
         found = session.run()
     np.testing.assert_array_equal(found[streams[0]], table.detach().numpy()[indices])
@@ -118,7 +118,7 @@ def test_products_of_8_bit_floats(dtype: popxl.dtype, bias: bool) -> None:
         call = graph.bind(variables).call_with_info(x)
         grads = backward.call(dy, args=backward.grad_graph_info.inputs_dict(call))
         streams = [addons.host_store(t) for t in (call.outputs[0], *grads)]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.write_variables_data({variables.weight: weight.astype(dtype.as_numpy())})
         value, dx, dw, *db = (session.run()[stream] for stream in streams)
     x8, w8, dy8 = eight_bits(data, 240), eight_bits(weight, 240), eight_bits(upstream, 57344, 3)
@@ -143,7 +143,7 @@ def test_a_seed_is_one_for_each_group() -> None:
         own, _ = addons.seed_variable(1984)
         stream = addons.host_store(seed)
     assert (variable.shape_on_host, own.shape_on_host) == ((2, 2), (4, 2))
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         found = session.run()[stream].reshape(2, 2, 2)
         np.testing.assert_array_equal(found[:, 0], found[:, 1])
         np.testing.assert_array_equal(session.get_tensor_data(variable), found[:, 0])

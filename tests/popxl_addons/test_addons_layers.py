@@ -21,7 +21,7 @@ def run(module: addons.Module, x: np.ndarray) -> tuple[np.ndarray, dict[str, np.
         (y,) = graph.bind(variables).call(value)
         out = popxl.d2h_stream(y.shape, y.dtype)
         ops.host_store(out, y)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         result = session.run()[out]
         data = {name: session.get_tensor_data(t) for name, t in variables.named_tensors.items()}
     return result, data
@@ -100,5 +100,5 @@ def test_factories_of_zeros() -> None:
         (weight,) = (t for name, t in zeros.named_tensors.items() if name == "weight")
         out = popxl.d2h_stream(weight.shape, weight.dtype)
         ops.host_store(out, weight)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], np.zeros((4, 3), np.float32))

@@ -29,7 +29,7 @@ SPEC = popxl.TensorSpec((2, 3), popxl.float32)
 def run(ir: popxl.Ir, *tensors: popxl.Tensor, inputs: Any = None) -> list[np.ndarray]:
     with ir.main_graph:
         streams = [addons.host_store(t) for t in tensors]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         outputs = session.run(inputs)
     return [outputs[s] for s in streams]
 
@@ -45,7 +45,7 @@ def test_children_are_named_and_scoped_by_their_attributes() -> None:
             self.last = Linear(2)
 
         def build(self, x: popxl.Tensor) -> popxl.Tensor:
-            scale = self.add_variable_input("scale", 3.0)
+            scale = self.add_variable_input("scale", lambda: np.float32(3.0))
             for layer in self.layers:
                 x = layer(x)
             return self.last(x) * scale
@@ -140,7 +140,7 @@ def test_factories_draw_once_per_variable() -> None:
     with ir.main_graph:
         sources = {
             "function": lambda: np.float32(next(numbers)),
-            "array": np.float32(7),
+            "array": lambda: np.float32(7),
             "rows": np.array([3, 4], np.float32),
             "list": [np.float32(5), 6.0],
             "iterator": (np.float32(i) for i in range(2)),
@@ -204,7 +204,7 @@ def test_training_of_variables_of_one_element(shape: tuple[int, ...], replicas: 
         streams = [addons.host_store(t) for t in (variables.alpha, state.accum.alpha)]
     ir.num_host_transfers = 2
     data = np.random.default_rng(0).normal(size=(2, replicas, 3)).astype(np.float32)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         outputs = session.run({xs: data if replicas > 1 else data[:, 0]})
     results = [outputs[s][0] for s in streams]  # stored once
     gradient = data.sum(axis=-1).mean()
@@ -235,7 +235,7 @@ def test_accumulation_is_a_running_mean_that_the_counter_restarts() -> None:
             streams = [addons.host_store(t) for t in values]
     ir.num_host_transfers = 4
     data = np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         outputs = session.run({x_stream: data})
     gradients = [np.repeat(x.sum(axis=0)[:, None], 2, axis=1) for x in data]
     results = [outputs[s][0] for s in streams]
@@ -306,7 +306,7 @@ def test_buffers_load_and_store_graphs(spelling: str) -> None:
             if spelling == "factory":
                 add = addons.add_replica_sharded_variable_input
             facts = addons.NamedVariableFactories(
-                big=add("big", lambda: data)[1], small=addons.add_variable_input("small", np.float32(1.0))[1]
+                big=add("big", lambda: data)[1], small=addons.add_variable_input("small", lambda: np.float32(1.0))[1]
             )
         kwargs: dict[str, Any] = {
             "threshold": {"sharded_threshold": 8},
@@ -328,7 +328,7 @@ def test_buffers_load_and_store_graphs(spelling: str) -> None:
         addons.store_remote(buffers, again, 1)
         with pytest.raises(KeyError, match="no buffers for"):
             facts.init_remote(addons.NamedRemoteBuffers(), 0)
-    session = popxl.Session(ir)
+    session = popxl.Session(ir, "ipu_model")
     with session:
         session.run()
     np.testing.assert_array_equal(session.get_tensor_data(variables.big), data + 1)

@@ -29,7 +29,7 @@ def trained(weight: np.ndarray = WEIGHT, gradients: np.ndarray = GRADIENTS, **nu
         facts, graph = AdamOptimizerStep().create_graph(var, grad, first_order_dtype=popxl.float32, **given)
         tensors = [t for t in given.values() if isinstance(t, popxl.Tensor)]
         graph.bind(facts.init()).call(var, grad, *tensors)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         for gradient in gradients:
             session.run({stream: gradient})
         return session.get_tensor_data(var).copy()
@@ -82,7 +82,7 @@ def test_loss_scaling_and_clipping(norm: float, limit: float) -> None:
         )
         assert facts.first_order.dtype is popxl.float16
         graph.bind(facts.init()).call(var, grad, total)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         for gradient in GRADIENTS:
             session.run({stream: (gradient * scaling).astype(np.float16)})
         found = session.get_tensor_data(var)
@@ -115,7 +115,7 @@ def test_state_of_shards_is_sharded_as_they_are(group_size: int) -> None:
         whole = ops.collectives.replicated_all_gather(shard, group=group)
         out = popxl.d2h_stream(whole.shape, whole.dtype)
         ops.host_store(out, whole)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         found = session.run()[out]
     direct = trained(gradients=GRADIENTS[:1], **NUMBERS)
     np.testing.assert_allclose(found, np.broadcast_to(direct, (4, 4, 6)), rtol=1e-3, atol=1e-4)

@@ -28,7 +28,7 @@ def reduced(op: str, **groups: Any) -> tuple[np.ndarray, list[str]]:
         out = popxl.d2h_stream(shard.shape, shard.dtype)
         ops.host_store(out, shard)
     kinds = [o.type for o in ir._ir.main_graph.ops if o.type.startswith("Repl")]
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         return session.run({stream: DATA})[out], kinds
 
 
@@ -70,7 +70,7 @@ def test_shards_of_one_replica_or_over_all_domains() -> None:
         (whole_again,) = graph.bind(shards).call()
         out = popxl.d2h_stream((8,), popxl.float32)
         ops.host_store(out, whole_again)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], np.tile(4 * np.arange(8), (4, 1)))
 
 
@@ -86,5 +86,5 @@ def test_graphs_over_factories() -> None:
         assert names == ["w"]
         out = popxl.d2h_stream(shard.shape, shard.dtype)
         ops.host_store(out, shard)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         np.testing.assert_array_equal(session.run()[out], [[0, 1], [2, 3]])

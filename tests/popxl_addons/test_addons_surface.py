@@ -172,7 +172,7 @@ def test_printing_follows_the_environment(
         printed = debugging.print_tensor(x, "the x")
         debugging.print_text("here", level="INFO")
     assert (printed == x) == (level != "DEBUG")
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         session.run()
     texts = capsys.readouterr()
     shown = texts.out + texts.err
@@ -228,7 +228,7 @@ def test_scale_of_8_bit_floats(dtype: popxl.dtype, target: popxl.dtype, largest:
     with ir.main_graph:
         scale = addons.fp8_amax_scale(popxl.variable(data, dtype), target)
         stream = addons.host_store(scale)
-    with popxl.Session(ir) as session:
+    with popxl.Session(ir, "ipu_model") as session:
         found = session.run()[stream]
     limit, stored = {popxl.float8_143: 240, popxl.float8_152: 57344}[target], float(np.array(largest, dtype.as_numpy()))
     assert found == np.floor(np.log2(limit / stored))

@@ -206,7 +206,7 @@ with ir.main_graph, popxl.in_sequence(True):
     graph = ir.create_graph(lambda x: x + 1.0, t)
     r, = ops.repeat(graph, {trips}, t)
     ops.host_store(out, r)
-executable = popxl.Session(ir).executable
+executable = popxl.Session(ir, "ipu_model").executable
 before = time.process_time()
 cycles = executable.simulated_run_cycles
 seconds = time.process_time() - before

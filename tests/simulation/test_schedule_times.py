@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ipuperf.schedules import (
     RecomputationMode,
+    bubble_fraction,
     closed_form_time,
     equal_stage_time,
     grouped,
@@ -16,6 +17,7 @@ from ipuperf.schedules import (
     popart_pipeline,
     sequential,
     sharded,
+    timetable_of,
 )
 from ipuperf.simulation import simulate
 
@@ -57,6 +59,29 @@ def test_equal_stages_and_free_copies_give_the_closed_form(name, n, k, f, more):
     table = make(n, m)
     expected = closed_form_time(f, b, schedule=name, stages=n, micro_batches=m)
     assert played(table, lambda kind, stage: f if kind == "F" else b) == expected
+
+
+@settings(max_examples=15)
+@given(p=st.integers(2, 8), rounds=st.integers(1, 3), chunks=st.integers(1, 3), f=st.integers(1, 50))
+def test_schedules_with_flush_idle_as_their_papers_say(p, rounds, chunks, f):
+    """Idle part of p IPUs in m micro-batches where all cells of a step last the same: (p - 1) / (m + p - 1) of 1F1B as
+    of GPipe, (p - 1) / (v m + p - 1) with v chunks, (p - 1) / (3m + p - 1) with gradients of weights apart."""
+    m = p * rounds
+    for name, stages, options, parts, work in (
+        ("1f1b", p, {}, m + p - 1, 2 * f),
+        ("interleaved_1f1b", p * chunks, {"chunks": chunks}, chunks * m + p - 1, 2 * f),
+        ("zb_h1", p, {}, 3 * m + p - 1, f),
+    ):
+        table = timetable_of(name, stages, m, **options)
+        assert played(table, lambda kind, stage: f) == parts * work
+        assert bubble_fraction(table, f, 2 * f if name == "zb_h1" else f, f) == pytest.approx((p - 1) / parts)
+
+
+@settings(max_examples=15)
+@given(n=st.integers(2, 6), m=st.integers(1, 12), f=st.integers(1, 50), more=st.integers(0, 40))
+def test_1f1b_is_as_long_as_interleaved(n, m, f, more):
+    expected = closed_form_time(f, f + more, schedule="1f1b", stages=n, micro_batches=m)
+    assert played(timetable_of("1f1b", n, m), lambda kind, stage: f if kind == "F" else f + more) == expected
 
 
 @settings(max_examples=15)

@@ -31,7 +31,7 @@ def pipelined(weight, optimizer):
             COUNT,
             infeed_queue=infeed,
             outfeed_queue=outfeed,
-            optimizer_function=lambda loss: pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+            optimizer_function=lambda loss: pipelining_ops.OptimizerFunctionOutput(optimizer, loss, variables=[weight]),
         )
 
     return run, outfeed

@@ -82,6 +82,7 @@ def test_replicas_and_accumulation_are_one_larger_batch(replicas, accumulation, 
         model.layers[-1].kernel_regularizer.l2 /= replicas
         model.compile(OPTIMIZERS[optimizer](), summed(1 / replicas), metrics=["mae"], steps_per_execution=12)
         model.set_gradient_accumulation_options(accumulation, "mean")
+        model.set_metrics_options(mean_over_replicas=True)
         found = model.fit(X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0).history
         same(model.get_weights(), cpu.get_weights())
         if accumulation == 1:
@@ -100,6 +101,7 @@ def test_pipelines(count, schedule, optimizer):
         model.set_weights(first)
         model.layers[-1].kernel_regularizer.l2 /= replicas
         model.compile(OPTIMIZERS[optimizer](), summed(1 / replicas), metrics=["mae"], steps_per_execution=4)
+        model.set_metrics_options(mean_over_replicas=True)
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=4,
             gradient_accumulation_reduction_method="mean",

@@ -91,6 +91,7 @@ def test_replicas_and_accumulation(replicas, accumulation):
 
     model, cpu = beside(dense, compiled, replicas, factor=1, steps_per_execution=2)
     model.set_gradient_accumulation_options(accumulation, "mean")
+    model.set_metrics_options(mean_over_replicas=True)
     expected = cpu.fit(x, y, batch_size=2 * replicas * accumulation, **QUIET).history
     found = model.fit(x, y, batch_size=2, **QUIET).history
     same(model.get_weights(), cpu.get_weights())

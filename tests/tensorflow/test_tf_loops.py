@@ -298,11 +298,13 @@ def test_a_queue_without_its_initializer(graph):
 
 def test_a_dataset_that_ends(graph):
     infeed = ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices([1.0, 2.0]))
-    net = Compiled(lambda: loops.repeat(2, lambda t, x: t + x, [0.0], infeed), [], [infeed])
+    net = Compiled(lambda: loops.repeat(2, lambda t, x: t + x, [0.0], infeed))
+    start = infeed.initializer
+    graph.session.run(start)
     assert net.run() == [3]
     with pytest.raises(tf.errors.OutOfRangeError, match="the infeed's dataset has 2 elements"):
         net.run()
-    graph.session.run(infeed.initializer)
+    graph.session.run(start)
     assert net.run() == [3]
 
 

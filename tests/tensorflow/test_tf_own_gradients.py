@@ -67,13 +67,114 @@ def test_accumulation_calls_what_the_optimizer_has(make):
     same(model.get_weights(), cpu.get_weights())
 
 
+class First(tf.compat.v1.train.GradientDescentOptimizer):
+    """An optimizer of version 1."""
+
+    def compute_gradients(self, *args, **kwargs):
+        return [(tf.clip_by_value(g, -0.02, 0.02), v) for g, v in super().compute_gradients(*args, **kwargs)]
+
+
+class Scaling(tf.compat.v1.train.GradientDescentOptimizer):
+    """Loss scaling by hand, and a decay of the weights in the loss."""
+
+    def compute_gradients(self, loss, var_list=None, **kwargs):
+        loss = loss * 128.0 + 6.4 * tf.add_n([tf.nn.l2_loss(v) for v in var_list])
+        return [(g / 128.0, v) for g, v in super().compute_gradients(loss, var_list, **kwargs)]
+
+
+def changed(make, gradient, weight):
+    """What the optimizers above make of a gradient."""
+    if make is First:
+        return np.clip(gradient, -0.02, 0.02)
+    if make is Scaling:
+        return gradient + 0.05 * weight
+    return gradient * (3 if make is Larger else 2)
+
+
+def plain(make, model, rate=0.05, accumulation=4):
+    """Weights after a pass over the data in plain TensorFlow: each micro-batch's gradients are changed, then summed."""
+    totals = [0.0] * len(model.trainable_variables)
+    for first in range(0, 2 * accumulation, 2):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(X[first : first + 2]) - Y[first : first + 2]) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        parts = [changed(make, g.numpy(), w) for g, w in zip(gradients, model.get_weights(), strict=True)]
+        totals = [total + part for total, part in zip(totals, parts, strict=True)]
+    return [w - rate * total for w, total in zip(model.get_weights(), totals, strict=True)]
+
+
 @pytest.mark.parametrize(
-    ("make", "method"), [(Twice, "_compute_gradients"), (Larger, "_transform_loss"), (Newer, "compute_gradients")]
+    ("make", "pipelined"),
+    [(First, False), (Scaling, False), *((make, True) for make in (Twice, Larger, Newer, Graph, First, Scaling))],
 )
-def test_pipelines_cannot(make, method):
+def test_accumulation_and_pipelines_call_it(make, pipelined):
+    with ipus(2 if pipelined else 1):
+        model = network(stages=pipelined)
+        model.compile(make(0.05), "mse", steps_per_execution=4)
+        set_options = model.set_pipelining_options if pipelined else model.set_gradient_accumulation_options
+        set_options(gradient_accumulation_steps_per_replica=4)
+        expected = plain(make, model)
+        model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+        same(model.get_weights(), expected)
+
+
+def of_all(pairs, loss):
+    gradients, variables = zip(*pairs, strict=True)
+    return zip(tf.clip_by_global_norm(gradients, 0.1)[0], variables, strict=True)
+
+
+def of_the_loss(pairs, loss):
+    return [(g * loss, v) for g, v in pairs]
+
+
+def of_some(pairs, loss):
+    return pairs[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (of_all, "uses the gradients of several variables"),
+        (of_the_loss, "uses the loss itself"),
+        (of_some, "gives no gradient for"),
+    ],
+)
+def test_what_no_stage_has_is_refused(change, message):
+    class Changing(tf.compat.v1.train.GradientDescentOptimizer):
+        def compute_gradients(self, loss, *args, **kwargs):
+            return list(change(super().compute_gradients(loss, *args, **kwargs), loss))
+
     with ipus(2):
         model = network(stages=True)
-        model.compile(make(0.05), "mse", steps_per_execution=4)
+        model.compile(Changing(0.05), "mse", steps_per_execution=4)
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
-        with pytest.raises(NotImplementedError, match=f"{make.__name__}' has a {method} of its own, which pipelines"):
+        with pytest.raises(NotImplementedError, match=f"compute_gradients of optimizer .* {message}"):
+            model.fit(X, Y, batch_size=2, verbose=0)
+
+
+@pytest.mark.parametrize(("make", "told"), [(First, True), (Graph, True), (Twice, False), (Newer, False)])
+def test_keras_says_what_its_own_training_does_not_call(make, told, monkeypatch):
+    """As Keras on the CPU, it takes gradients from a tape without accumulation."""
+    messages = []
+    monkeypatch.setattr(tf.get_logger(), "warning", lambda message, *_: messages.append(message))
+    with ipus(1):
+        model = network()
+        model.compile(make(0.05), "mse", steps_per_execution=4)
+        weights = model.get_weights()
+        model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+    assert told == any("acts with gradient accumulation and in pipelines only" in message for message in messages)
+    if told:
+        cpu = network()
+        cpu.set_weights(weights)
+        cpu.compile(make(0.05), "mse", run_eagerly=True)
+        cpu.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
+        same(model.get_weights(), cpu.get_weights())
+
+
+def test_a_scaled_loss_around_it_is_refused_in_pipelines():
+    with ipus(2):
+        model = network(stages=True)
+        model.compile(scaled(), "mse", steps_per_execution=4)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        with pytest.raises(NotImplementedError, match="scales the loss around an optimizer with a _compute_gradients"):
             model.fit(X, Y, batch_size=2, verbose=0)

@@ -191,15 +191,6 @@ def test_gradient_accumulation_optimizers_have_no_place_in_pipelines():
         compiled(optimizer_function=accumulating)
 
 
-def test_a_compute_gradients_that_would_not_be_called_is_refused():
-    class Scaled(tf.train.GradientDescentOptimizer):
-        def compute_gradients(self, loss, var_list=None, **options):
-            return [(g * 2, v) for g, v in super().compute_gradients(loss, var_list)]
-
-    with pytest.raises(NotImplementedError, match="use MapGradientOptimizer"):
-        compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Scaled(rate), loss))
-
-
 def test_optimizer_function_output_checks_its_types():
     with pytest.raises(TypeError, match="opt must be a TensorFlow Optimizer"):
         OptimizerFunctionOutput("sgd", 1)

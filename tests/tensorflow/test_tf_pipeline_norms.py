@@ -72,11 +72,11 @@ def test_one_norm_over_all_stages(name: str, replicas: int) -> None:
     count = 8
 
     def optimizer_function(loss):
-        wrap = ipu.optimizers.CrossReplicaOptimizer if name == "v1" else Averaged
         if name == "v1":
             mean = ipu.cross_replica_ops.cross_replica_mean
             return pipelining_ops.OptimizerFunctionOutput(_averaged_v1(mean), loss)
-        return pipelining_ops.OptimizerFunctionOutput(wrap(OPTIMIZERS[name]()), loss)
+        variables = tf2.compat.v1.trainable_variables()
+        return pipelining_ops.OptimizerFunctionOutput(Averaged(OPTIMIZERS[name]()), loss, variables=variables)
 
     with graphs():
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf2.data.Dataset.from_tensor_slices((X, Y)).repeat())

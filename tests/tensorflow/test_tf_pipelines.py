@@ -318,8 +318,9 @@ def test_optimizers_equal_tensorflow(name, replicas):
             return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
 
     def optimizer_function(rate, loss):
-        wrap = Averaged if name == "KerasAdam" else ipu.optimizers.CrossReplicaOptimizer
-        return OptimizerFunctionOutput(wrap(make()), loss)
+        if name == "KerasAdam":
+            return OptimizerFunctionOutput(Averaged(make()), loss, variables=tf.trainable_variables())
+        return OptimizerFunctionOutput(ipu.optimizers.CrossReplicaOptimizer(make()), loss)
 
     program, _ = compiled(count=6, optimizer_function=optimizer_function)
     program.run()

@@ -267,7 +267,9 @@ def net():
         gradient_accumulation_dtype=tf.float16,
         infeed_queue=infeed,
         outfeed_queue=outfeed,
-        optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+        optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(
+            optimizer, loss, variables=[weight]
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Whole numbers of 64 bits that 32 cannot hold are refused, whatever way they come; others arrive as they are."""
+"""Whole numbers of 64 bits that the 32 of the IPU cannot hold are refused, whatever way they come."""
 
 from __future__ import annotations
 

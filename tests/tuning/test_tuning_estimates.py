@@ -94,6 +94,20 @@ def test_bounds_and_forecasts(model: str, factors: dict[str, tuple[Any, ...]]) -
         assert about.bytes == pytest.approx(row["max_tile_bytes"], rel=0.4)
 
 
+def test_bounds_and_forecasts_of_schedules_with_flush() -> None:
+    """Also where backwards are in two; nothing is known of stages that share an IPU."""
+    names = ("1f1b", "zb_h1", "interleaved_1f1b")
+    space = encoder_space(**{"config.schedule": names, "micro_batch": (4,), "config.stages": (2, 4), "replicas": (1,)})
+    bounds = Bounds(space.sweep, machine_of(space.sweep))
+    list(bounds.learn(space.configurations, Workers()))
+    for configuration, row in zip(space.configurations, rows(space.sweep, space.configurations), strict=True):
+        bound, about = bounds.of(configuration), forecast(bounds, configuration)
+        assert bound.seconds <= row["seconds"]
+        assert bound.bytes <= row["max_tile_bytes"]
+        known = configuration["config.schedule"] != "interleaved_1f1b"
+        assert known == (bound.seconds > 0) == (about.seconds >= bound.seconds)
+
+
 def test_a_schedule_that_refuses_is_said(space: TuningSpace) -> None:
     few = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (32,), "config.stages": (4,)})
     bounds = Bounds(few.sweep, machine_of(few.sweep))

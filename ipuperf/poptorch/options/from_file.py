@@ -33,7 +33,7 @@ def load_options(options: Any, path: str | Path, classes: Mapping[str, Any]) -> 
 
     Empty lines and lines that begin with ``#`` are left out.
     """
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue

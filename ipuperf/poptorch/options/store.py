@@ -52,6 +52,16 @@ class OptionsDict(Freezable):
         self._warnings_disabled: set[str] = set()
         self._is_frozen = False
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """``options.device_iterations = 2`` sets the value; what is neither a value nor known is an error."""
+        made = "_is_frozen" in self.__dict__
+        if made and not name.startswith("_"):
+            self.set(**{name: value})
+        elif made and name not in self.__dict__ and not hasattr(type(self), name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}; its options are {list(self._values)}")
+        else:
+            super().__setattr__(name, value)
+
     def set(self, **values: Any) -> None:
         """Replace values. ``AssertionError`` for an unknown name or another type."""
         self.checkIsFrozen()

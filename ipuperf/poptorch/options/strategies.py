@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..enums import AutoStage, Liveness
-from ..errors import PartitionError, require, require_bool, require_member
+from ..errors import BlockError, PartitionError, require, require_bool, require_member
 
 
 class Stage:
@@ -103,7 +103,7 @@ class Resolver:
             return BlockPlace(stage, stage if ipu_id is None else ipu_id, -1)
         listed = self._block_map.get(block_id)
         if listed is None:
-            raise PartitionError(f"Unknown Block '{block_id}' list of expected Blocks: {list(self._block_map)}")
+            raise BlockError(f"Unknown Block '{block_id}' list of expected Blocks: {list(self._block_map)}")
         ipu = ipu_id if listed._ipu is None else listed._ipu
         if ipu is None and listed._phase_id >= 0:
             raise PartitionError(
@@ -117,7 +117,7 @@ class Resolver:
             if self._auto_stage is AutoStage.AutoIncrement:
                 self._automatic[block_id] = len(self._automatic)
             elif ipu_id is None:
-                raise PartitionError(
+                raise BlockError(
                     f"poptorch.AutoStage.SameAsIpu was selected but no IPU was specified for block {block_id}"
                 )
             else:

@@ -7,19 +7,27 @@ from ipuperf.functions import shapes
 from ipuperf.ir import CONTEXT
 
 from ..arguments import checked_arguments
+from ..context import gir
 from ..dtypes import int32
 from ..handle import Tensor
 from ..remote_buffer import RemoteBuffer
-from ..streams import DeviceToHostStream, HostToDeviceStream
+from ..streams import DeviceToHostStream, HostToDeviceStream, Stream
 from .lifting import lifted
 from .operands import create, emit, ensure_tensor
 
 _init = lifted(shapes.init)
 
 
+def _check_own(function: str, stream: Stream) -> None:
+    """ValueError for a stream of another program."""
+    if stream._ir.graph.ir is not gir()._ir:
+        raise ValueError(f"{function}: stream {stream.tensor_id!r} belongs to another popxl.Ir")
+
+
 @checked_arguments
 def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor:
     """The next slice of a host stream (an Init and a HostLoad)."""
+    _check_own("host_load", h2d_stream)
     stem = name or h2d_stream.tensor_id
     with CONTEXT.phase("io"):
         target = _init(h2d_stream.shape, h2d_stream.dtype, f"{stem}_init", "undef")
@@ -29,6 +37,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
 @checked_arguments
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     """Send ``t`` to a host stream; shape and dtype must be the stream's (ValueError)."""
+    _check_own("host_store", d2h_stream)
     if t.shape != d2h_stream.shape or t.dtype is not d2h_stream.dtype:
         raise ValueError(
             f"host_store: stream {d2h_stream.tensor_id!r} takes {d2h_stream.shape} {d2h_stream.dtype.name}, tensor "

@@ -15,7 +15,7 @@ import tf_keras
 
 from . import strategies
 from .data import DataFeed, IPUDataHandler
-from .graphs import build_for, graph_of, has_graph, is_sequential
+from .graphs import build_for, check_calls, graph_of, has_graph, is_sequential
 from .layout import StagedModel, lay_out
 from .options import Options
 from .programs import ModelExecution, Program
@@ -135,7 +135,7 @@ class Extension:
         """What Keras calls for one execution of ``mode``: train, test or predict.
 
         Raises:
-            RuntimeError: the model runs eagerly, has a step of its own that cannot be, or steps do not fit;
+            RuntimeError: the model runs eagerly, has a step or ``call`` of its own that cannot be, or steps do not fit;
             ValueError: as :meth:`accumulation`.
         """
         self._check(mode)
@@ -154,6 +154,8 @@ class Extension:
                 "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
                 "`compile`."
             )
+        if self.pipelined:
+            check_calls(model)
         overridden = getattr(type(model), step) is not getattr(tf_keras.Model, step)
         if overridden and self.pipelined:
             raise RuntimeError(

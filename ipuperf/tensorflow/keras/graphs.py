@@ -53,6 +53,17 @@ def graph_of(model: Any) -> Any:
     return graph
 
 
+def check_calls(model: Any) -> None:
+    """A pipeline calls the layers of a model with a graph, never its ``call``. RuntimeError: it has one of its own."""
+    for one in [model, *model._flatten_layers(include_self=False)]:
+        known = tf_keras.Sequential if is_sequential(one) else functional.Functional if is_functional(one) else None
+        if known is not None and type(one).call is not known.call:
+            raise RuntimeError(
+                f"model {one.name} has a `call` of its own, which its pipeline would leave out: stages call the layers "
+                f"of a {known.__name__} model one by one; put what it does into a layer"
+            )
+
+
 def has_graph(model: Any) -> bool:
     """Whether :func:`graph_of` has an answer."""
     return is_functional(model) or bool(

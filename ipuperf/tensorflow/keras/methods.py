@@ -76,6 +76,13 @@ class ModelExtension:
         """Whether callbacks are called for every batch, also when an execution has several."""
         extension(self).options.asynchronous = bool(asynchronous)
 
+    def set_metrics_options(self, mean_over_replicas: bool = False) -> None:
+        """Whether metrics are means over the replicas; otherwise those of the last one, as upstream (which has no such
+        option). It is not saved with the model."""
+        own = extension(self)
+        own.options.mean_metrics = bool(mean_over_replicas)
+        own.reset()
+
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
         """Arguments of the ``IPUInfeedQueue`` of ``fit``, ``evaluate`` and ``predict``. ValueError: not allowed."""
         own = extension(self)

@@ -54,6 +54,7 @@ class Options:
         pipeline_options: arguments of ``pipelining_ops.pipeline``.
         reduction: how gradients of batches are combined.
         asynchronous: callbacks are called for every batch.
+        mean_metrics: metrics are means over the replicas; otherwise those of the last one.
         infeed, outfeed: arguments of the queues.
     """
 
@@ -65,6 +66,7 @@ class Options:
     pipeline_options: dict[str, Any] = field(default_factory=dict)
     reduction: Method = Method.SUM
     asynchronous: bool = False
+    mean_metrics: bool = False
     infeed: dict[str, Any] = field(default_factory=dict)
     outfeed: dict[str, Any] = field(default_factory=dict)
 

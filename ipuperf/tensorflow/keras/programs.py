@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..collectives import mean_at_end
+from ..collectives import apart, mean_at_end
 from . import lines, steps
 from .data import DataFeed
 from .layout import StagedModel
@@ -54,15 +54,17 @@ class Results:
         structure: of the results of one step.
         flat: an array for each, ``[steps, ...]``, or ``[steps, replicas, ...]`` of several replicas.
         replicas: how many replicas there are.
+        mean: logs are means over the replicas; otherwise those of the last one.
     """
 
-    def __init__(self, structure: Any, flat: Sequence[np.ndarray], replicas: int) -> None:
+    def __init__(self, structure: Any, flat: Sequence[np.ndarray], replicas: int, mean: bool) -> None:
         self._structure = structure
         self._flat = flat
         self._replicas = replicas
+        self._mean = mean
 
     def last(self) -> Any:
-        """Logs of the last step: metrics, each the mean over the replicas."""
+        """Logs of the last step."""
         return self._log(-1)
 
     def each_log(self) -> Iterator[Any]:
@@ -82,7 +84,9 @@ class Results:
 
     def _log(self, step: int) -> Any:
         values = [a[step] for a in self._flat]
-        if self._replicas > 1:
+        if self._replicas > 1 and not self._mean:
+            values = [value[-1] for value in values]
+        elif self._replicas > 1:
             values = [value.mean(axis=0, dtype=np.float64).astype(value.dtype) for value in values]
         return self._pack(values)
 
@@ -119,7 +123,7 @@ class Program:
         for _ in range(self._runs):
             self._work.model.distribute_strategy.run(self._function)
         flat = [np.asarray(one) for one in self._outfeed.dequeue()]
-        return Results(self._structure, flat, self._work.replicas)
+        return Results(self._structure, flat, self._work.replicas, self._work.options.mean_metrics)
 
     def _named(self, build: Callable[[], None]) -> Callable[[], None]:
         """``build`` under the name of the program in reports: of the model and what is done with it."""
@@ -147,11 +151,13 @@ class Program:
         self._merge_metrics()
 
     def _merge_metrics(self) -> None:
-        """The state of each metric becomes the mean over the replicas at the end of the execution, so that the host,
-        which has one copy, goes on with what all replicas have seen. (Upstream's replicas go on with states of their
-        own, and the host shows the last one's.)"""
+        """Each replica goes on with the metrics' state that it has, or all with the mean, which the host has too."""
         if self._work.replicas > 1 and self._work.mode != "predict":
-            mean_at_end([v for m in self._work.model.metrics for v in m.variables if v.dtype.is_floating])
+            states = [variable for metric in self._work.model.metrics for variable in metric.variables]
+            if self._work.options.mean_metrics:
+                mean_at_end([variable for variable in states if variable.dtype.is_floating])
+            else:
+                apart(states)
 
     def _step(self) -> steps.Step:
         work = self._work

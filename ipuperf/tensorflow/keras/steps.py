@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tf_keras.src.engine import data_adapter
 
-from .optimizers.wrapping import KerasOptimizer, check_minimize
+from .optimizers.wrapping import KerasOptimizer, check_minimize, overridden
 
 Step = Callable[[Any], Any]
 Finish = Callable[..., Any]
@@ -19,7 +19,15 @@ Finish = Callable[..., Any]
 
 def train_step(model: Any, accumulation: int, options: dict[str, Any], reduction: Any) -> Step:
     """A step of training; gradients of ``accumulation`` steps are combined before the weights are updated."""
-    return model.train_step if accumulation == 1 else _accumulating(model, accumulation, options, reduction)
+    if accumulation > 1:
+        return _accumulating(model, accumulation, options, reduction)
+    method = overridden(model.optimizer, "get_gradients", "compute_gradients")
+    if method == "get_gradients" or (method and hasattr(model.optimizer, "get_grads")):
+        tf.get_logger().warning(
+            f"`{method}` of {type(model.optimizer).__name__} acts with gradient accumulation and in pipelines only: "
+            "Keras' own training takes its gradients from a tape."
+        )
+    return model.train_step
 
 
 def _accumulating(model: Any, accumulation: int, options: dict[str, Any], reduction: Any) -> Step:

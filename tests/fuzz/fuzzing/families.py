@@ -19,7 +19,9 @@ FAMILIES = {
     "statements": "torch_statements",
     "ops": "op_programs",
     "addons": "addons_programs",
+    "aten": "aten_programs",
     "tensorflow": "tensorflow_programs",
+    "keras": "keras_programs",
 }
 
 

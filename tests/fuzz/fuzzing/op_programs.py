@@ -70,7 +70,8 @@ class Program(Stored):
 
 def drawn_names() -> set[str]:
     """The ops of the table, and what their programs use besides."""
-    return {*CASES, *used_by(sys.modules[__name__])}
+    dtypes = {dtype for case in CASES.values() for dtype in case.dtypes}
+    return {*CASES, *used_by(sys.modules[__name__]), *(f"popxl.{name}" for name in dtypes | FORMATS.keys())}
 
 
 def draw(r: random.Random) -> Program:
@@ -152,7 +153,7 @@ class Device:
                 for tensor in self._placed(ir, weights):
                     self._store(tensor)
         self.session = popxl.Session(ir, "ipu_hw")
-        with self.session, contextlib.redirect_stdout(io.StringIO()):  # what print_tensor prints
+        with self.session, contextlib.redirect_stderr(io.StringIO()):  # what print_tensor prints
             found = self.session.run(FEEDS[program.feed]({s: self._fed(i) for i, s in self.streams}))
         lead = len(self.samples)
         results = [_plain(found[s]).reshape(lead, *s.shape) for s in self.stored]
@@ -192,7 +193,8 @@ class Device:
 
     def _called(self, tensors: Sequence[Any]) -> list[Any]:
         """The call; a list of its results."""
-        made = self.case.build(self.function, *tensors, **self.program.arguments)
+        with popxl.in_sequence(True):
+            made = self.case.build(self.function, *tensors, **self.program.arguments)
         return [made] if isinstance(made, popxl.Tensor) else list(made)
 
     def _placed(self, ir: Any, weights: np.random.Generator) -> list[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from torch import nn
 import ipuperf.poptorch as poptorch
 
 from .invariants import trace_problems
+from .names import used_by
 from .outcome import Outcome
 from .stored import Stored
 
@@ -124,6 +126,12 @@ OPTIMISERS: dict[str, Callable[[Any, Any, float], Any]] = {
     "adamw": lambda o, p, decay: o.AdamW(p, lr=RATE, eps=0.05, weight_decay=decay),
     "rmsprop": lambda o, p, decay: o.RMSprop(p, lr=RATE, eps=0.05, weight_decay=decay),
 }
+
+
+def drawn_names() -> set[str]:
+    """What the programs use, the optimisers among it."""
+    optimisers = {name for make in OPTIMISERS.values() for name in make.__code__.co_names}
+    return {*used_by(sys.modules[__name__]), *(f"poptorch.optim.{name}" for name in optimisers)}
 
 
 def draw(r: random.Random) -> Program:

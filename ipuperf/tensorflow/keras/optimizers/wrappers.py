@@ -13,6 +13,8 @@ from tf_keras.src.optimizers import optimizer
 
 from ..refused import refused
 
+_OF_THE_WRAPPED = ("learning_rate", "lr", "iterations")
+
 
 class IpuOptimizer(tf_keras.optimizers.legacy.Optimizer):
     """A Keras optimizer that applies gradients by ``opt``, which holds learning rate and state.
@@ -40,9 +42,16 @@ class IpuOptimizer(tf_keras.optimizers.legacy.Optimizer):
 
     def __getattribute__(self, name: str) -> Any:
         """Hyperparameters are those of the wrapped optimizer."""
-        if name in ("learning_rate", "lr", "iterations"):
+        if name in _OF_THE_WRAPPED:
             return getattr(self._opt, name)
         return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A new learning rate is the wrapped optimizer's."""
+        if name in _OF_THE_WRAPPED:
+            setattr(self._opt, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def variables(self) -> Any:
         """The wrapped optimizer's variables."""

@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 _LIBRARIES = ("tf_keras", "keras", "tensorflow", "ipuperf")
+_INNER = ("inner_optimizer", "_optimizer", "optimizer", "_opt")
+"""Where wrappers of this library, of Keras and of version 1 keep the optimizer inside."""
 GRADIENTS = (
     "get_gradients",
     "compute_gradients",
@@ -43,6 +45,8 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
             raise ValueError(
                 "The optimizer is one of Keras, so `var_list` must be provided, e.g. `model.trainable_weights`."
             )
+        if hasattr(self.optimizer, "get_grads"):  # Keras' wrapper of an optimizer of version 1
+            return list(self.optimizer.get_grads(loss, list(var_list)))
         own = overridden(self.optimizer, *GRADIENTS)
         if own == "get_gradients":
             return list(zip(self.optimizer.get_gradients(loss, list(var_list)), var_list))
@@ -56,7 +60,7 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
         self, grads_and_vars: Sequence[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> Any:
         """Update the variables as the Keras optimizer does; its result, an op in a graph."""
-        applied = self.optimizer.apply_gradients(list(grads_and_vars), name=name)
+        applied = self.optimizer.apply_gradients(list(grads_and_vars), **({} if name is None else {"name": name}))
         if global_step is None:
             return applied
         with tf.control_dependencies([applied]):
@@ -112,7 +116,7 @@ def overridden(optimizer: Any, *methods: str) -> str | None:
         owner = next((c for c in type(optimizer).__mro__ if method in vars(c)), None)
         if owner is not None and owner.__module__.split(".")[0] not in _LIBRARIES:
             return method
-    inner = getattr(optimizer, "inner_optimizer", None)
+    inner = next((vars(optimizer)[name] for name in _INNER if name in vars(optimizer)), None)
     return None if inner is None else overridden(inner, *methods)
 
 

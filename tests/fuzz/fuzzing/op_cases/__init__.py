@@ -1,6 +1,6 @@
 """The cases of the family ``ops`` by the public name of the op."""
 
-from . import addons, elementwise, networks, shape, special, updates
+from . import addons, elementwise, graphs, networks, shape, special, updates
 from .base import Case
 
 CASES: dict[str, Case] = {
@@ -10,6 +10,7 @@ CASES: dict[str, Case] = {
         for name, case in module.CASES.items()
     },
     **{f"popxl.transforms.{name}": case for name, case in special.TRANSFORMS.items()},
-    **{f"popxl_addons.{name}": case for name, case in addons.CASES.items()},
+    **{f"popxl.{name}": case for name, case in graphs.POPXL.items()},
+    **{f"popxl_addons.{name}": case for name, case in {**addons.CASES, **graphs.ADDONS}.items()},
 }
-"""Every op that a user can call, apart from those that move data to other places and those that call graphs."""
+"""Every function that a user can call, apart from those of which programs are made anyway: loads, stores, calls."""

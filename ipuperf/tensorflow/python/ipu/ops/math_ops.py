@@ -41,6 +41,9 @@ def serialized_matmul(
     if serialization_dimension not in axes:
         raise ValueError(f"serialization_dimension is {serialization_dimension!r}; allowed: {', '.join(axes)}")
     axis = axes[serialization_dimension]
+    for name, shape in (("a", a.shape), ("b", b.shape)):
+        if len(shape) < 2:
+            raise ValueError(f"serialized_matmul: {name} has shape {shape}; at least two axes are needed")
     size = int((b if serialization_dimension == "b_rows" else a).shape[axis])
     if serialization_factor < 1 or size % serialization_factor:
         raise ValueError(

@@ -1,0 +1,65 @@
+"""Texts of others (names, paths, messages) as a terminal, Markdown or a spreadsheet may have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but new lines and tabs, and those that turn the direction of a text."""
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|&])")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters as escapes (ESC is ``\\x1b``): nothing that acts on a terminal.
+
+    >>> printable("a\\x1b[31m")
+    'a\\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def in_markdown(text: str) -> str:
+    """``text`` as a piece of a line of Markdown that shows it as it is.
+
+    >>> in_markdown("<b>a|b")
+    '\\\\<b\\\\>a\\\\|b'
+    """
+    return _MARKDOWN.sub(r"\\\1", printable(" ".join(text.split())))
+
+
+def in_cell(text: object) -> object:
+    """A text as a cell of CSV that no spreadsheet takes for a formula: with a quote before it, as OWASP advises
+    ("CSV Injection"). Numbers and all else stay as they are.
+
+    >>> in_cell("=1+2"), in_cell("-5"), in_cell("a")
+    ("'=1+2", '-5', 'a')
+    """
+    return f"'{text}" if isinstance(text, str) and _FORMULA.match(text) and not _is_number(text) else text
+
+
+def of_cell(text: object) -> object:
+    """What :func:`in_cell` was given.
+
+    >>> of_cell("'=1+2"), of_cell("'a")
+    ('=1+2', "'a")
+    """
+    return text[1:] if isinstance(text, str) and text.startswith("'") and _FORMULA.match(text) else text
+
+
+def with_texts(table: pd.DataFrame, change: Callable[[object], object]) -> pd.DataFrame:
+    """``table`` with ``change`` (:func:`in_cell`, :func:`of_cell`) of what its columns of texts hold."""
+    return table.assign(**{name: table[name].map(change) for name in table if table[name].dtype.kind == "O"})
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        float(text)
+        return text[0] in "+-"
+    return False

@@ -99,7 +99,7 @@ def test_torch_statements_like_torch(r: random.Random) -> None:
     same("statements", r, traced_every=4)
 
 
-@short(20)
+@short(12)
 @given(RANDOM)
 def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
     pytest.importorskip("tensorflow")

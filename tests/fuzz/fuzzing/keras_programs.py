@@ -224,8 +224,12 @@ def draw(r: random.Random) -> Program:
     made["stages"] = max(stage for _, _, stage in made["nodes"]) + 1
     if made["mapping"] is not None:
         made["mapping"] = list(reversed(range(made["stages"])))
-    if made["optimizer"][0] == "Adafactor":  # its means are of a whole variable, which a replica does not have
+    name, options, _ = made["optimizer"]
+    if name in ("Adafactor", "addons.LAMBIpuOptimizer") or "clipnorm" in options or "global_clipnorm" in options:
+        # Means and norms are of a whole variable, which a replica then does not have.
         made["options"].pop("replicated_optimizer_state_sharding", None)
+    if made["own_step"] and made["wrapper"].startswith("Map"):  # the CPU's own step would have to map gradients itself
+        made["wrapper"] = ""
     return Program(**{name: value for name, value in made.items() if name != "trains"})
 
 

@@ -59,6 +59,7 @@ OPTIMIZERS: dict[str, Options] = {
     "v1.AdagradOptimizer": [{}],
     "v1.AdadeltaOptimizer": [LARGE],
     "v1.FtrlOptimizer": [{}, {"l1_regularization_strength": 0.001}],
+    "v1.ProximalGradientDescentOptimizer": [{}, {"l2_regularization_strength": 0.01}],
 }
 """Those of ``keras.optimizers``, its ``legacy``, ``tf.compat.v1.train`` and ``ipu_tensorflow_addons.keras``.
 

@@ -76,18 +76,20 @@ class Journal:
             return
         if self._traces.get(name) is trace:
             return
-        self._traces[name] = trace  # first, for sessions of other threads
-        try:
-            with uninterrupted(), staged(self.folder / name) as place:
-                trace.save(place / TRACE)
-                _write_origin(replace(self._origin, session=number), place)
-        except OSError as error:
-            del self._traces[name]
-            print(f"ipuperf: {name} would be lost if the run were cut short: {error.strerror}", file=sys.stderr)
+        with uninterrupted():
+            self._traces[name] = trace  # first, for sessions of other threads
+            try:
+                with staged(self.folder / name) as place:
+                    trace.save(place / TRACE)
+                    _write_origin(replace(self._origin, session=number), place)
+            except OSError as error:
+                del self._traces[name]
+                print(f"ipuperf: {name} would be lost if the run were cut short: {error.strerror}", file=sys.stderr)
 
     def file_of(self, name: str, trace: Trace) -> Path | None:
         """The file of this trace of a session; None unless it is kept."""
-        return self.folder / name / TRACE if self._traces.get(name) is trace else None
+        kept = self.folder / name / TRACE
+        return kept if self._traces.get(name) is trace and kept.is_file() else None
 
     @property
     def holds_sessions(self) -> bool:

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.heavy
 OPERATIONS = Path(__file__).parents[1] / "poptorch" / "supported.csv"
 GROUPS = ("Training", "Precision", "TensorLocations", "Distributed", "Jit")
 NOT_DRAWN = {
-    "popxl_addons.layers.linear_gq.LinearGQ": "its op is drawn, group_quantize_decompress",
     "poptorch.ctc_beam_search_decoder": "PyTorch has no such decoder",
     "poptorch.optim.LAMB": "PyTorch has no such optimiser",
     "poptorch.Options.anchorTensor": "it names tensors of one program",

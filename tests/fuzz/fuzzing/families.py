@@ -22,6 +22,7 @@ FAMILIES = {
     "aten": "aten_programs",
     "tensorflow": "tensorflow_programs",
     "keras": "keras_programs",
+    "ipu": "ipu_programs",
 }
 
 

@@ -80,36 +80,36 @@ def _least_error(got: list[Any], x: Any, dtype: str) -> Any:
 
 
 def _groups(r: random.Random) -> Drawn:
-    size = 4 * r.randint(1, 3)
-    return [["normal", [r.randint(1, 3), size * r.randint(1, 3)], "any"]], {"group_size": size}
+    size, dim = 4 * r.randint(1, 3), r.choice([-1, 0, 1])
+    shape = [r.randint(1, 3), size * r.randint(1, 3)]
+    return [["normal", shape if dim else shape[::-1], "any"]], {"group_size": size, "dim": dim}
 
 
-def _requantised(got: list[Any], x: Any, group_size: int) -> Any:
+def _requantised(got: list[Any], x: Any, group_size: int, dim: int) -> Any:
     """What came back, unless a number is more than half a step away."""
-    grouped = x.reshape(len(x), -1, group_size)
+    grouped = x.movedim(dim, -1).unflatten(-1, (-1, group_size))
     step = (grouped.amax(-1, keepdim=True) - grouped.amin(-1, keepdim=True)) / 15
-    near = (got[0].reshape(grouped.shape) - grouped).abs() <= 0.51 * step + 4e-3 * grouped.abs().amax()
+    near = (got[0].movedim(dim, -1).reshape(grouped.shape) - grouped).abs() <= 0.51 * step + 4e-3 * grouped.abs().amax()
     return got[0] if bool(near.all()) else x
 
 
-def _compressed(f: Any, x: Any, group_size: int) -> Any:
-    return addons.ops.group_quantize_decompress.group_quantize_decompress_numpy(*f(x, group_size))
+def _compressed(f: Any, x: Any, group_size: int, dim: int) -> Any:
+    return addons.ops.group_quantize_decompress.group_quantize_decompress_numpy(*f(x, group_size, dim), dim)
 
 
-def _there_and_back(f: Any, x: Any, group_size: int) -> Any:
-    words, scale, bias = addons.ops.group_quantize_decompress.group_quantize_compress_numpy(x, group_size)
-    return f(words, scale, bias)
+def _there_and_back(f: Any, x: Any, group_size: int, dim: int) -> Any:
+    return f(*addons.ops.group_quantize_decompress.group_quantize_compress_numpy(x, group_size, dim), dim)
 
 
 def _on_the_ipu(r: random.Random) -> Drawn:
     groups, words = r.randint(1, 3), r.randint(1, 2)
     tables = [["normal", [2, groups, 1], "any"]] * 2
-    return [["index", [2, groups, words], "uint16", 1 << 16], *tables], {}
+    return [["index", [2, groups, words], "uint16", 1 << 16], *tables], {"dim": r.choice([-1, 0, 1])}
 
 
-def _unpacked(words: Any, scale: Any, bias: Any) -> Any:
+def _unpacked(words: Any, scale: Any, bias: Any, dim: int) -> Any:
     numbers = torch.stack([words >> shift & 15 for shift in (12, 8, 4, 0)], -1).flatten(-2)
-    return (numbers * scale + bias).reshape(len(words), -1)
+    return (numbers * scale + bias).reshape(len(words), -1).movedim(-1, dim)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------

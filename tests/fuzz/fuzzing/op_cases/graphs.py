@@ -386,6 +386,38 @@ def _features(r: random.Random) -> Drawn:
     return [["normal", [r.randint(1, 4), 8], "any"]], {"out_features": r.randint(1, 4)}
 
 
+def _in_groups(r: random.Random) -> Drawn:
+    size, dim = 4 * r.randint(1, 2), r.choice([-1, 0, 1])
+    wide, other = size * r.randint(1, 3), r.randint(1, 5)
+    k, m = (wide, other) if dim == 0 else (other, wide)
+    operands = [["normal", [r.randint(1, 4), k], "any"], ["normal", [k, m], "float32"], ["normal", [m], "float32"]]
+    return operands, {"group_size": size, "dim": dim}
+
+
+def _quantised(f: Any, x: Any, weight: Any, bias: Any, **groups: int) -> Any:
+    """The layer gets the weights of PyTorch's."""
+    linear = torch.nn.Linear(*weight.shape)
+    linear.weight.data, linear.bias.data = torch.tensor(weight.T.copy()), torch.tensor(bias)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        data, source, t = addons.host_load(x)
+        factories, graph = f(weight.shape[1], **groups).create_graph(t)
+        variables = factories.init()
+        target = addons.host_store(*graph.bind(variables).call(t))
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.write_variables_data(f.torch_mapping(variables, linear, popxl.dtype.as_dtype(x), **groups))
+        return session.run({source: data})[target]
+
+
+def _by_steps(got: list[Any], x: Any, weight: Any, bias: Any, group_size: int, dim: int) -> Any:
+    """What came back, unless a weight was more than half of a 15th of its group's range away."""
+    grouped = weight.movedim(dim, 1).unflatten(1, (-1, group_size))
+    step = (grouped.amax(-1, keepdim=True) - grouped.amin(-1, keepdim=True)) / 15
+    error = (0.51 * step + 4e-3 * grouped.abs()).flatten(1).movedim(1, dim)
+    value = x @ weight + bias
+    return got[0] if bool(((got[0] - value).abs() <= x.abs() @ error + 4e-3 * (1 + value.abs())).all()) else value
+
+
 LAYERS = {
     "Conv2D": _layer(_filtered, dict, _convolved),
     "Embedding": _layer(
@@ -394,6 +426,9 @@ LAYERS = {
     ),
     "layer_norm_distributed.LayerNormDistributed": _layer(
         _wide, dict, lambda x, *w: F.layer_norm(x, x.shape[-1:], eps=1e-5), rounding=20
+    ),
+    "linear_gq.LinearGQ": _case(
+        _quantised, _by_steps, _in_groups, random=True, around=("host",), dtypes=("float32", "float16")
     ),
     "linear_fp8.LinearFP8": _layer(_features, dict, _linear, rounding=4000),
 }  # fmt: skip

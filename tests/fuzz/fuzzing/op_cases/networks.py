@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import ipuperf.popxl as popxl
@@ -179,15 +180,22 @@ MODES = {
 
 
 def _scaled(r: random.Random) -> Drawn:
-    """New lengths are whole numbers of old ones, or half as many again of even ones."""
-    lengths = [r.choice([2, 4, 6]), r.randint(1, 5)]
-    scale = [1.0, 1.0, r.choice([1.0, 1.5, 2.0, 3.0, 0.5]), r.choice([1.0, 2.0, 3.0])]
+    """Any scale that leaves an element."""
+    lengths = [r.randint(1, 6), r.randint(1, 5)]
+    scale = [1.0, 1.0, *(round(r.uniform(1.01 / n, 3.0), 2) for n in lengths)]
     return [["normal", [1, 2, *lengths], "any"]], {"scale_factor": scale, "kind": r.choice(list(MODES))}
 
 
 def _interpolated(x: Any, scale_factor: list[float], kind: str) -> Any:
-    aligned = {} if kind == "nearest" else {"align_corners": False}
-    return F.interpolate(x, scale_factor=tuple(scale_factor[2:]), mode=kind, **aligned)
+    """Axis by axis: PyTorch's own leaves the scale out where a length stays or doubles."""
+    for axis, scale in enumerate(scale_factor):
+        length, centre = x.shape[axis], np.float32(0 if kind == "nearest" else 0.5)
+        at = (np.arange(int(length * scale), dtype=np.float32) + centre) / np.float32(scale) - centre
+        low = np.floor(at)
+        a, b = (x.index_select(axis, torch.tensor(low + i).long().clamp(0, length - 1)) for i in (0, 1))
+        part = torch.tensor(at - low if kind == "bilinear" else 0 * at)
+        x = a + (b - a) * part.reshape([-1 if i == axis else 1 for i in range(x.dim())])
+    return x
 
 
 def _regions(r: random.Random) -> Drawn:

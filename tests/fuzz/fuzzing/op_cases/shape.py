@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 import ipuperf.popxl as popxl
+from ipuperf.popxl import ops
 
 from .base import ANY, NUMBERS, Case, Drawn, in_place, one, shape_of, twice
 
@@ -60,6 +62,15 @@ def _part(x: Any, start: Any, stop: Any, step: Any, axis: Any) -> Any:
     return x
 
 
+ITERABLES: dict[str, Callable[[Sequence[Any]], Iterable[Any]]] = {
+    "tuple": tuple,
+    "list": list,
+    "iterator": iter,
+    "map": lambda x: map(ops.identity, x),
+    "values": lambda x: dict(enumerate(x)).values(),
+}
+
+
 def _joined(r: random.Random) -> Drawn:
     shape = shape_of(r, 1)
     axis = r.randrange(-len(shape), len(shape))
@@ -68,7 +79,7 @@ def _joined(r: random.Random) -> Drawn:
         part = list(shape)
         part[axis] = r.randint(1, 4)
         parts.append(["normal", part, "any"])
-    return parts, {"axis": axis}
+    return parts, {"axis": axis, "given": r.choice(list(ITERABLES))}
 
 
 def _lengths(r: random.Random) -> Drawn:
@@ -99,7 +110,12 @@ SHAPES = {
     },
     **{name: Case(_sliced, _part, dtypes=ANY) for name in ("slice", "slice_")},
     **{
-        name: Case(_joined, lambda *x, axis: torch.cat(x, axis), lambda f, *x, axis: f(x, axis), dtypes=ANY)
+        name: Case(
+            _joined,
+            lambda *x, axis, given: torch.cat(x, axis),
+            lambda f, *x, axis, given: f(ITERABLES[given](x), axis),
+            dtypes=ANY,
+        )
         for name in ("concat", "concat_")
     },
     "squeeze": Case(_squeezed, _without_ones, dtypes=ANY),

@@ -11,6 +11,7 @@ import torch
 from .base import AROUND, Case, Drawn, in_place, shape_of, twice
 
 WEIGHTS = ("float32", "float32", "float16")
+ADDED = ("any", "any", "float32", "float16", "int32", "uint32", "int16", "int8", "uint8")
 COUNTING = tuple(place for place in AROUND if place != "constants")
 """A time step is changed in place."""
 
@@ -35,11 +36,11 @@ def _counter(r: random.Random) -> Drawn:
 
 
 def _accumulator(key: str) -> Callable[[random.Random], Drawn]:
-    """The factor is a number, or a tensor, which is then the last operand."""
+    """What is added may have another dtype. The factor is a number, or a tensor, which is then the last operand."""
 
     def draw(r: random.Random) -> Drawn:
         shape, factor = shape_of(r), _number(r, 0.1, 0.9)
-        operands = [["normal", shape, "any"], ["normal", shape, "any"]]
+        operands = [["normal", shape, "any"], ["normal", shape, r.choice(ADDED)]]
         if r.random() < 0.5:
             return [*operands, ["fixed", [], "float32", factor]], {}
         return operands, {key: factor}

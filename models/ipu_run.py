@@ -294,8 +294,11 @@ def overlap_io(model: nn.Module) -> None:
     """Mark all inputs and results of ``model`` for overlapped I/O."""
     mode = poptorch.OverlapMode.OverlapDeviceIterationLoop
 
+    def loaded(value: Any) -> Any:
+        return None if value is None else poptorch.set_overlap_for_input(value, mode)
+
     def inputs(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return poptorch.set_overlap_for_input(args, mode), poptorch.set_overlap_for_input(kwargs, mode)
+        return tuple(map(loaded, args)), {name: loaded(value) for name, value in kwargs.items()}
 
     def results(_: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
         return poptorch.set_overlap_for_output(result, mode)

@@ -13,7 +13,7 @@ from ipuperf.ir import Derivative, Op, Tensor, Variable, schedule
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitBackward:
     """Which part of a gradient graph computes gradients of weights.
 
     Attributes:
@@ -29,7 +29,7 @@ class Split:
     trained: frozenset[Tensor]
 
 
-def split_of(derivative: Derivative, trained: Mapping[Tensor, Variable]) -> Split:
+def split_of(derivative: Derivative, trained: Mapping[Tensor, Variable]) -> SplitBackward:
     """The split of a gradient graph; ``trained`` are the graph inputs that are parameters."""
     leads: dict[Tensor, set[Variable | None]] = {}
     for connection, tensor in zip(derivative.outputs, derivative.graph.outputs, strict=True):
@@ -51,7 +51,7 @@ def split_of(derivative: Derivative, trained: Mapping[Tensor, Variable]) -> Spli
         if not connection.is_gradient
     }
     given = {*derivative.graph.inputs, *(tensor for op in order for tensor in op.outputs)}
-    return Split(
+    return SplitBackward(
         tuple(reversed(ops)),
         frozenset(forward[tensor] for tensor in read if tensor in forward),
         tuple(tensor for tensor in read if tensor in given and tensor not in forward),

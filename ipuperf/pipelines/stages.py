@@ -29,7 +29,7 @@ from .inlining import ancestors, copy_ops, interleave, stretches
 from .model import LOSS_SCALE, Activation, Data, HostInput, PipelineError, Seed, StageGraph, Training
 from .remote import remote_load
 from .routine import Routine
-from .splitting import Split
+from .splitting import SplitBackward
 from .stashes import Stashes
 from .states import changed_by, depended_on, read_states
 
@@ -110,7 +110,7 @@ class PipelineStageWriter:
         stage: PipelineStage,
         lane: Lane,
         *,
-        split: Split | None,
+        split: SplitBackward | None,
         recomputes: bool,
         interleaved: bool,
         follows: bool,

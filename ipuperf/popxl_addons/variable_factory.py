@@ -72,7 +72,7 @@ class VariableFactory:
     def _values(source: DataSource) -> Iterator[Any]:
         if callable(source):
             while True:
-                yield source()
+                yield _called(source)
         elif isinstance(source, Iterable) and getattr(source, "shape", None) != ():
             yield from source
         else:
@@ -226,6 +226,13 @@ class VariableFactory:
 
     def __repr__(self) -> str:
         return upstream_repr(self)
+
+
+def _called(source: Callable[[], Any]) -> Any:
+    try:
+        return source()
+    except Exception as error:
+        raise ValueError(f"data_iter: calling {source!r} without arguments raised {error!r}") from error
 
 
 def _prefixed(prefix: str | None, name: str) -> str:

@@ -135,7 +135,7 @@ def test_bad_options() -> None:
         (["--stages", "0"], "--stages"),
         (["--micro-batches", "-1"], "--micro-batches"),
         (["--machine", "nosuch"], "unknown machine 'nosuch'"),
-        (["--stages", "100"], "need 100"),
+        (["--stages", "100", "--machine", "pod4"], "need 100"),
     ):
         done = run(pipeline_schedules.main, args)
         assert done.exit_code in (1, 2)

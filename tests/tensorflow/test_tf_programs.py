@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from behaviour import version_2
 
 pytest.importorskip("tensorflow")
 
@@ -304,19 +303,6 @@ import tensorflow as tf
 assert ipu.pipelining_ops.pipeline is pipelining_ops.pipeline
 print(tf.keras.__name__, tf.__version__.split(".")[0])
 """
-
-
-@contextmanager
-def version_2() -> Iterator[None]:
-    """What a program switches off is on again after it, and its graph is gone."""
-    import tensorflow as tf
-
-    tf.constant(0)  # TensorFlow remembers in which mode it began
-    try:
-        yield
-    finally:
-        tf.compat.v1.reset_default_graph()
-        tf.compat.v1.enable_v2_behavior()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -61,9 +62,7 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
                 if not each.is_dir():
                     each.mkdir()
                     made.callback(remove_if_empty, each)
-            probe = folder / f".{secrets.token_hex(6)}.tmp"
-            probe.mkdir()
-            probe.rmdir()
+            tempfile.TemporaryFile(dir=folder).close()  # has no name where the system can, so a kill leaves nothing
         except OSError as error:
             problem = f"the folder cannot be made or written to: {error.filename}: {error.strerror}"
             raise OSError(error.errno, problem, str(folder)) from error

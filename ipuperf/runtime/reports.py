@@ -194,14 +194,11 @@ def unfinished(directory: Path) -> list[Path]:
 def _settle(journal: Path) -> None:
     """The reports of a run are there: remove what earlier runs of its program and killed writers left."""
     from ipuperf.report.folder import remove_report
-    from ipuperf.report.staging import remove_if_empty
 
     directory = journal.parent
     for session in _folders(journal):
         for folder in _rubbish(directory / session.name):
             shutil.rmtree(folder, ignore_errors=True)
-    for folder in directory.glob(".*.tmp"):
-        remove_if_empty(folder)
     for report in _folders(directory):
         if _is_older(report / ORIGIN, journal / ORIGIN) and _script(report) == _script(journal):
             remove_report(report, also=[ORIGIN])

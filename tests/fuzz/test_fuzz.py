@@ -106,6 +106,13 @@ def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
     same("tensorflow", r, traced_every=4)
 
 
+@short(20)
+@given(RANDOM)
+def test_functions_of_the_ipu_like_tensorflow(r: random.Random) -> None:
+    pytest.importorskip("tensorflow")
+    same("ipu", r, traced_every=4)
+
+
 @settings(short(4), phases=[Phase.generate])  # a smaller program takes as long as another one
 @given(RANDOM)
 def test_keras_models_like_keras(r: random.Random) -> None:

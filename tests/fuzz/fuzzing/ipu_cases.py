@@ -122,6 +122,10 @@ def _logs(f: Any, x: Any, *more: Any, **arguments: Any) -> Any:
     return f(tf.nn.log_softmax(x), *more, **arguments)
 
 
+def _layer(f: Any, x: Any, lengths: Any, **arguments: Any) -> Any:
+    return f(blank_index=x.shape[-1] - 1, from_logits=True, **arguments)(x, lengths)
+
+
 def _channels(r: random.Random) -> Drawn:
     groups = r.randint(1, 3)
     return [["normal", [r.randint(1, 3), r.randint(3, 5), groups * r.randint(1, 2)]]], {"groups": groups}
@@ -156,6 +160,15 @@ NETWORKS = {
     ),
     "nn_ops.ctc_beam_search_decoder": Case(_searched, _beams, gradient=False),
     "nn_ops.ctc_beam_search_decoder_with_log_probs": Case(_searched, _beams, _logs, gradient=False),
+    "keras.layers.CTCLoss": Case(
+        _sequences,
+        lambda *x: tf.reshape(tf.reduce_mean(_ctc(*x)), [1]),
+        lambda f, x, labels, *n: f(from_logits=True)(labels, x, *n),
+    ),
+    "keras.layers.CTCInferenceLayer": Case(_searched, _beams, _layer, gradient=False),
+    "keras.layers.CTCPredictionsLayer": Case(
+        _searched, lambda *x, **a: _beams(*x, **a)[2][:, 0], _layer, gradient=False
+    ),
     "normalization_ops.group_norm": Case(_channels, _normalised, _with_epsilon),
     "normalization_ops.layer_norm": Case(lambda r: (_channels(r)[0], {}), _normalised, _with_epsilon),
     "normalization_ops.instance_norm": Case(

@@ -8,6 +8,7 @@ import contextlib
 import io
 import os
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -25,6 +26,7 @@ from ipuperf.tensorflow.state import isolated
 
 from .invariants import trace_problems
 from .ipu_cases import CASES, REPLICAS, Case
+from .names import used_by
 from .outcome import Outcome
 from .stored import Stored
 
@@ -33,7 +35,7 @@ TOLERANCE = 3e-5
 OPTIONS: dict[str, list[Any]] = {
     "allow_recompute": [True],
     "selection_order": ["ZIGZAG", "SNAKE", "HOOF"],
-    "select_ipus": [],
+    "select_ipus": [0, 2],
     "convolutions.poplar_options": [{"availableMemoryProportion": "0.3"}, {"partialsType": "float"}],
     "matmuls.poplar_options": [{"availableMemoryProportion": "0.2"}, {"partialsType": "float"}],
     "io_tiles.num_io_tiles": [32],
@@ -68,10 +70,11 @@ class Program(Stored):
 
 def drawn_names() -> set[str]:
     """The functions of the table, and those that every program calls."""
-    always = {"ipu_compiler.compile", "loops.repeat", "scopes.ipu_scope", "config.IPUConfig", "sharding.get_shard"}
-    queues = {"ipu_infeed_queue.IPUInfeedQueue", "ipu_outfeed_queue.IPUOutfeedQueue"}
-    options = {f"config.IPUConfig.{name}" for name in (*OPTIONS, "auto_select_ipus")}
-    return {f"tensorflow.python.ipu.{name}" for name in CASES.keys() | always | queues | options}
+    options = {f"tensorflow.python.ipu.config.IPUConfig.{name}" for name in (*OPTIONS, "auto_select_ipus")}
+    split = [name.rpartition(".") for name in CASES]
+    functions = {f"{attrgetter(module)(ipu).__name__}.{name}".removeprefix("ipuperf.") for module, _, name in split}
+    functions |= {name.replace("tensorflow.keras", "tensorflow.python.ipu.keras") for name in functions}
+    return {*options, *functions, *used_by(sys.modules[__name__])}
 
 
 def draw(r: random.Random) -> Program:
@@ -83,7 +86,8 @@ def draw(r: random.Random) -> Program:
     replicas = REPLICAS if case.across else 1 if case.alone else r.choice([1, 1, REPLICAS])
     program = Program(r.randrange(1 << 20), name, operands, arguments, steps, replicas)
     for option in r.sample(list(OPTIONS), r.choice([0, 0, 1, 2])):
-        program.options[option] = r.choice(OPTIONS[option]) if OPTIONS[option] else replicas * case.shards
+        if option != "select_ipus" or replicas * case.shards == 1:  # it names one device
+            program.options[option] = r.choice(OPTIONS[option])
     return program
 
 

@@ -91,7 +91,8 @@ PLAIN: dict[str, list[dict[str, Any]]] = {
     "own.Penalised": [{}],
 }
 """Layers whose results have the shape of their inputs: the arguments that each is drawn with."""
-RANDOM = ("Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D")
+RANDOM = ("Dropout", "GaussianDropout", "GaussianNoise", "AlphaDropout", *(f"SpatialDropout{n}D" for n in (1, 2, 3)))
+
 """Layers that draw numbers in training; they are kept to programs without one."""
 
 
@@ -286,6 +287,7 @@ def _centre(r: random.Random, shape: Shape) -> Drawn | None:
 
 @rule("SpatialDropout1D", rank=2)
 @rule("SpatialDropout2D", rank=3)
+@rule("SpatialDropout3D", rank=4)
 def _spatial(r: random.Random, shape: Shape) -> Drawn:
     return {"rate": 0.3}, shape
 
@@ -314,6 +316,16 @@ def _recurrent_op(r: random.Random, shape: Shape) -> Drawn:
     return arguments, [*(shape[:1] if sequences else []), 3]
 
 
+@rule("ConvLSTM1D", rank=3)
+@rule("ConvLSTM2D", rank=4)
+def _convolved(r: random.Random, shape: Shape) -> Drawn | None:
+    if prod(shape) > 100 or not _short(shape):
+        return None
+    sequences = r.random() < 0.5
+    arguments = {"filters": 2, "kernel_size": r.choice([1, 2]), "padding": "same", "return_sequences": sequences}
+    return arguments, [*shape[0 if sequences else 1 : -1], 2]
+
+
 @rule("RNN", rank=2)
 def _cells(r: random.Random, shape: Shape) -> Drawn | None:
     cells = [[r.choice(["LSTMCell", "GRUCell", "SimpleRNNCell"]), {"units": 3}] for _ in range(r.choice([1, 2]))]
@@ -326,6 +338,11 @@ def _bidirectional(r: random.Random, shape: Shape) -> Drawn | None:
     inner = [r.choice(["LSTM", "GRU", "SimpleRNN"]), {"units": 2, "unroll": True}]
     merge = r.choice(["concat", "sum", "ave", "mul"])
     return ({"layer": inner, "merge_mode": merge}, [4 if merge == "concat" else 2]) if _short(shape) else None
+
+
+@rule("Masking", rank=2)
+def _masked(r: random.Random, shape: Shape) -> Drawn:
+    return {"mask_value": 0.0}, shape
 
 
 @rule("TimeDistributed", rank=2)

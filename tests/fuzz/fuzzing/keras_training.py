@@ -216,13 +216,13 @@ _ONE_HOT += " categorical_accuracy categorical_crossentropy categorical_hinge ca
 _CLASS = "SparseCategoricalAccuracy SparseTopKCategoricalAccuracy SparseCategoricalCrossentropy"
 _CLASS += " sparse_categorical_accuracy sparse_categorical_crossentropy accuracy"
 METRICS: dict[str, list[str]] = {
-    "real": f"{_ANY} R2Score".split(),
+    "real": f"{_ANY} R2Score MeanRelativeError".split(),
     "positive": f"{_ANY} {_POSITIVE}".split(),
     "probability": f"{_ANY} KLDivergence KLD kl_divergence kld kullback_leibler_divergence".split(),
     "sign": f"{_ANY} Hinge SquaredHinge hinge squared_hinge".split(),
     "binary": f"{_ANY} {_BINARY}".split(),
-    "one hot": f"{_ANY} {_ONE_HOT}".split(),
-    "class": _CLASS.split(),
+    "one hot": f"{_ANY} {_ONE_HOT} F1Score FBetaScore Accuracy".split(),
+    "class": f"{_CLASS} IoU MeanIoU".split(),
 }
 """Metrics by the kind of the targets."""
 METRIC_OPTIONS: dict[str, dict[str, Any]] = {
@@ -231,6 +231,11 @@ METRIC_OPTIONS: dict[str, dict[str, Any]] = {
     "SparseTopKCategoricalAccuracy": {"k": 2},
     "OneHotIoU": {"num_classes": 4, "target_class_ids": [0, 2]},
     "OneHotMeanIoU": {"num_classes": 4},
+    "IoU": {"num_classes": 4, "target_class_ids": [0, 2], "sparse_y_pred": False},
+    "MeanIoU": {"num_classes": 4, "sparse_y_pred": False},
+    "MeanRelativeError": {"normalizer": [1.0, 2.0, 0.5, 4.0]},
+    "FBetaScore": {"beta": 2.0, "average": "micro"},
+    "F1Score": {"average": "macro"},
     "BinaryIoU": {"target_class_ids": [0, 1]},
 }
 

@@ -112,6 +112,7 @@ class _Graph:
         self.r, self.program, self.shapes = r, program, [list(shape) for shape in shapes]
         self.nodes: list[list[Any]] = []
         self.last = len(shapes) - 1
+        self.masked = False
 
     def add(self, description: list[Any], operands: list[int], shape: list[int]) -> int:
         self.nodes.append([description, operands, 0])
@@ -125,6 +126,10 @@ class _Graph:
         statistics = name in ("BatchNormalization", "SpectralNormalization")
         if name == "SpectralNormalization" and program["stages"] > 1:
             return False  # a weight that a stage changes is refused
+        if name.startswith("MaxPool") and name.endswith("3D") and self.nodes:
+            return False  # the CPU's gradient goes to each of equal elements; only the inputs have none
+        if name.startswith("ipu.") and self.masked:
+            return False  # upstream's recurrent layers take no mask
         alone = program["replicas"] == 1 or program["equal"]
         return (
             kind.rank in (0, rank)
@@ -179,7 +184,7 @@ class _Graph:
         if name == "ipu.Embedding" and self.r.random() < 0.4:
             arguments["serialization_factor"] = self.r.choice([1, VOCABULARY])
         elif name == "Embedding" and self.r.random() < 0.2:
-            arguments["mask_zero"] = True
+            arguments["mask_zero"] = self.masked = True
         self.add([name, arguments], [self.last], [*self.shapes[self.last], size])
 
     def finish(self, kind: str, linear: bool) -> int:
@@ -222,6 +227,7 @@ def draw(r: random.Random) -> Program:
     _heads(r, made, graph)
     made["nodes"] = _staged(r, graph.nodes, made["stages"])
     made["stages"] = max(stage for _, _, stage in made["nodes"]) + 1
+    made["accumulation"] += -made["accumulation"] % PERIODS.get(made["schedule"], lambda stages: 1)(made["stages"])
     if made["mapping"] is not None:
         made["mapping"] = list(reversed(range(made["stages"])))
     name, options, _ = made["optimizer"]
@@ -264,7 +270,12 @@ def _heads(r: random.Random, made: dict[str, Any], graph: _Graph) -> None:
 
 def _logged(metric: str) -> str:
     """A name that is the same for metrics whose logs would have one name."""
-    return "kl" if metric.lower().startswith(("kl", "kullback")) else metric.replace("_", "").lower()
+    name = metric.replace("_", "").lower()
+    return "kl" if name.startswith(("kl", "kullback")) else name.removesuffix("error")
+
+
+#: Micro-batches that a schedule takes at once, by the number of stages.
+PERIODS = {"Grouped": lambda stages: 2 * stages, "Interleaved": lambda stages: stages}
 
 
 def _execution(r: random.Random) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from ipuperf.pipelines import (
 )
 from ipuperf.popart.engine_options import callback_threads
 from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.settings import AUTO, current_settings
 from ipuperf.runtime.weight_copies import Direction
 from ipuperf.schedules import (
     Liveness,
@@ -52,6 +53,7 @@ from .optim import OptimiserSpec
 from .optimizer_streams import new_values_of
 from .options.popart import RECOMPUTATION_TYPES
 from .options.strategies import ParallelPhasedExecution, PhasedExecution, PipelinedExecution, ShardedExecution
+from .partition import IPUS_OF_A_PROCESS
 from .update_rules import TorchRule
 
 if TYPE_CHECKING:
@@ -187,6 +189,12 @@ def compile_model(
 
 def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
     """The program on its machine."""
+    needed = exported.num_ipus * options.replication_factor
+    if needed > IPUS_OF_A_PROCESS and options._host_processes == 1 and current_settings().machine == AUTO:
+        raise Error(
+            f"Too many IPUs requested ({needed}). Experiments that need over {IPUS_OF_A_PROCESS} take several "
+            "processes (poprun), or here a machine that is named (ipuperf run --machine pod128)"
+        )
     try:
         executable = Executable(
             exported.ir,
@@ -208,7 +216,6 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
     except MachineError as error:
         said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
         if isinstance(error, TooFewIpusError):
-            needed = exported.num_ipus * options.replication_factor
             said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
         raise Error(f"{said}{error}") from error
     except DoesNotFitError as error:

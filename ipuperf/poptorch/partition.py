@@ -17,7 +17,8 @@ from .errors import PartitionError
 from .log import logger
 from .options.strategies import ExecutionStrategy, ParallelPhasedExecution, PhasedExecution
 
-_LARGEST_POWER_OF_TWO = 64
+IPUS_OF_A_PROCESS = 64
+"""IPUs that one process of PopTorch drives at most."""
 
 
 class Placement(NamedTuple):
@@ -138,8 +139,8 @@ def _warn_of_disorder(uses: Sequence[BlockUse], stages: Sequence[int]) -> None:
 
 
 def _reserve(used: int, auto_round: bool) -> int:
-    if used > _LARGEST_POWER_OF_TWO:
-        reserved = -(-used // _LARGEST_POWER_OF_TWO) * _LARGEST_POWER_OF_TWO
+    if used > IPUS_OF_A_PROCESS:
+        reserved = -(-used // IPUS_OF_A_PROCESS) * IPUS_OF_A_PROCESS
     else:
         reserved = 1 << (used - 1).bit_length()
     if reserved == used:

@@ -371,6 +371,7 @@ ERRORS: dict[str, Callable[..., Any]] = {
     "overlapped output": called(lambda m, x: poptorch.set_overlap_for_output([3], OVERLAP)),
     "begin": lambda: poptorch.BeginBlock(3),
     "begin twice": lambda: poptorch.BeginBlock(poptorch.BeginBlock(torch.nn.Linear(2, 2), "a"), "b"),
+    "over 64 IPUs for a process": lambda: model(replicationFactor=128)(torch.ones(128, 2)),
     "a buffer over replicas": called(lambda m, x: m.state.add_(x.sum()), replicationFactor=2),
     "a scalar of groups": lambda: _of_a_group(None),
     "no file of ours": lambda folder: ((folder / "file").write_text("no"), poptorch.load(str(folder / "file"))),

@@ -154,6 +154,7 @@ class _Graph:
                 return
             drawn = layers.KINDS[name].rule(self.r, shape)
             if drawn is not None and np.prod(drawn[1]) <= 200:
+                self.masked |= name == "Masking"
                 self.add([name, drawn[0]], [self.last], drawn[1])
                 return
 

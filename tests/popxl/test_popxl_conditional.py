@@ -37,7 +37,7 @@ def test_the_taken_branch_gives_the_results_and_operands_stay(taken, shape, dtyp
     data = np.full(shape, 3, dtype.as_numpy())
     ir = popxl.Ir()
     with ir.main_graph:
-        cond, a, b = popxl.variable(taken), popxl.variable(data), popxl.variable(data + 4)
+        cond, a, b = popxl.variable(taken), popxl.variable(data), popxl.variable(data + data.dtype.type(4))
         double = ir.create_graph(lambda x: (ops.add_(x, x), x), a)
         plus = ir.create_graph(lambda x: (x + 1, x * x), b)
         y, z = ops.conditional(cond, double, plus, [a], [b])

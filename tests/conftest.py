@@ -48,9 +48,7 @@ RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, ``--one-of N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for
-    ``.ci/run``."""
-    parser.addoption("--one-of", type=int, default=1, metavar="N", help="of N tests in a row, run one")
+    """``--slow-every N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for ``.ci/run``."""
     parser.addoption(
         "--slow-every",
         type=int,
@@ -140,10 +138,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     passed = config.getoption("--passed")
     if passed:
         _leave_out_passed(passed, config, items)
-    sparse = config.getoption("--one-of")
-    if sparse > 1:
-        config.hook.pytest_deselected(items=[item for place, item in enumerate(items) if place % sparse])
-        items[:] = items[::sparse]
     if config.option.markexpr:
         return
     every = config.getoption("--slow-every")

@@ -103,12 +103,13 @@ def run(
         load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
     there = None if report is None else report.absolute()  # a script may go to another folder
     origin = None if there is None else origin_of(script, args, machine, clock)
-    settings = RunSettings(machine, report_directory=there, strict_memory=strict_memory, origin=origin)
-    settings.numbers = not no_numbers
+    settings = RunSettings(
+        machine, report_directory=there, strict_memory=strict_memory, origin=origin, numbers=not no_numbers
+    )
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
             for cut_short in unfinished(there):
-                say(f"{cut_short} has what a run had finished that was cut short: 'ipuperf report {report} --recover'")
+                say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
             settings.journal = Journal(there, origin)
         code, ended = _run(script, args, clock, debug)
         if no_numbers and not code:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from extremes import FLOAT, Difference, check, differ, filled
-from fuzzing.kinds.elementwise import UNARY
+from fuzzing.popxl.kinds.elementwise import UNARY
 
 from ipuperf import popxl
 from ipuperf.popxl import ops

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing import popxl_programs
-from fuzzing.families import family
-from fuzzing.kinds import KINDS
+from fuzzing import popxl
+from fuzzing.families import FAMILIES, family
 from fuzzing.outcome import guarded, load, shrunk
-from fuzzing.storage import Memory, differences
+from fuzzing.popxl.kinds import KINDS
+from fuzzing.popxl.storage import Memory, differences
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -27,98 +27,55 @@ KEPT = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 RANDOM = st.randoms(use_true_random=False)
 
 
-def short(programs: int):
-    """Derandomised settings of a short run."""
+def short(programs: int, smaller: bool):
+    """Derandomised settings of a short run; ``smaller``: whether a failing program is made smaller."""
     return settings(
         max_examples=programs,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
+        phases=[Phase.generate, *[Phase.shrink] * smaller],
     )
 
 
-def same(name: str, r: random.Random, traced_every: int = 0) -> None:
-    """One program of a family, as it would be read from a file; the trace of one in so many is looked at too.
+SHORT = {
+    "popxl": (120, 6, ()),
+    "autodiff": (60, 0, ("torch",)),
+    "ops": (150, 8, ("torch",)),
+    "addons": (20, 8, ("torch",)),
+    "aten": (6, 4, ("torch",)),
+    "torch": (6, 4, ("torch",)),
+    "statements": (3, 4, ("torch",)),
+    "tensorflow": (12, 4, ("tensorflow",)),
+    "ipu": (20, 4, ("tensorflow",)),
+    "keras": (4, 4, ("tensorflow", "tf_keras")),
+}
+"""Of each family: programs of the short run, one in how many has its trace looked at (0: none), packages it needs."""
 
-    Which ones, its text decides: the first numbers that hypothesis draws are 0 and 1 far more often than that.
-    """
+
+@pytest.mark.parametrize("name", SHORT)
+def test_programs_like_their_oracle(name: str) -> None:
+    programs, traced_every, packages = SHORT[name]
+    for package in packages:
+        pytest.importorskip(package)
     module = family(name)
-    text = module.draw(r).to_json()
-    program = module.Program.from_json(text)
-    trace = traced_every > 0 and zlib.crc32(text.encode()) % traced_every == 0
-    outcome = module.check(program, trace=trace)
-    assert not outcome.problems, f"{program}\n{program.to_json()}\n{outcome.problems[:5]}"
+
+    @short(programs, smaller=name != "keras")  # a smaller Keras program takes as long as another one
+    @given(RANDOM)
+    def holds(r: random.Random) -> None:
+        """A program, as it would be read from a file. Its text decides about the trace: the first numbers that
+        hypothesis draws are 0 and 1 far more often than others."""
+        text = module.draw(r).to_json()
+        program = module.Program.from_json(text)
+        trace = traced_every > 0 and zlib.crc32(text.encode()) % traced_every == 0
+        outcome = module.check(program, trace=trace)
+        assert not outcome.problems, f"{program}\n{program.to_json()}\n{outcome.problems[:5]}"
+
+    holds()
 
 
-@short(120)
-@given(RANDOM)
-def test_popxl_programs_like_numpy(r: random.Random) -> None:
-    same("popxl", r, traced_every=6)
-
-
-@short(60)
-@given(RANDOM)
-def test_gradients_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("autodiff", r)
-
-
-@short(150)
-@given(RANDOM)
-def test_single_ops_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("ops", r, traced_every=8)
-
-
-@short(20)
-@given(RANDOM)
-def test_addons_trainings_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("addons", r, traced_every=8)
-
-
-@short(6)
-@given(RANDOM)
-def test_operations_of_torch_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("aten", r, traced_every=4)
-
-
-@short(6)
-@given(RANDOM)
-def test_torch_training_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("torch", r, traced_every=4)
-
-
-@short(3)
-@given(RANDOM)
-def test_torch_statements_like_torch(r: random.Random) -> None:
-    pytest.importorskip("torch")
-    same("statements", r, traced_every=4)
-
-
-@short(12)
-@given(RANDOM)
-def test_tensorflow_pipelines_like_numpy(r: random.Random) -> None:
-    pytest.importorskip("tensorflow")
-    same("tensorflow", r, traced_every=4)
-
-
-@short(20)
-@given(RANDOM)
-def test_functions_of_the_ipu_like_tensorflow(r: random.Random) -> None:
-    pytest.importorskip("tensorflow")
-    same("ipu", r, traced_every=4)
-
-
-@settings(short(4), phases=[Phase.generate])  # a smaller program takes as long as another one
-@given(RANDOM)
-def test_keras_models_like_keras(r: random.Random) -> None:
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("tf_keras")
-    same("keras", r, traced_every=4)
+def test_every_family_has_a_short_run() -> None:
+    assert SHORT.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
@@ -139,15 +96,15 @@ def test_what_failed_once_holds(path: Path) -> None:
 
 def test_a_program_is_what_its_json_says() -> None:
     for seed in range(20):
-        program = popxl_programs.draw(random.Random(seed))
-        again = popxl_programs.Program.from_json(program.to_json())
-        assert again == popxl_programs.Program.from_json(again.to_json())
-        assert str(again) == str(popxl_programs.Program.from_json(again.to_json()))
+        program = popxl.draw(random.Random(seed))
+        again = popxl.Program.from_json(program.to_json())
+        assert again == popxl.Program.from_json(again.to_json())
+        assert str(again) == str(popxl.Program.from_json(again.to_json()))
         assert again.size() == program.size() >= 1
 
 
 def test_programs_hold_every_kind_of_instruction() -> None:
-    drawn = [popxl_programs.draw(random.Random(seed)) for seed in range(300)]
+    drawn = [popxl.draw(random.Random(seed)) for seed in range(300)]
     kinds = {ins.kind for p in drawn for body in p.bodies() for ins in body.instructions}
     assert kinds == set(KINDS)
     sizes = [p.size() for p in drawn]
@@ -166,12 +123,12 @@ def test_programs_hold_every_kind_of_instruction() -> None:
 def test_a_planted_defect_is_found_and_made_small(kind: str, wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(KINDS[kind]), "build", staticmethod(wrong))
     for seed in range(1000):
-        program = popxl_programs.draw(random.Random(seed))
+        program = popxl.draw(random.Random(seed))
         if program.size() <= 15 and any(ins.kind == kind for body in program.bodies() for ins in body.instructions):
-            outcome = guarded(popxl_programs, program)
+            outcome = guarded(popxl, program)
             if outcome.kind == "values" and outcome.problems:
-                smaller = shrunk(popxl_programs, program, outcome)
-                assert guarded(popxl_programs, smaller).problems
+                smaller = shrunk(popxl, program, outcome)
+                assert guarded(popxl, smaller).problems
                 assert len(smaller.main.instructions) <= min(8, len(program.main.instructions))
                 return
     pytest.fail("not found")

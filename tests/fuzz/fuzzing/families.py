@@ -13,16 +13,16 @@ from types import ModuleType
 from .names import used_by
 
 FAMILIES = {
-    "popxl": "popxl_programs",
-    "autodiff": "autodiff_programs",
-    "torch": "torch_programs",
-    "statements": "torch_statements",
-    "ops": "op_programs",
-    "addons": "addons_programs",
-    "aten": "aten_programs",
-    "tensorflow": "tensorflow_programs",
-    "keras": "keras_programs",
-    "ipu": "ipu_programs",
+    "popxl": "popxl",
+    "autodiff": "autodiff",
+    "torch": "torch.training",
+    "statements": "torch.statements",
+    "ops": "ops",
+    "addons": "addons",
+    "aten": "aten",
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "ipu": "ipu",
 }
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from . import keras_training as training
-from .keras_programs import Data, Program, Values, build, compiled, data, start, state
-from .outcome import Outcome
+from ..outcome import Outcome
+from . import training
+from .models import Data, Values, build, compiled, data, start, state
+from .program import Program
 
 TOLERANCE = 3e-5
 """Of the largest element of a tensor, in float32."""

@@ -24,11 +24,11 @@ from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.state import isolated
 
-from .invariants import trace_problems
-from .ipu_cases import CASES, REPLICAS, Case
-from .names import used_by
-from .outcome import Outcome
-from .stored import Stored
+from ..invariants import trace_problems
+from ..names import used_by
+from ..outcome import Outcome
+from ..stored import Stored
+from .cases import CASES, REPLICAS, Case
 
 tf1 = tf.compat.v1
 TOLERANCE = 3e-5

@@ -16,7 +16,7 @@ from ipuperf.popxl.transforms import autodiff
 
 from .invariants import trace_problems
 from .outcome import Outcome
-from .scope import broadcasts, recent
+from .popxl.scope import broadcasts, recent
 from .stored import Stored
 
 Node = list[Any]

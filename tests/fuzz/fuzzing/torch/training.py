@@ -21,10 +21,10 @@ from torch import nn
 
 import ipuperf.poptorch as poptorch
 
-from .invariants import trace_problems
-from .names import used_by
-from .outcome import Outcome
-from .stored import Stored
+from ..invariants import trace_problems
+from ..names import used_by
+from ..outcome import Outcome
+from ..stored import Stored
 
 CALLS = 2
 CLASSES = 5

@@ -15,13 +15,13 @@ import ipuperf.popxl as popxl
 from ipuperf.numerics import EvaluationError
 from ipuperf.popxl import ops
 
+from ..invariants import trace_problems
+from ..names import used_by
+from ..outcome import Outcome
 from . import kinds
 from .generator import generate
-from .invariants import trace_problems
 from .kinds import KINDS
 from .kinds.exchange import groups
-from .names import used_by
-from .outcome import Outcome
 from .program import Body, Head, Instruction, Program, shrink
 from .scope import data
 from .storage import Memory, Shadow, differences

@@ -22,11 +22,11 @@ from torch import nn
 
 import ipuperf.poptorch as poptorch
 
-from .aten_cases import CASES, ROLES, WHOLE
-from .invariants import trace_problems
-from .names import used_by
-from .outcome import Outcome
-from .stored import Stored
+from ..invariants import trace_problems
+from ..names import used_by
+from ..outcome import Outcome
+from ..stored import Stored
+from .cases import CASES, ROLES, WHOLE
 
 TOGETHER = 8
 """Operations in one program: PyTorch takes longer for an export than for what is in it."""
@@ -36,7 +36,7 @@ RATE = 0.5
 
 @dataclass
 class Program(Stored):
-    """Calls: each is ``[name, text, operands]``, see :mod:`.aten_cases`. ``options`` are names of :data:`OPTIONS`."""
+    """Calls: each is ``[name, text, operands]``, see :mod:`.cases`. ``options`` are names of :data:`OPTIONS`."""
 
     seed: int
     half: bool

@@ -24,14 +24,14 @@ import torch
 import ipuperf.popxl as popxl
 from ipuperf.popxl import ops, transforms
 
-from .invariants import trace_problems
-from .names import used_by
-from .op_cases import CASES, Case
-from .op_cases.base import FLOATS, Operand, data
-from .op_cases.networks import FORMATS
-from .op_cases.special import REPLICAS
-from .outcome import Outcome
-from .stored import Stored
+from ..invariants import trace_problems
+from ..names import used_by
+from ..outcome import Outcome
+from ..stored import Stored
+from .cases import CASES, Case
+from .cases.base import FLOATS, Operand, data
+from .cases.networks import FORMATS
+from .cases.special import REPLICAS
 
 FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "array": lambda a: a,

@@ -18,9 +18,9 @@ from torch import nn
 
 import ipuperf.poptorch as poptorch
 
-from .invariants import trace_problems
-from .outcome import Outcome
-from .stored import Stored
+from ..invariants import trace_problems
+from ..outcome import Outcome
+from ..stored import Stored
 
 STEPS, RATE = 2, 0.25
 TOLERANCE = 1e-3

@@ -1,0 +1,1 @@
+"""Two families for PyTorch: modules that are trained, and forwards of random statements."""

@@ -25,7 +25,7 @@ from .planner.originals import ways
 from .planner.plan import ConvolutionPlan, Request
 from .planner.works import request_of, request_of_product
 from .rearrangements import RearrangementPhase
-from .supersteps import Superstepper, lowers
+from .supersteps import Superstepper, lowers, superstep_cycles
 from .tilevector import TileVector
 
 #: Slots of the steps of a plan, in order; a rearrangement has several.
@@ -85,14 +85,12 @@ class PlannedProduct:
 
     @property
     def cycles(self) -> int:
-        """What the phases take: each exchange with its sync and set-up, each compute set with its launch."""
+        """What the phases take when they are lowered."""
         chip = self.plan.request.chip
 
         def taken(steps: Iterable[PlanStep]) -> int:
             return sum(
-                (chip.sync_cycles + chip.exchange_setup_cycles + step.exchange) * (step.bytes > 0)
-                + (chip.launch_cycles + step.cycles) * (step.cycles > 0)
-                for step in steps
+                superstep_cycles(chip, step.exchange if step.bytes else None, step.cycles or None) for step in steps
             )
 
         return taken(self.before()) + self.plan.serial * taken(self.each()) + taken(self.after())

@@ -32,7 +32,7 @@ from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer,
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Machine
+    from ipuperf.machine import Chip, Machine
 
 
 @dataclass(slots=True)
@@ -455,6 +455,13 @@ def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout
     if isinstance(key, tuple) and key[:3] == ("stacked", axes, positions):
         return key[3]
     return None
+
+
+def superstep_cycles(chip: Chip, exchange: int | None, compute: int | None) -> int:
+    """Cycles from the sync to the last vertex of a superstep whose longest exchange and vertices take so many (None:
+    there are none), as :meth:`Superstepper.exchange` and :func:`compute_set` charge them."""
+    moved = 0 if exchange is None else chip.sync_cycles + chip.exchange_setup_cycles + exchange
+    return moved if compute is None else moved + chip.launch_cycles + compute
 
 
 def compute_set(op_id: int, vertex: str, cycles: TileVector, machine: Machine, *, flops: int = 0) -> Phase:

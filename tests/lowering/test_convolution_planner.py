@@ -11,7 +11,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
-from ipuperf.lowering import Phase, lower
+from ipuperf.lowering import Phase, Sync, lower
 from ipuperf.lowering.planner.form import (
     POINT,
     Axis,
@@ -23,10 +23,12 @@ from ipuperf.lowering.planner.form import (
     forms,
     swap,
 )
+from ipuperf.lowering.planner.multi import PlacedPlan
 from ipuperf.lowering.planner.reductions import reduce_depths
 from ipuperf.lowering.planner.terms import _whole_operands
 from ipuperf.lowering.planner.vertices import Kernel, _spans, inner_cycles
-from ipuperf.lowering.planner.works import plan_convolution
+from ipuperf.lowering.planner.works import plan_convolution, request_of_product
+from ipuperf.lowering.products import PlannedProduct, least
 from ipuperf.lowering.rearrangements import stages
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Convolution
@@ -282,6 +284,24 @@ def test_forward_phases_follow_the_plan():
     charged = sum(stage.exchange + stage.cycles for stage in stages(plan))
     assert sum(p.slowest for p in phases) == plan.total - plan.rearrangement + charged + setup
     assert all(p.cycles.active <= plan.tiles for p in phases[len(moving) :])
+
+
+@pytest.mark.parametrize("tiles", [8, 1472])
+def test_a_product_costs_what_its_steps_take_when_lowered(tiles):
+    """The way of PopLibs' plans is chosen by this sum."""
+    machine = dataclasses.replace(GC200, chip=GC200.chip.with_tiles(tiles))
+    for (m, k), (_, n) in ([(40, 1000), (1000, 200)], [(4, 1692), (1692, 100)]):
+        program = ir.Ir()
+        a, b = variable(program, "a", (m, k)), variable(program, "b", (k, n))
+        op = program.main_graph.create(ops.MatMul, [a, b], ["y"])
+
+        def planned(plan, op=op):
+            return PlannedProduct(PlacedPlan(plan), op.inputs, op.outputs[0], 0, stages(plan))
+
+        product = least(request_of_product(machine.chip, op.work()[0]), planned)
+        steps = list(lower(program, machine).walk())
+        syncs = sum(isinstance(step, Sync) for step in steps) * machine.chip.sync_cycles
+        assert product.cycles == syncs + sum(step.duration for step in steps if isinstance(step, Phase))
 
 
 def test_input_gradient_flips_the_weights_first():

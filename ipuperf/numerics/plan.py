@@ -69,6 +69,7 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
     for position, op in enumerate(plan.order):
         if isinstance(op, ConcatInplace):
             _check_joined(plan, position, op)
+    for position, op in enumerate(plan.order):  # only now: a copy that is elided shares nothing that users see
         if _copies_a_view(op):
             _elide(plan, position, op)
     return plan

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,17 @@ def _program(place: Path, end: str = "", sizes: tuple[int, ...] = (4, 8), name: 
 def few_views(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without pictures (of runs in this process)."""
     monkeypatch.setattr(folder, "VIEWS", tuple(v for v in folder.VIEWS if v.name in ("summary.txt", "trace.ipt")))
+
+
+@pytest.fixture(autouse=True)
+def signals_of_a_terminal() -> Iterator[None]:
+    """Children end by SIGHUP, where pytest itself was started by ``nohup`` too."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def _names(place: Path) -> list[str]:

@@ -96,6 +96,7 @@ class Recorder:
         self.file = folder / "seconds.json"
         source = [str(ROOT / "ipuperf")]
         self.coverage = Coverage(data_file=str(folder / "lines"), config_file=False, source=source, messages=False)
+        self.coverage.set_option("run:relative_files", True)  # a record serves every checkout
 
     def pytest_sessionstart(self) -> None:
         self.coverage.start()
@@ -199,7 +200,7 @@ class Record:
             return self.known[file]
         found = self.known[file] = defaultdict(set)
         for data in self.data:
-            for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
+            for line, contexts in data.contexts_by_lineno(file).items():
                 found[line].update(test for test in contexts if self.seconds.get(test, float("inf")) < float("inf"))
         return found
 

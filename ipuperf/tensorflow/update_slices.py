@@ -66,7 +66,8 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
             continue
         given = [depends.get(id(t), frozenset[int]()) for t in op.inputs]
         of = frozenset[int]().union(*given)
-        mixes = len(of) > 1 or any(id(t) in joint for t in op.inputs)
+        scales = len(of) == 1 and any(t.shape.rank for t in op.outputs)  # a gradient by a joint number
+        mixes = len(of) > 1 or (any(id(t) in joint for t in op.inputs) and not scales)
         varies = any(t.dtype == tf.resource or id(t) in variable for t in op.inputs)
         small = op.outputs and all(_elements(t) <= count for t in op.outputs)
         if varies:
@@ -131,7 +132,7 @@ class Slicer:
                 self._add(self.slices[places[op]], op, written, needed)
             else:
                 shared.append((op, written))
-        for op, written in shared:
+        for op, written in reversed(shared):  # what is read by state that is read itself comes later here
             readers = [s for s in self.slices if any(r in s.state or self._reads(s, r) for r in written)]
             for part in readers or self.slices[:1]:
                 self._add(part, op, written, self._needed([op]))

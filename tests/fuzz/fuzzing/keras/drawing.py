@@ -142,6 +142,8 @@ def draw(r: random.Random) -> Program:
     if name in ("Adafactor", "addons.LAMBIpuOptimizer") or "clipnorm" in options or "global_clipnorm" in options:
         # Means and norms are of a whole variable, which a replica then does not have.
         made["options"].pop("replicated_optimizer_state_sharding", None)
+    if name.startswith("addons."):  # the CPU's own step would have to apply gradients by hand
+        made["own_step"] = False
     if made["own_step"] and made["wrapper"].startswith("Map"):  # the CPU's own step would have to map gradients itself
         made["wrapper"] = ""
     return Program(**{name: value for name, value in made.items() if name != "trains"})

@@ -35,6 +35,8 @@ def run(
     weights = start(program, model) if weights is None else weights
     model.set_weights(weights)
     optimizer = compiled(program, model, on_ipu=False)
+    if hasattr(optimizer, "build"):  # a traced step makes its state before the first forward, which may change weights
+        optimizer.build(model.trainable_variables)
     trainer, given, values = _Trainer(program, model, optimizer), given or data(program), {}
     for number, phase in enumerate(program.phases):
         for name, value in trainer.phase(phase, given).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -51,6 +52,33 @@ def asked(expression: str, names: Mapping[str, Any]) -> str:
         return eval(last, scope)
 
     return answer(act)
+
+
+def spoiled(expression: str) -> list[tuple[str, str]]:
+    """(what was done, the expression) with one argument of the last call left out or of another kind in turn."""
+    *statements, last = expression.split("; ")
+    tree = ast.parse(last, mode="eval")
+    call = next((node for node in ast.walk(tree) if isinstance(node, ast.Call)), None)
+    if call is None:
+        return []
+    found = []
+    places = [(call.args, n) for n in range(len(call.args))] + [(call.keywords, n) for n in range(len(call.keywords))]
+    for number, (row, place) in enumerate(places):
+        kept: Any = row[place]
+        name = kept.arg if isinstance(kept, ast.keyword) else str(number)
+        del row[place]
+        found.append((f"-{name}", "; ".join([*statements, ast.unparse(tree)])))
+        for other in OTHERS:
+            value = ast.parse(other, mode="eval").body
+            new: Any = ast.keyword(kept.arg, value) if isinstance(kept, ast.keyword) else value
+            row.insert(place, new)
+            found.append((f"{name}={other}", "; ".join([*statements, ast.unparse(tree)])))
+            del row[place]
+        row.insert(place, kept)
+    return found
+
+
+OTHERS = ("None", "-1", "0", "3", "1.5", "'x'", "[]", "x")
 
 
 def each(text: str, more: Iterable[str] = ()) -> pytest.MarkDecorator:

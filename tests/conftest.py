@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,38 @@ def run_ipuperf(ipuperf_command: list[str], child_environment: dict[str, str]) -
         )
 
     return run
+
+
+@lru_cache
+def _golden_rows(path: Path) -> dict[str, dict[str, str]]:
+    from ipuperf.testing import tables
+
+    return {row["case"]: row for row in tables.read(path, ["case"])} if path.is_file() else {}
+
+
+@pytest.fixture
+def golden_row(request: pytest.FixtureRequest) -> Callable[[Mapping[str, object]], None]:
+    """``golden_row({"ops": 7})``: fails unless the case has this row in ``golden/<test file>.<test>.csv`` beside the
+    test; ``--update-baselines`` writes it. The first column is the case; rows of cases that are gone stay until the
+    file is deleted and written again."""
+    from ipuperf.testing import tables
+
+    node = request.node
+    name, _, case = node.name.partition("[")
+    path = node.path.parent / "golden" / f"{node.path.stem}.{name}.csv"
+
+    def check(figures: Mapping[str, object]) -> None:
+        __tracebackhide__ = True
+        (row,) = tables.normalised([{"case": case.removesuffix("]"), **figures}], ["case"])
+        if request.config.getoption("--update-baselines"):
+            kept = _golden_rows.__wrapped__(path)
+            kept[row["case"]] = row
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(tables.text_of(list(kept.values())), encoding="utf-8")
+            return
+        assert row == _golden_rows(path).get(row["case"]), "if that is meant, run the test with --update-baselines"
+
+    return check
 
 
 @pytest.fixture

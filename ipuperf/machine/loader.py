@@ -182,7 +182,8 @@ class _Reader:
         if not isinstance(figure, Figure):
             there = [key for key, found in self.figures.items() if isinstance(found, Figure)]
             raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, there)}")
-        if not factor > 0:
+        number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not (number and 0 < factor < math.inf):
             raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")
         before = self.base(dotted)
         self.figures[dotted] = scaled_figure(figure, FIGURES[canonical(dotted)], factor)

@@ -158,6 +158,7 @@ def build_pipeline(
         asked.parts, asked.outputs, asked.training, asked.offload, asked.host_io
     )  # fmt: skip
     check_options(copies, recompute, host_io)
+    check_parts(parts, timetable, training)
     check_outputs(outputs, parts, timetable)
     periods = math.lcm(*(output.every for output in outputs))
     builder = PipelineWriter(ir, parts, timetable, training, offload, seed, host_io,
@@ -195,7 +196,6 @@ class PipelineWriter:
         self._seed = seed
         self._seeds: list[Variable] = []
         self.stashes: list[Stashes] = []
-        check_parts(self.parts, timetable, training)
         rotated = every_step and any(window.after for window in windows_of(timetable))
         self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated)
         if training is not None:

@@ -19,7 +19,9 @@ from casewise import Figures, figures, times
 from fuzzing.ops import CASES, Device, Program, arrays
 from fuzzing.ops.cases.base import shape_of
 from fuzzing.ops.cases.special import REPLICAS
+from plans import PLANS
 from programs import GROWING, PROGRAMS, QUICK, drawn, encoder, ladder, reduced
+from vertices import VERTICES
 
 from ipuperf.lowering.steps.collective import BROADCAST, METHODS
 from ipuperf.machine import load_machine
@@ -127,5 +129,7 @@ CASEWISE: Mapping[str, Mapping[str, Callable[[], Rows]]] = {
     "ops": OPS,
     "programs": {name: partial(program_rows, name) for name in PROGRAMS_BUILT},
     "schedules": SCHEDULES,
+    "vertices": VERTICES,
+    "plans": PLANS,
 }
 """The cases of each table."""

@@ -37,6 +37,16 @@ def test_device_programs_take_the_same_time(case: str, request: pytest.FixtureRe
     _check("schedules", case, request)
 
 
+@pytest.mark.parametrize("case", CASEWISE["vertices"])
+def test_vertices_take_the_same_cycles(case: str, request: pytest.FixtureRequest) -> None:
+    _check("vertices", case, request)
+
+
+@pytest.mark.parametrize("case", CASEWISE["plans"])
+def test_plans_are_the_same(case: str, request: pytest.FixtureRequest) -> None:
+    _check("plans", case, request)
+
+
 @pytest.mark.parametrize("table", CASEWISE)
 def test_tables_hold_these_cases_alone(table: str) -> None:
     assert cases_of(table) == set(CASEWISE[table])

@@ -1,4 +1,4 @@
-"""Golden tables: what ipuperf says about fixed programs, products and vertices, one folder per machine.
+"""Golden tables: what ipuperf says about fixed programs and products, one folder per machine.
 
     python tests/golden/regenerate.py [--check]
 
@@ -8,14 +8,15 @@ it compares with the fixture ``cycle_baseline`` of ipuperf's own pytest plug-in 
 written: a change that moves rows is right or wrong by its own reasons, and the diff of these files shows what it did.
 
 Tables: ``steps`` (cycles of a step, by kind of work, and by part; bytes by category of memory, by kind of transfer, and
-over time), ``operations`` (cycles of each op), ``matmul_plans`` and ``vertex_cycles``.
+over time), ``operations`` (cycles of each op) and ``matmul_plans``. The tables beside the folders have a test for each
+case: ``test_casewise.py``.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ KEYS = {
     "steps": ("program", "group", "name"),
     "operations": ("program", "graph", "op"),
     "matmul_plans": ("groups", "m", "k", "n", "types"),
-    "vertex_cycles": ("vertex", "elements"),
 }
 Row = dict[str, str]
 Rows = list[Row]
@@ -55,7 +55,6 @@ PRODUCTS = (
 )
 #: Types of the operands (and the result) and of the partial sums.
 TYPES = {"half,half,half": ("f16", "f16"), "half,float,half": ("f16", "f32"), "float,float,float": ("f32", "f32")}
-ELEMENTS = (1, 6, 7, 64, 512, 4096)
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def operation_rows(program: str, trace: Any) -> Rows:
     return rows
 
 
-# -- plans and vertices ------------------------------------------------------------------------------------------------
+# -- plans -------------------------------------------------------------------------------------------------------------
 
 
 def plan_rows(chip: Any) -> Rows:
@@ -129,43 +128,6 @@ def plan_rows(chip: Any) -> Rows:
             row = {"groups": groups, "m": m, "k": k, "n": n, "types": types, **splits}
             rows.append({key: str(value) for key, value in row.items()})
     return rows
-
-
-def vertices() -> dict[str, Callable[..., Any]]:
-    """Name of a vertex -> its cycles for elements on a tile and a chip."""
-    from ipuperf.ir import FLOAT16, FLOAT32, INT32
-    from ipuperf.ops import vertices as v
-    from ipuperf.ops.update_vertices import fused_cycles, scaled_add_cycles
-
-    found = []
-    for dtype in (FLOAT16, FLOAT32):
-        for name in ("ADD", "MULTIPLY", "DIVIDE", "MAXIMUM"):
-            found += [v.binary(name, dtype, 1), v.binary(name, dtype, 1, in_place=True)]
-            found.append(v.broadcast_scalar(name, dtype, 1))
-        found += [v.unary(name, dtype, 1) for name in ("EXPONENT", "SQRT", "TANH", "RELU", "NEGATE", "LOGARITHM")]
-        found += [v.broadcast_outer("SUBTRACT", dtype, 1, 16), v.broadcast_inner("ADD", dtype, 1, 512)]
-        found += [v.non_linearity("GELU", dtype, 1, 1), v.non_linearity_grad("GELU", dtype, 1, 1)]
-        found += [v.fill(dtype, 1), v.one_hot(dtype, 1, 10), v.select(dtype, 1), v.clamp(dtype, 1)]
-        found += [v.reduction(name, dtype, 1, 1) for name in ("ADD", "MAX", "SQUARE_ADD")]
-    found += [v.cast(FLOAT32, FLOAT16, 1), v.cast(FLOAT16, FLOAT32, 1), v.cast(INT32, FLOAT32, 1)]
-    named = {each.vertex: each.cycles for each in found}
-    for a, b in ((FLOAT16, FLOAT16), (FLOAT32, FLOAT32), (FLOAT16, FLOAT32), (FLOAT32, FLOAT16)):
-        named[f"scaled add {a.name} {b.name}"] = scaled_add_cycles(a, b, False)
-        named[f"scaled add {a.name} {b.name}, both scaled, tensor factors"] = scaled_add_cycles(a, b, True, True)
-    named["fused float16, 3 tensors, 2 scalars, 5 operations"] = fused_cycles(FLOAT16, 3, 2, 5)
-    named["fused float32, 3 tensors, 2 scalars, 5 operations"] = fused_cycles(FLOAT32, 3, 2, 5)
-    return named
-
-
-def vertex_rows(chip: Any) -> Rows:
-    """Tile cycles of every vertex for numbers of elements on a tile."""
-    import numpy as np
-
-    return [
-        {"vertex": name, "elements": str(elements), "cycles": str(cycles)}
-        for name, formula in vertices().items()
-        for elements, cycles in zip(ELEMENTS, np.asarray(formula(np.array(ELEMENTS), chip)).tolist(), strict=True)
-    ]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -193,7 +155,6 @@ def tables(machine: str) -> dict[str, Rows]:
         "steps": steps,
         "operations": operations,
         "matmul_plans": plan_rows(loaded.chip),
-        "vertex_cycles": vertex_rows(loaded.chip),
     }
 
 

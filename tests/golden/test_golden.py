@@ -18,7 +18,7 @@ from ipuperf.testing.fixture import Ledger
 
 HERE = Path(__file__).resolve().parent
 MACHINES = ("gc200-1", "pod4", "bow-pod4")
-TABLES = ("steps", "operations", "matmul_plans", "vertex_cycles")
+TABLES = ("steps", "operations", "matmul_plans")
 
 
 def _regenerate() -> ModuleType:
@@ -54,18 +54,18 @@ def test_tables_are_those_the_script_writes() -> None:
 
 
 def test_the_script_and_the_fixture_see_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = golden.vertex_rows(load_machine("gc200-1").chip)[:6]
+    rows = golden.plan_rows(load_machine("gc200-1").chip)[:3]
     monkeypatch.setattr(golden, "FOLDER", tmp_path)
-    golden.write("gc200-1", "vertex_cycles", rows)
-    written = tmp_path / "gc200-1" / "vertex_cycles.csv"
+    golden.write("gc200-1", "matmul_plans", rows)
+    written = tmp_path / "gc200-1" / "matmul_plans.csv"
     fixture = CycleBaseline("test_x.py::test", "test_x.test", tmp_path, False, "pytest", Ledger())
-    fixture.check_table(rows, "vertex_cycles", keys=golden.KEYS["vertex_cycles"], folder=written.parent)
-    changed = [*rows[:-1], {**rows[-1], "cycles": str(2 * int(rows[-1]["cycles"]))}]
-    (line,) = golden.moved("gc200-1", "vertex_cycles", changed)
+    fixture.check_table(rows, "matmul_plans", keys=golden.KEYS["matmul_plans"], folder=written.parent)
+    changed = [*rows[:-1], {**rows[-1], "total": str(2 * int(rows[-1]["total"]))}]
+    (line,) = golden.moved("gc200-1", "matmul_plans", changed)
     assert line.startswith("~ ")
     assert line.endswith("(+100.00%)")
-    text = golden.report("gc200-1", "vertex_cycles", [line])
-    assert text.splitlines()[0] == "gc200-1/vertex_cycles.csv: 1 row moved"
+    text = golden.report("gc200-1", "matmul_plans", [line])
+    assert text.splitlines()[0] == "gc200-1/matmul_plans.csv: 1 row moved"
     assert golden.COMMAND in text
 
 

@@ -95,7 +95,7 @@ def draw(r: random.Random) -> Program:
 def check(program: Program, *, trace: bool = False) -> Outcome:
     """Differences of values and gradients."""
     case = CASES[program.name]
-    samples = [_arrays(program, number) for number in range(program.transfers * program.replicas)]
+    samples = [arrays(program, number) for number in range(program.transfers * program.replicas)]
     weights = np.random.default_rng(program.seed + 1)
     device = Device(program, case, samples)
     got = device.run(weights)
@@ -108,7 +108,7 @@ def check(program: Program, *, trace: bool = False) -> Outcome:
     return outcome
 
 
-def _arrays(program: Program, number: int) -> list[np.ndarray]:
+def arrays(program: Program, number: int) -> list[np.ndarray]:
     rng = np.random.default_rng([program.seed, number])
     return [data(operand, program.dtype, rng) for operand in program.operands]
 
@@ -144,6 +144,16 @@ class Device:
         if program.around == "host":
             made = self.case.build(self.function, *self.samples[0], **program.arguments)
             return [[np.asarray(array) for array in (made if isinstance(made, list) else [made])]]
+        self.session = self.built(weights)
+        with self.session, contextlib.redirect_stderr(io.StringIO()):  # what print_tensor prints
+            found = self.session.run(FEEDS[program.feed]({s: self._fed(i) for i, s in self.streams}))
+        lead = len(self.samples)
+        results = [_plain(found[s]).reshape(lead, *s.shape) for s in self.stored]
+        return [[result[number] for result in results] for number in range(lead)]
+
+    def built(self, weights: np.random.Generator) -> Any:
+        """A session that has not run."""
+        program = self.program
         ir = popxl.Ir(program.replicas)
         ir.num_host_transfers = program.transfers
         with ir.main_graph, popxl.in_sequence(True):
@@ -152,12 +162,7 @@ class Device:
             else:
                 for tensor in self._placed(ir, weights):
                     self._store(tensor)
-        self.session = popxl.Session(ir, "ipu_hw")
-        with self.session, contextlib.redirect_stderr(io.StringIO()):  # what print_tensor prints
-            found = self.session.run(FEEDS[program.feed]({s: self._fed(i) for i, s in self.streams}))
-        lead = len(self.samples)
-        results = [_plain(found[s]).reshape(lead, *s.shape) for s in self.stored]
-        return [[result[number] for result in results] for number in range(lead)]
+        return popxl.Session(ir, "ipu_hw")
 
     def _fed(self, position: int) -> Any:
         """The data of an operand for all transfers and replicas; axes of one are left out."""

@@ -19,7 +19,8 @@ FILE = Path(__file__).parent / "every_option.csv"
 VALUES = """True False -1 0 1 2 3 0.5 None '' 'text' [] ['a'] {} {'a':1} {'a':'b'} {'availableMemoryProportion':'0.5'}
 {'streamCallbacks.multiThreadMode':'all'} {'streamCallbacks.numWorkerThreads':'2'} {'debug.allowOutOfMemory':'true'}
 popart.RecomputationType.Standard popart.VirtualGraphMode.Auto popart.SyntheticDataMode.Zeros
-popart.MergeVarUpdateType.All popart.ReductionType.Mean popart.MeanReductionStrategy.Running popart.SubgraphCopyingStrategy.JustInTime""".split()
+popart.MergeVarUpdateType.All popart.ReductionType.Mean popart.MeanReductionStrategy.Running
+popart.SubgraphCopyingStrategy.JustInTime""".split()
 NAMES = {"popart": popart, "popdist": popdist, "engine_options": engine_options, "locations": locations}
 
 

@@ -166,6 +166,15 @@ def figures(model: Any) -> str:
     return "; ".join([f"ops {len(kept.operations)}", *(f"{name} {value}" for name, value in named.items())])
 
 
+def latencies(model: Any) -> str:
+    """What the executor tells of the last call, in microseconds: the least, greatest and mean latencies, and events."""
+    spans = (model.getHostIpuLatency(), model.getComputeLatency(), model.getIpuHostLatency(), model.getLatency())
+    told = " ".join("/".join(f"{1e6 * value:.2f}" for value in span) for span in spans)
+    events = {name: [sum(map(sum, times)), sum(map(len, times))] for name, times in model.getPerfCounters().items()}
+    counted = " ".join(f"{name} {1e6 * total:.2f}/{count}" for name, (total, count) in events.items())
+    return f"latencies {told}; {counted}"
+
+
 def numbers(tensors: Any) -> str:
     """The sum and the weighted sum of numbers, to four digits."""
     flat = np.concatenate([t.detach().double().reshape(-1).numpy() for t in tensors])
@@ -187,6 +196,6 @@ def test_what_a_run_costs(name: str, cycle_baseline: CycleBaseline) -> None:
     results = [model(*batch(o.samples_factor, seed=call)) for call in range(2)]
     seen = numbers(t for result in results for t in result)
     weights = numbers(module.state_dict().values())
-    text = f"{figures(model)}; results {seen}; weights {weights}"
+    text = f"{figures(model)}; {latencies(model)}; results {seen}; weights {weights}"
     check_rows(FILE, [{"call": name, "arguments": f"{change} {made}", "outcome": text}], cycle_baseline.update)
     model.destroy()

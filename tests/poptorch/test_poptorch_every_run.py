@@ -181,6 +181,14 @@ def numbers(tensors: Any) -> str:
     return f"{flat.size}: {flat.sum():.4g}, {(flat * np.linspace(-1, 2, flat.size)).sum():.4g}"
 
 
+def state_of(optimizer: Any) -> str:
+    """The state of the optimiser and its numbers on the IPUs, by kind."""
+    state, kinds = optimizer.state_dict(), {}
+    for name, tensor in {**state["ipu_state"], **state["ipu_param"]}.items():
+        kinds.setdefault(name.partition("___")[0], []).append(tensor)
+    return "; ".join(f"{kind} {numbers(tensors)}" for kind, tensors in kinds.items())
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_run_costs(name: str, cycle_baseline: CycleBaseline) -> None:
     change, made = CASES[name]
@@ -196,6 +204,7 @@ def test_what_a_run_costs(name: str, cycle_baseline: CycleBaseline) -> None:
     results = [model(*batch(o.samples_factor, seed=call)) for call in range(2)]
     seen = numbers(t for result in results for t in result)
     weights = numbers(module.state_dict().values())
-    text = f"{figures(model)}; {latencies(model)}; results {seen}; weights {weights}"
+    kept = f"; {state_of(optimizer)}" if made else ""
+    text = f"{figures(model)}; {latencies(model)}; results {seen}; weights {weights}{kept}"
     check_rows(FILE, [{"call": name, "arguments": f"{change} {made}", "outcome": text}], cycle_baseline.update)
     model.destroy()

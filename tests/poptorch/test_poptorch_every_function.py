@@ -14,7 +14,7 @@ from outcomes import check_rows, outcome
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.poptorch import data, errors, lars, log, multi_conv, optim  # noqa: E402, F401  # calls use them
+from ipuperf.poptorch import blocks, data, errors, partition  # noqa: E402, F401  # calls use them
 from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
@@ -149,6 +149,49 @@ CALLS = """
     places(poptorch.SerialPhasedExecution('a', 'b'), 'ab', 0)
     places(poptorch.ParallelPhasedExecution([poptorch.Stage('a').ipu(0), poptorch.Stage('b').ipu(2)], ['c']), 'abc', 1)
     places(poptorch.ParallelPhasedExecution([poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(1)]), 'ab')
+    placed(pipe('a', 'b'), 'ab')
+    placed(pipe('a', 'b'), 'aab')
+    placed(pipe('a', 'b'), 'aba')
+    placed(pipe('a', 'b'), 'ba')
+    placed(pipe('a', 'b'), 'ab', leading_ops=True)
+    placed(pipe(), '')
+    placed(pipe('a', 'b', 'c'), 'abc')
+    placed(pipe('a', 'b', 'c'), 'abc', auto_round_num_ipus=True)
+    placed(pipe('a'), 'a', replication_factor=3)
+    placed(pipe('a'), 'a', replication_factor=3, auto_round_num_ipus=True)
+    placed(pipe('a', 'b'), 'ab', replication_factor=2)
+    placed(pipe(poptorch.Stage('a').ipu(70)), 'a', auto_round_num_ipus=True)
+    placed(pipe(poptorch.Stage('a').ipu(127)), 'a')
+    placed(pipe(poptorch.Stage('a').ipu(64)), 'a')
+    placed(pipe(poptorch.Stage('a').ipu(63)), 'a')
+    placed(pipe(poptorch.Stage('a').ipu(1), poptorch.Stage('b').ipu(1)), 'ab')
+    placed(pipe('a'), 'b')
+    placed(pipe(poptorch.AutoStage.AutoIncrement), 'abab')
+    placed(serial('a', 'b'), 'ab')
+    placed(serial(poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(0)), 'ab')
+    placed(serial(poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(0)), 'ab', leading_ops=True)
+    placed(serial(poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(0)), 'ba')
+    placed(serial(poptorch.Phase('a', 'b').ipus(0), poptorch.Phase('c').ipus(1)), 'abac')
+    placed(parallel(poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(1)), 'ab')
+    placed(parallel(poptorch.Phase('a').ipus(0), poptorch.Phase('b').ipus(0)), 'ab')
+    placed(parallel(poptorch.Phase('a').ipus(2), poptorch.Phase('b').ipus(3)), 'ab')
+    blocks.module_repr(net())
+    blocks.module_repr(poptorch.BeginBlock(net(), 'a', 1))
+    blocks.module_repr(net(lambda m: poptorch.BeginBlock(m[1], 'b', ipu_id=0)))
+    blocks.module_repr(net(lambda m: poptorch.BeginBlock(m[1][0], ipu_id=2)))
+    blocks.module_repr(poptorch.BeginBlock(nn.ReLU(), 'a'))
+    blocks.module_repr(3)
+    blocks.module_repr(removed(poptorch.BeginBlock(net(), 'a', 1)))
+    poptorch.BeginBlock(nn.ReLU(), 3)
+    poptorch.BeginBlock(nn.ReLU(), 'a', -1)
+    poptorch.BeginBlock(nn.ReLU(), 'a', 'b')
+    poptorch.BeginBlock(3, 'a')
+    poptorch.BeginBlock(poptorch.BeginBlock(nn.ReLU(), 'a'), 'b')
+    poptorch.Block(3)
+    poptorch.Block('a', ipu_id=-1)
+    poptorch.Block('a', ipu_id='0')
+    poptorch.BlockFunction('a', 1)(abs)(-3)
+    poptorch.BlockFunction(3)
     poptorch.PipelinedExecution('a', 'a')
     poptorch.PipelinedExecution(3)
     poptorch.PipelinedExecution('a', poptorch.AutoStage.SameAsIpu)
@@ -333,10 +376,29 @@ def stepped(kind: Any, **named: Any) -> Any:
     return [parameters, optimizer.state_dict()["state"]]
 
 
-def places(strategy: Any, blocks: str, ipu: int | None = None) -> Any:
+def places(strategy: Any, uses: str, ipu: int | None = None) -> Any:
     """Where a strategy puts blocks."""
     resolver = strategy.resolver()
-    return [tuple(resolver.stage_of(block, ipu)) for block in blocks]
+    return [tuple(resolver.stage_of(block, ipu)) for block in uses]
+
+
+def placed(strategy: Any, uses: str, **named: Any) -> Any:
+    """The stages of blocks in the order of a program."""
+    return str(partition.partition(strategy, [(use, None) for use in uses], **named))
+
+
+def net(change: Any = lambda module: None) -> Any:
+    """A module with another one within."""
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2)))
+    change(module)
+    return module
+
+
+def removed(module: Any) -> Any:
+    """A module without blocks."""
+    poptorch.removeBlocks(module)
+    return module
 
 
 def level(name: Any) -> int:
@@ -384,6 +446,10 @@ def loader(count: int, options: Any = None, **named: Any) -> Any:
 
 NAMES = {
     **globals(),
+    "nn": torch.nn,
+    "pipe": poptorch.PipelinedExecution,
+    "serial": poptorch.SerialPhasedExecution,
+    "parallel": poptorch.ParallelPhasedExecution,
     "accessor": poptorch.AsynchronousDataAccessor,
     "rebatched": poptorch.DataLoaderMode.AsyncRebatched,
     "asynchronous": poptorch.DataLoaderMode.Async,

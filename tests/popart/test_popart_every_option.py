@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from outcomes import check_rows, folded, outcome
 
 from ipuperf import popart, popdist
-from ipuperf.popart import engine_options, enums, locations
+from ipuperf.popart import engine_options, locations
 from ipuperf.popart.effects import EFFECTS
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.testing import CycleBaseline
@@ -44,13 +43,18 @@ def seen(name: str, value: str) -> str:
     return text.replace(printed, "…") if len(printed) > 4 else text
 
 
-@pytest.mark.parametrize("name", sorted(EFFECTS))
-def test_what_a_session_option_does(name: str, cycle_baseline: CycleBaseline, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("POPXL_CACHE_DIR", "POPART_CACHE_DIR"):
-        monkeypatch.delenv(variable, raising=False)
-    found = [(name, value, seen(name, value)) for value in VALUES]
-    first = {"call": f"{name} at first", "arguments": "", "outcome": repr(getattr(popart.SessionOptions(), name))}
-    check_rows(FILE, [first, *folded(found)], cycle_baseline.update)
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = (popdist.TOTAL, popdist.LOCAL, popdist.IPUS, *popdist.INSTANCES, *popdist.INDEX)
+    for name in ("POPXL_CACHE_DIR", "POPART_CACHE_DIR", *names):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_what_every_session_option_does(cycle_baseline: CycleBaseline) -> None:
+    options = popart.SessionOptions()
+    first = [(name, "at first", repr(getattr(options, name))) for name in sorted(EFFECTS)]
+    found = [(name, value, seen(name, value)) for name in sorted(EFFECTS) for value in VALUES]
+    check_rows(FILE, folded([*first, *found]), cycle_baseline.update)
 
 
 CALLS = """
@@ -102,21 +106,10 @@ def lines_of(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-@pytest.mark.parametrize("call", lines_of(CALLS))
-def test_what_a_call_gives(call: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
     with use_settings(RunSettings("pod4")):
-        text = outcome(lambda: eval(call, NAMES))
-    check_rows(FILE, [{"call": call, "arguments": "", "outcome": text}], cycle_baseline.update)
-
-
-def test_enumerations_have_their_names_and_numbers(cycle_baseline: CycleBaseline) -> None:
-    kinds = [(name, kind) for module in (enums, locations) for name, kind in vars(module).items()]
-    rows = [
-        {"call": name, "arguments": "", "outcome": " ".join(f"{m.name}={m.value}" for m in kind)}
-        for name, kind in kinds
-        if isinstance(kind, enum.EnumMeta) and kind.__module__.startswith("ipuperf.popart") and len(kind)
-    ]
-    check_rows(FILE, rows, cycle_baseline.update)
+        found = [(call, "", outcome(lambda call=call: eval(call, NAMES))) for call in lines_of(CALLS)]
+    check_rows(FILE, folded(found), cycle_baseline.update)
 
 
 ENVIRONMENTS: dict[str, dict[str, str]] = {
@@ -182,16 +175,15 @@ def configured(options: popart.SessionOptions) -> tuple[bool, int]:
     return options.enableReplicatedGraphs, options.replicatedGraphCount
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_what_popdist_answers(environment: str, cycle_baseline: CycleBaseline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_popdist_answers(cycle_baseline: CycleBaseline, monkeypatch: pytest.MonkeyPatch) -> None:
     from ipuperf.popdist import tensorflow as popdist_tensorflow
 
-    for name in (popdist.TOTAL, popdist.LOCAL, popdist.IPUS, *popdist.INSTANCES, *popdist.INDEX):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ENVIRONMENTS[environment].items():
-        monkeypatch.setenv(name, value)
     names = {**NAMES, "Config": Config, "configured": configured, "popdist_tensorflow": popdist_tensorflow}
-    answers = [
-        (f"popdist, {environment}", call, outcome(lambda call=call: eval(call, names))) for call in lines_of(QUESTIONS)
-    ]
-    check_rows(FILE, folded(answers), cycle_baseline.update)
+    found = []
+    for environment, variables in ENVIRONMENTS.items():
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            for call in lines_of(QUESTIONS):
+                found.append((f"popdist, {environment}", call, outcome(lambda call=call: eval(call, names))))
+    check_rows(FILE, folded(found), cycle_baseline.update)

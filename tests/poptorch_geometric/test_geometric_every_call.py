@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, outcome
+from outcomes import check_rows, folded, outcome
 
 torch = pytest.importorskip("torch")
 geometric = pytest.importorskip("torch_geometric")
@@ -16,7 +16,8 @@ from torch.utils.data import RandomSampler  # noqa: E402, F401  # what is not us
 from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402, F401
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
-from ipuperf.poptorch_geometric import collate, counts, ops, padding, trimming, types  # noqa: E402, F401
+from ipuperf.poptorch import export_substitutes  # noqa: E402
+from ipuperf.poptorch_geometric import collate, counts, ops, padding, substitutes, trimming, types  # noqa: E402, F401
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
 FILE = Path(__file__).parent / "every_call.csv"
@@ -152,6 +153,8 @@ CALLS = """
     c(o(9, 1, 3), trim_edges=True)([graph(4, 4), graph(3, 3)])
     seeded(2, lambda: c(o(4, 20, 4), True, trim_nodes=True)([typed(3, 4, 4), typed(2, 1, 2)]))
     seeded(3, lambda: trimming.trim_edges([graph(3, 0), graph(3, 4)], counts.Counts({'': 2})))
+    trimming.trim_nodes([graph(1, 1), graph(4, 4)], counts.Counts({'': 1}))
+    seeded(1, lambda: trimming.trim_nodes([graph(1, 1), graph(4, 4)], counts.Counts({'': 2})))
     collate.make_exclude_keys(['x'], graph(2, 2))
     joined(c(o(7, 9, 3)), 2)([graph(2, 3), graph(1, 2), graph(3, 1), graph(2, 2)])
     joined(c(o(7, 9, 3)))([graph(2, 3), graph(1, 2)])
@@ -225,7 +228,56 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("call", [line.strip() for line in CALLS.strip().splitlines()])
-def test_what_a_call_gives(call: str, cycle_baseline: CycleBaseline) -> None:
-    text = outcome(lambda: eval(call, NAMES), shown)
-    check_rows(FILE, [{"call": call, "arguments": "", "outcome": " ".join(text.split())}], cycle_baseline.update)
+def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
+    calls = [line.strip() for line in CALLS.strip().splitlines()]
+    found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in calls]
+    check_rows(FILE, folded(found), cycle_baseline.update)
+
+
+LAYERS: dict[str, Any] = {
+    "MFConv": lambda: (geometric.nn.MFConv(1, 2, max_degree=2), (graph(4, 6).x, graph(4, 6).edge_index)),
+    "MFConv of two": lambda: (
+        geometric.nn.MFConv((1, 1), 2, max_degree=1), ((graph(4, 6).x, graph(4, 6).x + 1), graph(4, 6).edge_index)
+    ),
+    "MFConv of one, with a size": lambda: (
+        geometric.nn.MFConv((1, 1), 2, max_degree=1), ((graph(4, 6).x, None), graph(4, 6).edge_index, (4, 4))
+    ),
+    "MFConv from targets": lambda: (
+        geometric.nn.MFConv(1, 2, max_degree=9, flow="target_to_source"), (graph(4, 6).x, graph(4, 6).edge_index)
+    ),
+    "ClusterGCNConv": lambda: (geometric.nn.ClusterGCNConv(1, 2, diag_lambda=0.5), (graph(4, 6).x, LOOPS)),
+    "ClusterGCNConv without loops": lambda: (
+        geometric.nn.ClusterGCNConv(1, 2, diag_lambda=0.5, add_self_loops=False), (graph(4, 6).x, EACH)
+    ),
+    "HeteroLinear": lambda: (
+        geometric.nn.HeteroLinear(1, 2, 3, is_sorted=True), (graph(4, 6).x, torch.tensor([0, 0, 1, 2]))
+    ),
+    "HeteroLinear without bias": lambda: (
+        geometric.nn.HeteroLinear(1, 2, 3, bias=False), (graph(4, 6).x, torch.tensor([2, 0, 1, 2]))
+    ),
+}  # fmt: skip
+EACH = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [1, 2, 3, 0, 1, 2, 3]])
+LOOPS = torch.tensor([[0, 1, 2, 2, 3, 1], [1, 1, 3, 2, 0, 0]])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_stands_for_a_layer_gives_what_the_layer_gives(name: str) -> None:
+    torch.manual_seed(0)
+    layer, operands = LAYERS[name]()
+    stand_in = export_substitutes._REPLACED[type(layer), "forward"]
+    torch.testing.assert_close(stand_in(layer, *operands), layer(*operands))
+
+
+def test_what_is_replaced_during_exports() -> None:
+    before = dict(export_substitutes._REPLACED)
+    export_substitutes._REPLACED.clear()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(export_substitutes, "_AROUND", [])
+            substitutes.offer()
+        names = {(place.__name__.rpartition(".")[2], name) for place, name in export_substitutes._REPLACED}
+    finally:
+        export_substitutes._REPLACED.update(before)
+    knn = {(place, name) for place in ("nn", "pool") for name in ("knn", "knn_graph")}
+    layers = {(name, "forward") for name in ("HeteroLinear", "ClusterGCNConv", "MFConv")}
+    assert names == {*knn, *layers, ("Aggregation", "assert_sorted_index"), ("knn_interpolate", "knn")}

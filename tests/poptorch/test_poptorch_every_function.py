@@ -96,6 +96,8 @@ CALLS = """
     poptorch.NameScope('a').name
     poptorch.NameScope(3)
     poptorch.Attribute(a=1).attributes
+    poptorch.profiling.Channel('c').tracepoint('t').__enter__()
+    poptorch.profiling.Channel('c').instrument(X, 'sum')
     poptorch.fps(X)
     poptorch.nearest(X)
     poptorch.isRunningOnIpu()

@@ -407,7 +407,6 @@ SUBJECTS = {
         torch.index_select(x, 0, g)
         torch.index_select(x, -1, j)
         torch.index_select(x, 1, b)
-        torch.index_select(o, 0, b * 0)
         torch.gather(x, 0, i)
         torch.gather(x, 1, i)
         torch.gather(x, -1, i[:2])

@@ -85,7 +85,7 @@ def test_enumerations_have_their_names_and_numbers(name: str, cycle_baseline: Cy
 
 
 PACKAGE = Path(aten.__file__).parents[1]
-ROOMS = ("poptorch", "poptorch/options", "poptorch_geometric", "popart", "popdist", "cppimport")
+ROOMS = ("poptorch", "poptorch/options", "popart", "popdist", "cppimport")
 ONCE = ("aten_marks", "collective_ops", "core", "custom_ops", "host_calls", "import_hook", "log", "ops", "popart_ir")
 """Modules that register something when they are imported."""
 KINDS = (int, float, str, bytes, tuple, list, Mapping, set, frozenset, re.Pattern)

@@ -230,6 +230,8 @@ def _unknown(name: str) -> AttributeError:
 def _checked(name: str, before: Any, value: Any) -> Any:
     """``value`` in the form in which the option is kept."""
     if name in _FLAGS:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"SessionOptions.{name} = {value!r}: dict is needed")
         return Flags(name, _entry, value)
     kind = type(before)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

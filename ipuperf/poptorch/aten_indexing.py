@@ -227,7 +227,9 @@ def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
         if change is None:
             found[place] = table
         else:
-            kinds.setdefault((call.reduce, call.include_self, table.shape), []).append((place, table, change))
+            kinds.setdefault((call.reduce, call.include_self, table.dtype, table.shape), []).append(
+                (place, table, change)
+            )
     for alike in kinds.values():
         call = calls[alike[0][0]]
         results = _scattered([change for _, _, change in alike], call.reduce, call.include_self)

@@ -115,7 +115,8 @@ def _spread_and_mean(root: bool) -> Handler:
     def handler(low: Lowering, value: Value, dim: Dims = None, *args: Any, **named: Any) -> list[Tensor]:
         spread = _spread(root)(low, value, dim, *args, **named)
         keepdim = named.get("keepdim", args[1] if len(args) > 1 else False)
-        return [spread, _reduced(r.mean, low.tensor(value), dim, keepdim)]
+        axes = None if isinstance(dim, bool) else dim  # ``unbiased`` stands there
+        return [spread, _reduced(r.mean, low.tensor(value), axes, keepdim)]
 
     return handler
 

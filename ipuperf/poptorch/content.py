@@ -83,6 +83,9 @@ class _Digest:
             self.say(type(value).__name__, value)
         elif type(value) in (tuple, frozenset):  # whether two equal ones are one object differs between processes
             self._add_new(value)
+        elif isinstance(value, type):
+            self.say("type")
+            self._class(value)
         elif id(value) in self._met:
             self.say("again", self._met[id(value)])
         else:
@@ -280,7 +283,6 @@ class _Digest:
         ((dict, Mapping), _mapping),
         ((list, tuple), _sequence),
         ((set, frozenset), _set),
-        (type, _class),
         (types.FunctionType, _function),
         (types.MethodType, _method),
         ((functools.partial, functools.partialmethod), _partial),

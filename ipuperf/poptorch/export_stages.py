@@ -427,8 +427,6 @@ class StageWriter:
         if name_of(node.target) == _CONDITIONAL:
             return self._conditional(node)
         location = location_of_node(node)
-        if name_of(node.target) == "aten::detach":
-            return _stopped(self._origin(node)[0][0])
         if name_of(node.target) in ("aten::item", "aten::_local_scalar_dense"):
             raise UnsupportedError(
                 f"{location}: aten::item is unsupported: the program of an IPU is static, Python cannot have a "
@@ -548,11 +546,6 @@ def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _stopped(flow: Flow) -> Flow:
-    """The same value through which no gradient flows."""
-    return Flow(flow.origin, flow.tensor, flow.needs_grad, True, flow.home, flow.name)
 
 
 def _flows(value: Any) -> list[Flow]:

@@ -282,6 +282,7 @@ def trace(
                 attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
+    _stop_at_detached(program.graph)
     plain.made_constant(program)
     with _quiet(), _no_stacks(), no_code(), told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
@@ -289,6 +290,12 @@ def trace(
     if not leaves:
         simplified = _without_input(simplified)
     return Traced(simplified, uses, flat.results.structure, multi_convs)
+
+
+def _stop_at_detached(graph: torch.fx.Graph) -> None:
+    """Say where gradients stop within PyTorch's own functions, whose calls of ``detach`` the tagger does not see."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.meta["custom"] = {**node.meta.get("custom", {}), GRAD: False}
 
 
 def _exported(flat: _Flat, leaves: Sequence[torch.Tensor]) -> Any:

@@ -10,7 +10,7 @@ from ipuperf.lowering import CollectiveMerging
 from ipuperf.pipelines import AutomaticLossScale
 from ipuperf.popart.engine_options import check_callback_option
 
-from ..errors import require
+from ..errors import require, require_path
 from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
 from .store import Freezable
 
@@ -187,7 +187,14 @@ class _PopartOptions(Freezable):
 _COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
 
 
-_FLAGS = (f"{LOSS_SCALING}enabled", "explicitRecomputation", "enableOutlining", "groupNormStridedChannelGrouping")
+_FLAGS = (
+    f"{LOSS_SCALING}enabled",
+    "explicitRecomputation",
+    "enableOutlining",
+    "groupNormStridedChannelGrouping",
+    "enableEngineCaching",
+    "enableFloatingPointChecks",
+)
 
 
 def _check_value(key: str, value: Any) -> None:
@@ -209,6 +216,10 @@ def _check_value(key: str, value: Any) -> None:
     if key == "outlineThreshold":
         real = number or isinstance(value, float)
         require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")
+    if key == "partialsTypeMatMuls":
+        require(value in ("half", "float"), f"_Popart.set({key!r}, {value!r}): expected 'half' or 'float'")
+    if key == "cachePath":
+        require_path(f"_Popart.set({key!r})", value)
     if key == "syntheticDataMode":
         listed = "0 Off, 1 Zeros, 2 RandomNormal, 3 RandomUniform"
         require(number and 0 <= value <= 3, f"_Popart.set({key!r}, {value!r}): expected one of {listed}")

@@ -1,0 +1,108 @@
+"""Calls of PyTorch with arguments of every kind: values and gradients as PyTorch's, and the ops they become."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from outcomes import check_rows, outcome
+
+torch = pytest.importorskip("torch")
+
+from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
+
+from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.testing import CycleBaseline  # noqa: E402
+
+from .conftest import case_module  # noqa: E402
+
+FILE = Path(__file__).parent / "every_call.csv"
+PLACE = str(Path(__file__).parent / "callcases.py")
+TOGETHER = 14
+"""Calls in one export: PyTorch takes longer for an export than for what is in it."""
+CASES = {
+    f"{subject} {first}": calls[first : first + TOGETHER]
+    for subject, text in SUBJECTS.items()
+    for calls in [lines_of(text)]
+    for first in range(0, len(calls), TOGETHER)
+}
+
+
+def exported(check_all: Any, calls: list[str]) -> Any:
+    """The calls in one export; where that is not as PyTorch says, each alone tells which."""
+
+    def check(numbers: list[int]) -> Any:
+        made = {f"call{n}": called(calls[n - 1], n, PLACE) for n in numbers}
+        functions = {name: function for name, (function, _) in made.items()}
+        return check_all(functions, operands={name: given for name, (_, given) in made.items()})
+
+    numbers = list(range(1, len(calls) + 1))
+    try:
+        return check(numbers)
+    except Exception:
+        for number in numbers:
+            try:
+                check([number])
+            except Exception as error:
+                raise AssertionError(f"{calls[number - 1]}: {error}") from error
+        raise
+
+
+def ops_of(model: Any) -> dict[int, list[str]]:
+    """The ops of an export by the line of the call they come from."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for part in model.parts:
+        for op in part.graph.ops:
+            file, _, line = op.location.rpartition(":")
+            if file == PLACE:
+                found[int(line)].append(type(op).__name__ + (drawn(op.attributes) if "key" in op.attributes else ""))
+    return found
+
+
+def drawn(attributes: Any) -> str:
+    """What random numbers are drawn: their values cannot be compared."""
+    return f"({', '.join(f'{name}={value}' for name, value in attributes.items() if name != 'key')})"
+
+
+def model_of(calls: list[str], first: int = 1) -> Any:
+    """The export of some calls, for training; ``first`` is the line of the first."""
+    made = {f"call{n}": called(call, n, PLACE) for n, call in enumerate(calls, first)}
+    functions = {name: function for name, (function, _) in made.items()}
+    case = case_module()(functions, {name: given for name, (_, given) in made.items()})
+    return export_model(case, (torch.zeros(()),), training=True)
+
+
+@pytest.mark.parametrize("group", CASES)
+def test_calls_are_pytorchs(group: str, check_all: Any, cycle_baseline: CycleBaseline) -> None:
+    model = exported(check_all, CASES[group])
+    check_rows(FILE, rows_of(group, CASES[group], model), cycle_baseline.update)
+
+
+def rows_of(group: str, calls: list[str], model: Any) -> list[dict[str, str]]:
+    """A row for each call: its ops."""
+    ops = ops_of(model)
+    return [{"call": group, "arguments": call, "outcome": " ".join(ops[n])} for n, call in enumerate(calls, 1)]
+
+
+def test_what_random_calls_draw(cycle_baseline: CycleBaseline) -> None:
+    calls = lines_of(RANDOM)
+    check_rows(FILE, rows_of("random", calls, model_of(calls)), cycle_baseline.update)
+
+
+@pytest.mark.parametrize("call", lines_of(REFUSED))
+def test_calls_that_are_refused(call: str, cycle_baseline: CycleBaseline) -> None:
+    def told() -> str:
+        return str(model_of([call], first=9999))
+
+    text = outcome(told, str).replace(str(Path(PLACE).parent), "")
+    assert "Error: " in text, f"works: {text[:100]}"
+    check_rows(FILE, [{"call": f"refused {call}", "arguments": "", "outcome": text[:300]}], cycle_baseline.update)
+
+
+def test_gradients_stop_where_a_function_of_pytorch_detaches(stages: Any) -> None:
+    """A hard sample has the gradient of the soft one: PyTorch takes what makes it hard without one."""
+    (found,) = stages(model_of(["F.gumbel_softmax(x, hard=True)"]), [torch.zeros(())]).gradients.values()
+    assert abs(found).max() > 1e-3
+    assert abs(found.sum(1)).max() < 1e-6

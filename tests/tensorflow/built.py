@@ -80,7 +80,7 @@ def _counted(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is None or not str(trace.tb_frame.f_globals.get("__name__")).startswith("ipuperf")
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(("tensorflow", "tf_keras"))
 
 
 def unnumbered(text: str) -> str:

@@ -143,6 +143,20 @@ def others() -> Iterator[Case]:
     yield "dynamic_stitch with a gap", stitch, (f32(2, 3), f32(2, 3))
     yield "ones of a shape", lambda x: raw.OnesLike(x=x) + x, (x,)
     yield "size and rank", lambda x: tf.cast(raw.Size(input=x) + raw.Rank(input=x), F32) + x, (x,)
+    for rounds in (0, 1):
+        loop = lambda x, n=rounds: tf.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y * 2 + 1), [0, x])[1]
+        yield f"a loop of {rounds}", loop, (x,)
+    for size in ([7, 6], [2, 7, 6, 4]):
+        given = {"strides": [1, 1, 1, 1], "padding": "SAME", "input_sizes": size}
+        transposed = lambda w, dy, k=given: raw.Conv2DBackpropInput(filter=w, out_backprop=dy, **k)
+        yield f"Conv2DBackpropInput {size}", transposed, (f32(3, 2, 4, 5), f32(2, 7, 6, 5))
+    for numbers in (f32(5), f32(1, 5), f32(1)):
+        scaled = lambda x, w, n=numbers: tf.nn.relu(tf.nn.conv2d(x, w, 1, "SAME") * n + n)
+        yield f"a convolution scaled by {numbers.shape}", scaled, (f32(2, 7, 6, 4), f32(3, 2, 4, 5))
+    different = lambda x: tf.gather(x, tf.unique(tf.constant([1, 0, 1, 1]))[0])
+    yield "unique known numbers", different, (x,)
+    yield "places of known numbers", lambda x: tf.gather(x, tf.unique(tf.constant([9, 7, 8, 9]))[1] % 2), (x,)
+    yield "dynamic_stitch of nothing", lambda x: tf.dynamic_stitch([tf.zeros([0], tf.int32)], [x]), (f32(0, 3),)
     v = tf.Variable(f32(5, 3, 2))
     place = np.array([[1, 2], [4, 0]], np.int32)
     yield "ResourceGatherNd", lambda i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=F32) * 2, (place,)
@@ -244,6 +258,11 @@ def drawn(function: Callable[..., Any], *arguments: np.ndarray) -> np.ndarray:
     return Program(function, arguments).run()[0]
 
 
+def with_key(function: Callable[..., Any], shape: list[int]) -> Any:
+    key, counter = raw.StatelessRandomGetKeyCounter(seed=[3, 4])
+    return function(shape=shape, key=key, counter=counter, alg=raw.StatelessRandomGetAlg())
+
+
 def test_a_shuffle_keeps_the_rows() -> None:
     rows = np.arange(60, dtype=np.float32).reshape(20, 3)
     found = drawn(tf.random.shuffle, rows)
@@ -277,6 +296,8 @@ def test_classes_are_drawn_as_often_as_they_are_likely(stateless: bool) -> None:
     [
         (lambda n: raw.StatelessRandomUniform(shape=n, seed=[3, 4]), (0.5, 1 / np.sqrt(12))),
         (lambda n: raw.StatelessRandomNormal(shape=n, seed=[3, 4]), (0.0, 1.0)),
+        (lambda n: with_key(raw.StatelessRandomNormalV2, n), (0.0, 1.0)),
+        (lambda n: with_key(raw.StatelessRandomUniformV2, n), (0.5, 1 / np.sqrt(12))),
         (lambda n: raw.StatelessTruncatedNormal(shape=n, seed=[3, 4]), (0.0, 0.88)),
         (lambda n: tf.cast(tf.random.stateless_uniform(n, [3, 4], 2, 7, tf.int32), F32), (4.0, np.sqrt(2))),
     ],

@@ -117,3 +117,35 @@ def test_a_benchmark_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str])
     assert [line.split(" elements in")[0] for line in lines] == ["epoch 0: 5", "epoch 1: 5"]
     ipu.dataset_benchmark.dataset_benchmark(data, 2, 5, print_stats=False)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "exchange", "expected"),
+    [
+        ("sum", ipu.cross_replica_ops.cross_replica_sum, lambda c: 2 * c),
+        ("mean", ipu.cross_replica_ops.cross_replica_mean, lambda c: c),
+        ("scatter add", lambda x: scattered(x, "COLLECTIVE_OP_ADD"), lambda c: c[[0, 1, 2, 0, 1]]),
+        (
+            "scatter mean",
+            lambda x: scattered(x, "COLLECTIVE_OP_MEAN"),
+            lambda c: np.concatenate([c[:3], c[:3]])[:5] / 2,
+        ),
+    ],
+)
+def test_the_gradient_of_an_exchange(name, exchange, expected) -> None:
+    weights = np.arange(1, 6, dtype=np.float32)
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = exchange(x)
+            loss = tf.reduce_sum(found * weights[: found.shape[0]])
+        return tape.gradient(loss, x)
+
+    with ipus(2):
+        found = tf.distribute.get_strategy().run(tf.function(gradient, jit_compile=True), args=(tf.ones(5),))
+    np.testing.assert_allclose(found, expected(weights))
+
+
+def scattered(x, how: str):
+    return ipu.reduce_scatter_op.reduce_scatter(x, 2, op=how)

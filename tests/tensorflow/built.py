@@ -32,6 +32,8 @@ COUNTS = re.compile(r"0x[0-9a-f]+|_*\d+")
 """Addresses, and numbers that TensorFlow and Keras count on in a process (the first layer has none)."""
 NAMES = re.compile(r"0x[0-9a-f]+|(?<=[A-Za-z])_\d+")
 """The same in texts in which figures matter."""
+SETS = re.compile(r"\{([^{}:]*)\}")
+"""Sets in a text, whose order differs from process to process."""
 LINES = re.compile(r"(\.py):\d+")
 
 
@@ -47,6 +49,7 @@ class Built:
         """Keep an error that the test expected."""
         if error is not None:
             text = LINES.sub(r"\1", PATHS.sub("", str(error)))
+            text = SETS.sub(lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
             self.errors.append(f"{type(error).__name__}: {(COUNTS if _counted(error) else NAMES).sub('', text)}")
 
     @property

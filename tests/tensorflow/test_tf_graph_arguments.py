@@ -301,6 +301,7 @@ def test_classes_are_drawn_as_often_as_they_are_likely(stateless: bool) -> None:
         (lambda n: raw.StatelessTruncatedNormal(shape=n, seed=[3, 4]), (0.0, 0.88)),
         (lambda n: tf.cast(tf.random.stateless_uniform(n, [3, 4], 2, 7, tf.int32), F32), (4.0, np.sqrt(2))),
     ],
+    ids=["uniform", "normal", "normal of a key", "uniform of a key", "truncated", "whole"],
 )
 def test_numbers_of_a_seed_have_their_distribution(call: Callable[..., Any], shares: tuple[float, float]) -> None:
     found = drawn(lambda x: call([4000]) + x, np.zeros((), np.float32))

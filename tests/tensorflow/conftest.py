@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-RECORDED_WITH = "2.21."
-"""The TensorFlow of the golden rows: others make other graphs of the same functions."""
+RECORDED_WITH = ("3.11", "2.21")
+"""Python and TensorFlow of the golden rows: others word errors otherwise and make other graphs."""
 _ROWS: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
 _PASSED = pytest.StashKey[bool]()
 
@@ -37,7 +37,8 @@ def fresh_state(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         return
     from ipuperf.tensorflow.state import isolated
 
-    recorded = _forget_seeds().startswith(RECORDED_WITH)
+    _forget_seeds()
+    recorded = _versions() == RECORDED_WITH
     built = _noted(monkeypatch)
     with isolated():
         yield
@@ -61,17 +62,20 @@ def pytest_sessionfinish() -> None:
             write(FOLDER / f"{file}.csv", rows)
 
 
-def _forget_seeds() -> str:
-    """No seed of an earlier test is in force; those that Keras draws are the same in every process. TensorFlow's
-    version."""
+def _versions() -> tuple[str, str]:
     import tensorflow as tf
+
+    return f"{sys.version_info[0]}.{sys.version_info[1]}", tf.__version__.rpartition(".")[0]
+
+
+def _forget_seeds() -> None:
+    """No seed of an earlier test is in force; those that Keras draws are the same in every process."""
     from tensorflow.python.eager import context
 
     context.context()._seed = None
     random.seed(1)
     if "tf_keras" in sys.modules:
         sys.modules["tf_keras"].backend._SEED_GENERATOR = threading.local()
-    return str(tf.__version__)
 
 
 def _noted(monkeypatch: pytest.MonkeyPatch) -> Built:

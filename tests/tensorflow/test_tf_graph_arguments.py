@@ -155,6 +155,8 @@ def others() -> Iterator[Case]:
         yield f"a convolution scaled by {numbers.shape}", scaled, (f32(2, 7, 6, 4), f32(3, 2, 4, 5))
     different = lambda x: tf.gather(x, tf.unique(tf.constant([1, 0, 1, 1]))[0])
     yield "unique known numbers", different, (x,)
+    rows = lambda x: tf.gather(x, raw.UniqueV2(x=tf.constant([1, 0, 1]), axis=[0])[0])
+    yield "unique known rows", rows, (x,)
     yield "places of known numbers", lambda x: tf.gather(x, tf.unique(tf.constant([9, 7, 8, 9]))[1] % 2), (x,)
     yield "dynamic_stitch of nothing", lambda x: tf.dynamic_stitch([tf.zeros([0], tf.int32)], [x]), (f32(0, 3),)
     v = tf.Variable(f32(5, 3, 2))

@@ -171,6 +171,10 @@ def test_a_perturbed_option_says_as_before(option: str) -> None:
         says(configure)
 
 
+def test_options_are_as_before() -> None:
+    says(lambda: str(ipu.config.IPUConfig().to_dict()))
+
+
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 

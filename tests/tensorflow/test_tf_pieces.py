@@ -102,6 +102,7 @@ def test_variables_of_an_optimizer_function() -> None:
 def test_a_strategy_reduces_structures(how: str, expected: float) -> None:
     def reduced(x):
         context = tf.distribute.get_replica_context()
+        assert tf.get_static_value(tf.convert_to_tensor(context.replica_id_in_sync_group)) == 0
         return context.all_reduce(getattr(tf.distribute.ReduceOp, how), {"a": x, "b": [x * 2]})["b"][0]
 
     with ipus(2):

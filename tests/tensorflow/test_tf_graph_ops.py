@@ -283,6 +283,8 @@ def networks() -> Iterator[Case]:
     yield "moments", lambda x: tf.nn.moments(x, [0, 1]), (f32(3, 4, 5),)
     yield "l2_normalize gradient", squared(lambda x: tf.nn.l2_normalize(x, 1), 1), (f32(3, 4),)
     yield "L2Loss", tf.nn.l2_loss, (f32(3, 4),)
+    mixed = lambda x, s, b: raw.FusedBatchNormV3(x=x, scale=s, offset=b, mean=[], variance=[], epsilon=1e-3)[0]
+    yield "batch norm half", mixed, (f32(4, 5, 3, 6).astype(np.float16), positive(6), f32(6))
 
 
 def keras_losses(scale: float) -> Iterator[Case]:

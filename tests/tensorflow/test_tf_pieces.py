@@ -150,3 +150,19 @@ def test_the_gradient_of_an_exchange(name, exchange, expected) -> None:
 
 def scattered(x, how: str):
     return ipu.reduce_scatter_op.reduce_scatter(x, 2, op=how)
+
+
+def test_a_summary_indents_nested_models() -> None:
+    layers_ = tf.keras.layers
+    with ipus(2):
+        lowest = tf.keras.Sequential([layers_.Dense(3, input_shape=(4,), name="low")], name="lowest")
+        inner = tf.keras.Sequential([lowest, layers_.Dense(2, name="mid")], name="inner")
+        x = tf.keras.Input((4,), name="x")
+        model = tf.keras.Model(x, layers_.Dense(1, name="top")(inner(x)))
+        inner.set_pipeline_stage_assignment([0, 1])
+        lines: list[str] = []
+        model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
+    rows = [
+        (line.split("(")[0].rstrip(), line.split()[-1]) for line in lines if "Dense" in line or "Sequential" in line
+    ]
+    assert rows == [("inner", "x"), ("  lowest", "0"), ("  mid", "1"), ("top", "None")]

@@ -162,7 +162,6 @@ def test_a_summary_indents_nested_models() -> None:
         inner.set_pipeline_stage_assignment([0, 1])
         lines: list[str] = []
         model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
-    rows = [
-        (line.split("(")[0].rstrip(), line.split()[-1]) for line in lines if "Dense" in line or "Sequential" in line
-    ]
+    named = [line for line in lines if "Dense" in line or "Sequential" in line]
+    rows = [(line.split("(")[0].rstrip(), line.split()[-1]) for line in named]
     assert rows == [("inner", "x"), ("  lowest", "0"), ("  mid", "1"), ("top", "None")]

@@ -22,7 +22,15 @@ from ipuperf.runtime.executable import Executable
 
 FOLDER = Path(__file__).parent / "golden"
 COLUMNS = ("test", "programs", "ops", "bytes", "errors", "program_digest", "error_digest")
-OF_EXECUTABLES = ("name", "report_name", "sync_pattern", "merging", "outlining", "prefetch_depth", "host_processes")
+OF_EXECUTABLES: tuple[str, ...] = (
+    "name",
+    "report_name",
+    "sync_pattern",
+    "merging",
+    "outlining",
+    "prefetch_depth",
+    "host_processes",
+)
 OF_EXECUTABLES += ("samples_per_run", "values_each_run", "copies_weights", "floating_point_exceptions", "runs")
 FRONT_END = "ipuperf.tensorflow."
 """Whose own objects hold TensorFlow's."""

@@ -22,6 +22,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -31,6 +32,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +102,7 @@ class Recorder:
 
     def pytest_sessionstart(self) -> None:
         self.coverage.start()
+        _trace_tensorflow()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterable[None]:
@@ -120,6 +123,21 @@ class Recorder:
         self.coverage.stop()
         self.coverage.save()
         self.file.write_text(json.dumps(self.seconds, indent=0))
+
+
+def _trace_tensorflow() -> None:
+    """Sessions of TensorFlow call functions of Python in threads of their own, which trace nothing unless told to."""
+    with suppress(ImportError):
+        from tensorflow.python.ops.script_ops import FuncRegistry
+
+        call = FuncRegistry.__call__
+
+        def traced(self: Any, *args: Any) -> Any:
+            if sys.gettrace() is None:
+                sys.settrace(threading.gettrace())
+            return call(self, *args)
+
+        FuncRegistry.__call__ = traced
 
 
 def _forget() -> None:

@@ -1,24 +1,132 @@
 """Every test has a TensorFlow state of its own; files beside the tests hold what several of them share.
 
-Tests that need TensorFlow are skipped without it.
+What a test builds, and the errors that it expects, are compared with its row in ``golden/`` (:mod:`built`);
+``pytest tests/tensorflow --update-baselines`` writes the rows of the tests that run. Tests that need TensorFlow are
+skipped without it.
 """
+
+from __future__ import annotations
 
 import importlib.util
 import os
+import random
+import sys
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from built import Built
+
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+RECORDED_WITH = ("3.11", "2.21")
+"""Python and TensorFlow of the golden rows: others word errors otherwise and make other graphs."""
+_ROWS: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
+_PASSED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(autouse=True)
-def fresh_state() -> Iterator[None]:
+def fresh_state(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if importlib.util.find_spec("tensorflow") is None:
         yield
         return
     from ipuperf.tensorflow.state import isolated
 
+    _forget_seeds()
+    recorded = _versions() == RECORDED_WITH
+    built = _noted(monkeypatch)
     with isolated():
         yield
+    if recorded:
+        _compare(request.node, built)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if call.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    if _ROWS:
+        from built import FOLDER, write
+
+        for file, rows in _ROWS.items():
+            write(FOLDER / f"{file}.csv", rows)
+
+
+def _versions() -> tuple[str, str]:
+    import tensorflow as tf
+
+    return f"{sys.version_info[0]}.{sys.version_info[1]}", tf.__version__.rpartition(".")[0]
+
+
+def _forget_seeds() -> None:
+    """No seed of an earlier test is in force; those that Keras draws are the same in every process."""
+    from tensorflow.python.eager import context
+
+    context.context()._seed = None
+    random.seed(1)
+    if "tf_keras" in sys.modules:
+        sys.modules["tf_keras"].backend._SEED_GENERATOR = threading.local()
+
+
+def _noted(monkeypatch: pytest.MonkeyPatch) -> Built:
+    """What is built and raised from now on."""
+    from built import Built
+
+    from ipuperf.ir import Ir
+    from ipuperf.runtime.executable import Executable
+
+    built = Built()
+    for kind, made in ((Ir, built.programs), (Executable, built.executables)):
+
+        def initialised(self: Any, *args: Any, _first: Any = kind.__init__, _made: Any = made, **options: Any) -> None:
+            _made.append(self)
+            _first(self, *args, **options)
+
+        monkeypatch.setattr(kind, "__init__", initialised)
+    leave = pytest.RaisesExc.__exit__
+
+    def left(self: Any, kind: Any, error: Any, trace: Any) -> bool:
+        expected = leave(self, kind, error, trace)
+        built.fail(error)
+        return expected
+
+    monkeypatch.setattr(pytest.RaisesExc, "__exit__", left)
+    return built
+
+
+def _compare(test: pytest.Item, built: Built) -> None:
+    """A row of a test that passed is as it was."""
+    if built.nothing or not test.stash.get(_PASSED, False):
+        return
+    name = test.nodeid.split("::", 1)[1]
+    row = built.row(name)
+    if test.config.getoption("--update-baselines"):
+        _ROWS[test.path.stem][name] = row
+        return
+    kept = _golden(test.path.stem).get(name)
+    if row == kept:
+        return
+    for title, text in (("programs", built.text()), ("errors", "\n".join(built.errors))):
+        test.add_report_section("teardown", title, text)
+    pytest.fail(
+        f"{name} builds or refuses something else than before: {row}, expected {kept}; look at the texts, and if that "
+        f"is meant, run\n    pytest {test.nodeid.split('::')[0]} --update-baselines",
+        pytrace=False,
+    )
+
+
+@lru_cache
+def _golden(file: str) -> dict[str, dict[str, str]]:
+    from built import FOLDER, read
+
+    return read(FOLDER / f"{file}.csv")

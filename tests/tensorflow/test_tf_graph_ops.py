@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from graphcases import check
+from graphcases import Program, check
 
 Case = tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]
 RNG = np.random.default_rng(1)
@@ -283,6 +283,8 @@ def networks() -> Iterator[Case]:
     yield "moments", lambda x: tf.nn.moments(x, [0, 1]), (f32(3, 4, 5),)
     yield "l2_normalize gradient", squared(lambda x: tf.nn.l2_normalize(x, 1), 1), (f32(3, 4),)
     yield "L2Loss", tf.nn.l2_loss, (f32(3, 4),)
+    mixed = lambda x, s, b: raw.FusedBatchNormV3(x=x, scale=s, offset=b, mean=[], variance=[], epsilon=1e-3)[0]
+    yield "batch norm half", mixed, (f32(4, 5, 3, 6).astype(np.float16), positive(6), f32(6))
 
 
 def keras_losses(scale: float) -> Iterator[Case]:
@@ -502,3 +504,11 @@ CASES = [pytest.param(*case[1:], id=f"{family.__name__}-{case[0]}") for family i
 def test_an_op_equals_tensorflow(function: Callable[..., Any], arguments: tuple[np.ndarray, ...]) -> None:
     half = any(a.dtype == np.float16 for a in arguments)
     check(function, *arguments, rtol=2e-3 if half else 1e-5, atol=2e-3 if half else 3e-6)
+
+
+@pytest.mark.parametrize("family", [family.__name__ for family in FAMILIES])
+def test_a_family_builds_as_before(family: str) -> None:
+    """What all its cases build is in one golden row (:mod:`built`)."""
+    for case in CASES:
+        if str(case.id).startswith(f"{family}-"):
+            Program(*case.values)

@@ -140,6 +140,7 @@ def test_sequential_model_in_stages_with_a_device_mapping_and_accumulated_metric
         history = model.fit(X, Y, batch_size=4, shuffle=False, verbose=0).history
         same(model.get_weights(), cpu.get_weights())
         assert 0.5 < history["loss"][0] < 5
+        same(model.predict(X, batch_size=4, verbose=0), cpu.predict(X, batch_size=4, verbose=0))
 
 
 class Trained(keras.Model):

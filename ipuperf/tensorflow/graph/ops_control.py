@@ -87,6 +87,11 @@ class _Side:
             graph = self.place.graph
             graph.add_output(arithmetic.identity(tensor) if tensor in graph.outputs else tensor)
 
+    def in_one_tensor(self, value: TensorList | StackedList | OneItem) -> StackedList:
+        """A list of the branch in one tensor."""
+        with CONTEXT.building(self.place):
+            return stacked_list(self.node, value)
+
     def value_of(self, resource: Resource) -> Tensor:
         """What a variable has after the branch."""
         with CONTEXT.building(self.place):
@@ -97,7 +102,7 @@ def either(node: Node, importer: Importer, flag: Tensor, builds: Sequence[Build]
     """One of two imports, by a condition that is computed on the IPU."""
     then, other = (_Side(node, importer, build) for build in builds)
     changed = list(dict.fromkeys([*then.place.assigned, *other.place.assigned]))
-    pairs = list(zip(then.values, other.values, strict=True))
+    pairs = [_alike(then, other, *pair) for pair in zip(then.values, other.values, strict=True)]
     pairs += [(then.value_of(resource), other.value_of(resource)) for resource in changed]
     leaves: list[tuple[Value, Value]] = []
     rebuilds = [_merge(node, *pair, leaves) for pair in pairs]
@@ -117,6 +122,13 @@ def either(node: Node, importer: Importer, flag: Tensor, builds: Sequence[Build]
     return values[: len(then.values)]
 
 
+def _alike(then: _Side, other: _Side, left: Value, right: Value) -> tuple[Value, Value]:
+    """Two branches' values: where one is a list in one tensor, the other becomes one as well."""
+    if isinstance(left, (StackedList, OneItem)) or isinstance(right, (StackedList, OneItem)):
+        return then.in_one_tensor(left), other.in_one_tensor(right)
+    return left, right
+
+
 def _merge(
     node: Node, left: Value, right: Value, leaves: list[tuple[Value, Value]]
 ) -> Callable[[Sequence[Tensor]], Value]:
@@ -131,8 +143,8 @@ def _merge(
             raise node.error(f"its branches give lists of {len(left.items)} and {len(right.items)} tensors")
         parts = [_merge(node, a, b, leaves) for a, b in zip(left.items, right.items)]
         return lambda outputs: left.with_items([part(outputs) for part in parts])
-    if isinstance(left, (StackedList, OneItem)) or isinstance(right, (StackedList, OneItem)):
-        return _merge_stacked(node, stacked_list(node, left), stacked_list(node, right), leaves)
+    if isinstance(left, StackedList) and isinstance(right, StackedList):
+        return _merge_stacked(node, left, right, leaves)
     if isinstance(left, Resource) and left == right:
         return lambda outputs: left
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and np.array_equal(left, right):

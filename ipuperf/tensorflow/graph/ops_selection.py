@@ -219,13 +219,16 @@ _KNOW_REPETITION = (
 @op("Unique", "UniqueV2", folds=False)
 def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
     """The different numbers of a vector in order, for the sums of rows with equal numbers (gradients of lookups): as
-    many as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused.
+    many as the vector has, the first one repeated at the end (:attr:`Importer.first`). Other uses are refused. Known
+    numbers come as they appear.
     """
     if axis and node.integers(axis[0], "the axis") not in ((), (0,)):
         raise node.error("different rows of a tensor; allowed: numbers of a vector")
     if isinstance(value, np.ndarray):
-        different, inverse = np.unique(value, return_inverse=True)
-        return [different, inverse.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
+        _, first, inverse = np.unique(value, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        ranks = np.argsort(order)[inverse]
+        return [value[first[order]], ranks.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
     numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
     if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
         raise node.error(

@@ -61,6 +61,7 @@ def ipu_shard(index: Any) -> Iterator[None]:
         yield
 
 
+@checked_kinds()
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
     """An attribute for the Poplar compiler: it is written on the ops of the block, which run as without it."""

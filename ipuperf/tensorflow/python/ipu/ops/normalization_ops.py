@@ -126,7 +126,7 @@ def _normalised(
     if channels is None:
         raise ValueError(f"Inputs {x.name} has undefined channel dimension: {axis}.")
     groups = channels if groups is None else groups
-    if groups > channels:
+    if not 1 <= groups <= channels:
         raise ValueError(f"Invalid groups {groups} for {channels} channels.")
     if channels % groups:
         raise ValueError(f"{channels} channels is not commensurate with {groups} groups.")

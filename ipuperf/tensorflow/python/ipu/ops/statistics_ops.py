@@ -54,7 +54,7 @@ def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: boo
     hist, levels = tf.convert_to_tensor(hist), tf.convert_to_tensor(levels)
     if hist.dtype != tf.float32:
         raise ValueError("hist must be of float32 type")
-    if hist.shape.rank != 1:
+    if hist.shape.rank != 1 or levels.shape.rank != 1:
         raise ValueError("histogram_update expects rank-1 tensor inputs.")
     if hist.shape[0] != levels.shape[0] + 1:
         raise ValueError("hist and levels shapes are incompatible. For n levels, hist must have n+1 elements.")

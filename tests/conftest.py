@@ -292,3 +292,18 @@ def ipuperf_here(monkeypatch: pytest.MonkeyPatch) -> RunIpuperf:
         return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def kept_lines(request: pytest.FixtureRequest) -> Callable[[list[str], Path], None]:
+    """``kept_lines(lines, file)``: the file holds these lines; ``--update-baselines`` writes it."""
+
+    def check(lines: list[str], file: Path) -> None:
+        text = "\n".join(line.rstrip() for line in lines) + "\n"
+        if request.config.getoption("--update-baselines"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        kept = file.read_text(encoding="utf-8") if file.exists() else ""
+        assert text == kept, f"{file}: if that is meant, run pytest with --update-baselines and look at the difference"
+
+    return check

@@ -39,16 +39,27 @@ def _check(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _folded(value: Any) -> list[str]:
+def _folded(value: Any) -> Iterator[str]:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = "\n".join(value)
     if isinstance(value, str):
         text = value.splitlines()
-        return [*text[:LINES], *_column(text[LINES:], "the other lines")]
+        yield from (*text[:LINES], *(_column(text[LINES:], "the other lines") if len(text) > LINES else ()))
+        return
+    every = list(_lines(value, ""))
     forms: dict[str, list[str]] = {}
-    for line in _lines(value, ""):
-        forms.setdefault(re.sub(r"\d+", "#", line.partition(": ")[0]), []).append(line)
-    return [line for form, of in forms.items() for line in (of if len(of) <= ROWS else _column(of, f"lines {form}"))]
+    for line in every:
+        forms.setdefault(_form(line), []).append(line)
+    for line in every:
+        alike = forms[_form(line)]
+        if len(alike) <= ROWS:
+            yield line
+        elif line is alike[0]:
+            yield from _column(alike, f"lines {_form(line)}")
+
+
+def _form(line: str) -> str:
+    return re.sub(r"\d+", "#", line.partition(": ")[0])
 
 
 def _lines(value: Any, name: str) -> Iterator[str]:

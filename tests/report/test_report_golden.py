@@ -1,7 +1,7 @@
 """Every output of a report, line by line, of a few programs: ``tests/golden/report``.
 
-Traces of real programs are kept beside (``--update-baselines`` simulates them anew), so that a report stays as it is when
-a cost changes. Each test draws or writes one view.
+Traces of real programs are kept beside (``--update-baselines`` simulates them anew), so that a report stays as it
+is when a cost changes. Each test draws or writes one view.
 """
 
 from __future__ import annotations

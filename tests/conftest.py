@@ -325,3 +325,19 @@ def ipuperf_here(monkeypatch: pytest.MonkeyPatch) -> RunIpuperf:
         return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def kept_lines(request: pytest.FixtureRequest) -> Callable[[list[str], Path], None]:
+    """``kept_lines(lines, file)``: the file holds these lines (none: there is no file); ``--update-baselines``
+    writes it."""
+
+    def check(lines: list[str], file: Path) -> None:
+        text = "".join(f"{line.rstrip()}\n" for line in lines)
+        if request.config.getoption("--update-baselines"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8") if text else file.unlink(missing_ok=True)
+        kept = file.read_text(encoding="utf-8") if file.exists() else ""
+        assert text == kept, f"{file}: if that is meant, run pytest with --update-baselines and look at the difference"
+
+    return check

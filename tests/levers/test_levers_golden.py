@@ -1,0 +1,102 @@
+"""What every lever gives for programs of each kind: in words, cycles and bytes (``tests/golden/levers``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import digest
+import programs
+import pytest
+
+from ipuperf import popxl
+from ipuperf.levers import LeverResults, Rerun, Trial, levers_text
+from ipuperf.levers.measure import LEVERS, measure
+from ipuperf.levers.trial import Lever
+from ipuperf.pipelines import revising
+from ipuperf.popxl import ops
+from ipuperf.runtime.executable import Executable
+
+HERE = Path(__file__).parents[1] / "golden" / "levers"
+
+
+class Made(Rerun):
+    """A program that a function makes, in place of a script."""
+
+    def __init__(self, build: Callable[[], Executable]) -> None:
+        self._build = build
+        self.executable = self.fresh()
+        self.trace = self.executable.trace
+
+    def fresh(self, revise: Any = None) -> Executable:
+        with revising(revise):
+            return self._build()
+
+
+def streamed(times: int, update: bool, io_tiles: int = 0) -> Executable:
+    """Slices of a stream in a loop, and a weight update after it or not."""
+    ir = popxl.Ir()
+    ir.num_host_transfers = times
+    ir.num_io_tiles = io_tiles
+    with ir.main_graph, popxl.in_sequence():
+        source = popxl.h2d_stream((16, 64), popxl.float32, "x")
+        weight, total = programs.weights(64, 64), programs.weights(64, 64, name="total")
+
+        def batch(weight: popxl.Tensor, total: popxl.TensorByRef) -> None:
+            x = ops.host_load(source)
+            ops.var_updates.accumulate_(total, x.T @ (x @ weight))
+
+        ops.repeat(ir.create_graph(batch, weight, total), times, weight, total)
+        if update:
+            ops.scaled_add_(weight, total, b=-0.01)
+            ops.var_updates.accumulator_scale_(total, 0.0)
+    return popxl.Session(ir, "ipu_hw").executable
+
+
+PROGRAMS: Mapping[str, Callable[[], Executable]] = {
+    "batches": partial(streamed, 3, False),
+    "accumulation": partial(streamed, 4, True),
+    "io-tiles": partial(streamed, 2, False, 32),
+    "product": programs.POPXL["product"],
+    "unsharded": partial(programs.perceptron, "pod4", replicas=4, threshold=float("inf")),
+    "sharded": partial(programs.perceptron, "pod4", replicas=4, threshold=512),
+    "pipeline": partial(programs.encoder, "grouped", 3, 6, host_inputs=True),
+    "replicated-pipeline": partial(programs.encoder, "popart_pipeline", 2, 4, replicas=2, host_inputs=True),
+    "stages-in-turn": partial(programs.encoder, "sharded", 2, 4, host_inputs=True),
+    "one-stage": partial(programs.encoder, "grouped", 1, 4, host_inputs=True),
+    "placed-by-hand": programs.ladder((0, 1)),
+}
+_made: dict[str, Made] = {}
+
+
+def run_of(name: str, installed_front_ends: Callable) -> Made:
+    if name not in _made:
+        _made[name] = Made(PROGRAMS[name])
+    return _made[name]
+
+
+def told(found: Any) -> dict[str, Any]:
+    """A trial or what was not tried, without its trace."""
+    named = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "trace"}
+    if not isinstance(found, Trial):
+        return named
+    return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}
+
+
+@pytest.mark.parametrize("lever", LEVERS, ids=lambda lever: type(lever).__name__)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_lever(name: str, lever: Lever, installed_front_ends: Callable, kept_lines: Callable) -> None:
+    with installed_front_ends():
+        lines = digest.lines([told(one) for one in lever.tries(run_of(name, installed_front_ends))])
+    kept_lines(lines, HERE / name / f"{type(lever).__name__}.txt")
+
+
+@pytest.mark.parametrize("name", ["accumulation", "unsharded", "pipeline"])
+def test_all_levers_in_words(name: str, installed_front_ends: Callable, kept_lines: Callable) -> None:
+    with installed_front_ends():
+        run = run_of(name, installed_front_ends)
+        results: LeverResults = measure(run, LEVERS)
+    kept_lines(digest.lines(levers_text(run.trace, results)), HERE / name / "text.txt")

@@ -132,13 +132,25 @@ class Slicer:
                 self._add(self.slices[places[op]], op, written, needed)
             else:
                 shared.append((op, written))
-        for op, written in reversed(shared):  # what is read by state that is read itself comes later here
-            readers = [s for s in self.slices if any(r in s.state or self._reads(s, r) for r in written)]
-            for part in readers or self.slices[:1]:
-                self._add(part, op, written, self._needed([op]))
+        self._share(shared)
         for part in self.slices:
             chosen = set(part.operations)
             part.operations = [op for op in effects if op in chosen]
+
+    def _share(self, shared: Sequence[tuple[tf.Operation, list[Resource]]]) -> None:
+        """Give ops to every slice that reads what they change, also for another such op; those of no slice to the
+        first."""
+        given = True
+        while given:
+            given = False
+            for op, written in shared:
+                for part in self.slices:
+                    if op not in part.operations and any(r in part.state or self._reads(part, r) for r in written):
+                        self._add(part, op, written, self._needed([op]))
+                        given = True
+        for op, written in shared:
+            if not any(op in part.operations for part in self.slices):
+                self._add(self.slices[0], op, written, self._needed([op]))
 
     def _add(
         self, part: UpdateSlice, op: tf.Operation, written: Iterable[Resource], needed: dict[int, tf.Tensor]

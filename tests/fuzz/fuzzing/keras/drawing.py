@@ -144,6 +144,8 @@ def draw(r: random.Random) -> Program:
         made["options"].pop("replicated_optimizer_state_sharding", None)
     if name.startswith("addons."):  # the CPU's own step would have to apply gradients by hand
         made["own_step"] = False
+    if made["stages"] > 1 and made["wrapper"].startswith("Map") and "global_clipnorm" in options:
+        made["wrapper"] = ""  # refused: the norm of all mapped gradients depends on variables
     if made["own_step"] and made["wrapper"].startswith("Map"):  # the CPU's own step would have to map gradients itself
         made["wrapper"] = ""
     return Program(**{name: value for name, value in made.items() if name != "trains"})

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from casewise import cases_of, check
+
+pytest.importorskip("torch")  # the cases are drawn by the random programs that PyTorch checks
+
 from costs import CASEWISE
 
 

@@ -280,7 +280,7 @@ def test_import_of_bert_base_takes_less_than_five_seconds() -> None:
     graph = traced(run, tokens(1, 32), tokens(1, 32, high=2))
     place = GraphPlace(ir.Ir().main_graph)
     values = captured_values(graph)
-    for resource in {v for v in values if not isinstance(v, np.ndarray)}:
+    for resource in dict.fromkeys(v for v in values if not isinstance(v, np.ndarray)):
         place.read(resource)
     with ir.CONTEXT.building(place):
         arguments = [place.data(name, tokens(1, 32, high=2)) for name in ("words", "classes")]

@@ -43,6 +43,8 @@ def host_pow2scale_cast_from_fp8(
         RuntimeError: ``src`` is no array of 8-bit floats, or ``dtype`` is none of float16, float32, float64.
         ValueError: ``log2_scale`` outside of -32 to 31.
     """
+    if not isinstance(src, np.ndarray):
+        raise RuntimeError(f"src {src!r} is no array; allowed: arrays of popxl.float8_143 or popxl.float8_152")
     source = _format(dtypes.dtype.as_dtype(src.dtype))
     if dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
         raise RuntimeError(f"dtype {dtype!r} is not supported; allowed: popxl.float16, popxl.float32, popxl.float64")

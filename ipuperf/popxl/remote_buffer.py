@@ -84,6 +84,7 @@ class RemoteBuffer:
     def meta_shape(self, value: Sequence[int]) -> None:
         self._ir.meta_shape = wholes(value, f"meta_shape of {self}", 0)
 
+    @checked_kinds()
     def validate_tensor_matches_buffer(self, t: Tensor) -> None:
         """ValueError unless shape and type of ``t`` are those of an entry."""
         if t.shape != self.tensor_shape or t.dtype is not self.tensor_dtype:

@@ -28,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -197,6 +198,14 @@ def _pytest(arguments: Sequence[str], *plugins: object) -> int:
     return int(pytest.main([*options, *arguments], plugins=list(plugins)))
 
 
+@lru_cache(None)
+def _is_there(function: str) -> bool:
+    """Whether a test function of a record still stands in its file: pytest would run nothing else beside one that is
+    gone, which looks like a killed mutant."""
+    file, *_, name = function.split("::")
+    return (ROOT / file).is_file() and f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
 class Record:
     """What :func:`record` found, of all folders."""
 
@@ -210,7 +219,8 @@ class Record:
             data = CoverageData(basename=str(place / "lines"))
             data.read()
             self.data.append(data)
-            self.seconds.update(json.loads((place / "seconds.json").read_text()))
+            recorded = json.loads((place / "seconds.json").read_text())
+            self.seconds.update({test: seconds for test, seconds in recorded.items() if _is_there(test.split("[")[0])})
 
     def _lines(self, file: str) -> dict[int, set[str]]:
         """The tests that run each line of a file, and pass."""

@@ -99,3 +99,10 @@ def test_a_mutant_that_nobody_imports_is_not_called_a_survivor(command, root, mo
 def test_every_package_is_a_room(command):
     packages = {file.parent.name for file in (command.ROOT / "ipuperf").glob("*/__init__.py")}
     assert set(command.ROOMS) == packages >= {"poptorch", "tensorflow", "report", "levers", "sweep", "tuning"}
+
+
+def test_a_test_that_is_gone_counts_for_nothing(command):
+    file = "tests/mutation/" + __file__.rpartition("/")[2]
+    assert command._is_there(f"{file}::test_every_package_is_a_room")
+    assert not command._is_there(f"{file}::test_that_never_was")
+    assert not command._is_there("tests/gone/test_gone.py::test_a")

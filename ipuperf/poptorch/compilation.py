@@ -252,12 +252,15 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
 
 def _check_period(options: Options) -> None:
     """``EveryN`` as ``popart:willow/src/dataflow.cpp``: the batches per step are PopTorch's device iterations."""
-    period, iterations = options.output_return_period, options.device_iterations
-    if OutputMode(options.output_mode) is OutputMode.EveryN and iterations % period:
-        raise Error(
-            f"outputMode EveryN: the return period must be a factor of the number of batches per step: "
-            f"output_return_period is {period}, deviceIterations {iterations}"
-        )
+    given = {"outputMode": (options.output_mode, options.output_return_period)}
+    for name, (_, follows, mode, period) in options.anchored_tensors.items():
+        given |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
+    for name, (mode, period) in given.items():
+        if OutputMode(mode) is OutputMode.EveryN and options.device_iterations % period:
+            raise Error(
+                f"{name} EveryN: the return period must be a factor of the number of batches per step: "
+                f"output_return_period is {period}, deviceIterations {options.device_iterations}"
+            )
 
 
 def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:

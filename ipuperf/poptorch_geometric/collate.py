@@ -56,6 +56,7 @@ class FixedSizeCollater(Collater):
 
         Raises:
             TypeError: no list, or not of graphs of one class.
+            ValueError: no graph.
             RuntimeError: more graphs, nodes or edges than fit, or nothing that could hold the padding.
             AssertionError: labels ``y`` are neither one for each node nor one for each graph.
         """

@@ -38,7 +38,9 @@ def total(counts: Sequence[Counts]) -> Counts:
 
 
 def of_one_class(graphs: Sequence[Any]) -> None:
-    """``TypeError`` unless all are ``Data`` or all ``HeteroData`` of PyTorch Geometric."""
+    """``TypeError`` unless all are ``Data`` or all ``HeteroData`` of PyTorch Geometric, ``ValueError`` without any."""
+    if not graphs:
+        raise ValueError("a batch of no graphs; expected at least one")
     for kind in (Data, HeteroData):
         if all(isinstance(graph, kind) for graph in graphs):
             return

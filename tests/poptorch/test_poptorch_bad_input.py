@@ -109,6 +109,13 @@ def test_a_return_period_that_does_not_divide() -> None:
         trained(Network(), opts, *batch(18))
 
 
+def test_an_anchor_s_return_period_that_does_not_divide() -> None:
+    opts = options(iterations=2)
+    opts.anchorTensor("w", "first.weight", poptorch.OutputMode.EveryN, 4)
+    with pytest.raises(poptorch.Error, match=r"anchorTensor\('w'\) EveryN: .* output_return_period is 4, d"):
+        trained(Network(), opts, *batch(12))
+
+
 # -- the machine -------------------------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,8 @@ def test_what_does_not_fit_says_so() -> None:
         FixedSizeCollater(FixedSizeOptions(90, 90, 2))([*graphs, *graphs])
     with pytest.raises(TypeError, match="Expected list, got tuple"):
         FixedSizeCollater(FixedSizeOptions(9, 20, 3))(tuple(graphs))
+    with pytest.raises(ValueError, match="a batch of no graphs"):
+        FixedSizeCollater(FixedSizeOptions(9, 20, 3))([])
     with pytest.raises(TypeError, match="all Data or all HeteroData"):
         FixedSizeCollater(FixedSizeOptions(9, 20, 3))([graphs[0], typed(1, 1, 1)])
     with pytest.raises(AssertionError, match=r"labels `y` must be either.*\[2, 3\]"):

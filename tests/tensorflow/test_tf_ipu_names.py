@@ -104,6 +104,9 @@ def test_normalisations(graph):
     np.testing.assert_allclose(instance, wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="6 channels is not commensurate with 4 groups"):
         norms.group_norm(tf.constant(image), groups=4)
+    for axis in (3, -4):
+        with pytest.raises(ValueError, match="Axis is out of bounds"):
+            norms.group_norm(tf.constant(image), channels_axis=axis)
 
 
 def test_replicas_sum_and_number_themselves(graph):

@@ -116,7 +116,7 @@ def _normalised(
     x = tf.convert_to_tensor(inputs)
     if x.shape.rank is None:
         raise ValueError(f"Inputs {x.name} has undefined rank.")
-    if axis > x.shape.rank - 1:
+    if not -x.shape.rank <= axis < x.shape.rank:
         raise ValueError("Axis is out of bounds.")
     axis = axis % x.shape.rank
     channels = x.shape.as_list()[axis]

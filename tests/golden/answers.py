@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programtext import checksum
+from programtext import checksum, program_text
+
+from ipuperf.ir import Ir
 
 LONGEST = 300
 """Characters of an answer; the rest becomes a checksum."""
@@ -79,6 +81,17 @@ def spoiled(expression: str) -> list[tuple[str, str]]:
 
 
 OTHERS = ("None", "-1", "0", "3", "1.5", "'x'", "[]", "x")
+
+
+def spoiled_row(expression: str, names: Mapping[str, Any], ir: Ir) -> dict[str, str]:
+    """The row of all :func:`spoiled` calls, made one after the other in one program, which goes on after each error."""
+    letters, texts = [], []
+    for change, call in spoiled(expression):
+        said = asked(call, names)
+        error = said.partition(": ")[0] if said.partition(": ")[0].endswith(("Error", "exception")) else "."
+        letters.append(f"{change} {error[:3]}")
+        texts.append(said)
+    return {"calls": ", ".join(letters), "text": checksum("\n".join([*texts, program_text(ir)]))}
 
 
 def each(text: str, more: Iterable[str] = ()) -> pytest.MarkDecorator:

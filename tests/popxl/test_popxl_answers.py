@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from answers import answer, asked, each, spoiled
-from programtext import checksum, figures, program_text
+from answers import answer, asked, each, spoiled_row
+from programtext import figures
 
 from ipuperf import popxl
 from ipuperf.ir import format_schedule
@@ -299,14 +299,7 @@ def test_every_call(expression: str, golden_row: Any, program: Any) -> None:
 
 @each("\n".join(dict.fromkeys(line for line in TABLE.splitlines() if "(" in line and "context(" not in line)))
 def test_every_spoiled_call(expression: str, golden_row: Any, program: Any) -> None:
-    """All in one program: it goes on after each error."""
-    letters, texts = [], []
-    for change, call in spoiled(expression):
-        said = asked(call, program)
-        error = said.partition(": ")[0] if said.partition(": ")[0].endswith(("Error", "exception")) else "."
-        letters.append(f"{change} {error[:3]}")
-        texts.append(said)
-    golden_row({"calls": ", ".join(letters), "text": checksum("\n".join([*texts, program_text(program["ir"]._ir)]))})
+    golden_row(spoiled_row(expression, program, program["ir"]._ir))
 
 
 def _public(module: Any) -> list[tuple[str, Any]]:

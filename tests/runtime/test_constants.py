@@ -1,0 +1,130 @@
+"""What modules say when they are imported: their constants, the defaults of their functions, the fields of classes.
+
+Each module is executed once more, beside the one that programs use, and has a golden row. A default that nobody gives
+and a row of a table that no program asks for are otherwise seen by no test.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programtext import checksum
+
+import ipuperf
+from ipuperf.kinds import Kinds
+from ipuperf.version import __version__
+
+PACKAGE = Path(ipuperf.__file__).parent
+ROOMS = ("ir", "popxl", "popxl_addons", "runtime")
+MODULES = sorted(
+    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for room in ROOMS
+    for file in (PACKAGE / room).rglob("*.py")
+    if file.name != "sitecustomize.py"  # it would run the one of this machine
+)
+LONGEST = 100
+"""Characters of a text; of a longer one there is a checksum."""
+OPAQUE = ""
+"""Of values that have no text of their own."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module(name: str, golden_row: Any) -> None:
+    text = "; ".join(_said(name)).replace(str(PACKAGE.parent), "").replace(repr(__version__), "VERSION")
+    golden_row({"says": text})
+
+
+def _said(name: str) -> Iterator[str]:
+    """The module's own names and their values, in order."""
+    try:
+        known = importlib.import_module(name)
+        spec = known.__spec__
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            spec.loader.exec_module(module)
+            filters = [(action, category.__name__) for action, _, category, *_ in warnings.filters]
+    except ImportError as error:
+        yield f"ImportError: {error}"
+        return
+    yield from (f"{action} {category}" for action, category in filters)
+    yield type(known).__name__
+    for own in _names(Path(spec.origin or "")):
+        text = _text(vars(module).get(own), name)
+        if text != OPAQUE:
+            yield f"{own}={text}"
+
+
+def _names(file: Path) -> list[str]:
+    """What a module assigns and defines at its top."""
+    found: list[str] = []
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found += [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    return list(dict.fromkeys(found))
+
+
+def _text(value: Any, module: str = "") -> str:
+    """A value without anything that differs between machines; :data:`OPAQUE` where nothing is left. Classes and
+    functions of ``module`` are told with their defaults, others by name."""
+    if isinstance(value, str) and len(value) > LONGEST:
+        return checksum(value)
+    if isinstance(value, bool | int | float | str | bytes | None) and not isinstance(value, Enum):
+        return repr(value)
+    if value is Any:
+        return OPAQUE
+    if isinstance(value, type) and value.__module__ == module:
+        return _of_class(value)
+    if inspect.isfunction(value) and value.__module__ == module:
+        return _defaults(value)
+    if isinstance(value, type) or inspect.isroutine(value):
+        return getattr(value, "__name__", OPAQUE)
+    if type(value).__name__ == "dtype" or isinstance(value, np.dtype):
+        return str(value)
+    if isinstance(value, Kinds):
+        return _text(vars(value))
+    if is_dataclass(value):
+        return (
+            f"{type(value).__name__}({', '.join(f'{f.name}={_text(getattr(value, f.name))}' for f in fields(value))})"
+        )
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_text(key)}: {_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(_text, value))) + "}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(_text, value))})"
+    return OPAQUE
+
+
+def _defaults(function: Any) -> str:
+    parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
+    given = [f"{p.name}={_text(p.default)}" for p in parameters if p.default is not p.empty]
+    return f"({', '.join(given)})" if given else OPAQUE
+
+
+def _of_class(value: type) -> str:
+    """Bases, plain attributes and the defaults of methods; of an enumeration its members."""
+    if issubclass(value, Enum):
+        return "{" + ", ".join(f"{member.name}: {_text(member.value)}" for member in value) + "}"
+    said = [base.__name__ for base in value.__bases__]
+    for name, member in vars(value).items():
+        function = getattr(member, "__func__", member)
+        if name == "__init__" or not name.startswith("__"):
+            text = _defaults(function) if inspect.isfunction(function) else f"={_text(member)}".removesuffix("=")
+            said += [f"{name}{text}"] if text else []
+    return f"class({', '.join(said)})"

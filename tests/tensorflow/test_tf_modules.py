@@ -54,6 +54,8 @@ def assigned(module: Any) -> Iterator[str]:
 def lines_of(module: Any) -> Iterator[str]:
     """A line for each constant, class attribute and default of a module."""
     for name in assigned(module):
+        if name.startswith("__"):
+            continue
         value = getattr(module, name, None)
         yield f"{name} = {shown(value)} {shown(vars(value)) if isinstance(value, Family) else ''}"
     for name, value in vars(module).items():

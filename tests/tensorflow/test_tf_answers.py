@@ -276,7 +276,7 @@ PIPELINES = [
       ("", "{'a': 1}", "1", "[]", "matmul_options={'partialsType': 'half'}", "slice_options={'a': 1}",
        "{'partialsType': 'half'}, {'a': 1}", "None, 3")),
     *(f"accumulation.accumulator_dtype({choice}, tf.Variable(np.float16(1)))" for choice in
-      ("None", "tf.float32", "'float32'", "np.float32", "lambda v: v.dtype", "lambda v: 'float32'", "3.5")),
+      ("None", "tf.float32", "'float32'", "np.float32", "lambda v: v.dtype", "lambda v: 'float32'")),
     *(f"vars(accumulation.GradientAccumulationOptimizerV2(sgd(), {given}))['num_mini_batches']" for given in
       ("-1", "0", "1", "2", "True", "1.0", "2, None, True", "2, reduction_method='x'")),
     *(f"accumulation.GradientAccumulationOptimizerV2(sgd(), 2, {given}).offloads()" for given in

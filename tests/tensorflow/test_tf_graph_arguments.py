@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from graphcases import Program, check
+from graphcases import GraphPlace, Program, check
 from tensorflow.python.framework import op_def_registry
 
 RNG = np.random.default_rng(5)
@@ -81,6 +81,12 @@ def summed(*lists: Any) -> Any:
     return whole(raw.AddN(inputs=list(lists)))
 
 
+def growing(made: Any, x: Any) -> Any:
+    """A list that a loop appends two items to."""
+    body = lambda i, m: (i + 1, raw.TensorListPushBack(input_handle=m, tensor=x[i] * 2))
+    return tf.while_loop(lambda i, _: i < 2, body, [0, made])[1]
+
+
 def lists() -> Iterator[Case]:
     rows, place = f32(3, 3), np.array(1, np.int32)
     for name, made in (("sliced", sliced), ("pushed", pushed)):
@@ -118,6 +124,10 @@ def lists() -> Iterator[Case]:
     yield "one slice", lambda x: whole(sliced(x)), (f32(1, 3),)
     for places, count in (([2, 0, 1], 3), ([2, 0, 1], -1)):
         yield f"scatter {places} of {count}", lambda x, p=places, n=count: whole(scattered(x, p, n)), (rows,)
+    yield "scatter into more", lambda x: whole(scattered(x[:2], [2, 0], 5)), (rows,)
+    yield "zeros of one", lambda x, i: summed(raw.ZerosLike(x=one(x, i)), one(x, i)), (f32(3), place)
+    for name, made in (("sliced", sliced), ("pushed", pushed)):
+        yield f"more and more {name}", lambda x, m=made: whole(growing(m(x), x)), (rows,)
     yield "scatter one of two", lambda x: whole(put(scattered(x, [1], 2), 0, x[0] * 2)), (f32(1, 3),)
     for lengths in ([1, 2], [2, 1], [3]):
         yield f"split {lengths}", lambda x, n=lengths: pieces(x, n), (rows,)
@@ -159,9 +169,51 @@ def others() -> Iterator[Case]:
     yield "unique known rows", rows, (x,)
     yield "places of known numbers", lambda x: tf.gather(x, tf.unique(tf.constant([9, 7, 8, 9]))[1] % 2), (x,)
     yield "dynamic_stitch of nothing", lambda x: tf.dynamic_stitch([tf.zeros([0], tf.int32)], [x]), (f32(0, 3),)
+    for name, (one_, other) in GRADIENTS.items():
+        given = RNG.uniform(0.1, 0.9, (2, 3, 4)).astype(np.float32) * (-1 if name in ("EluGrad", "SeluGrad") else 1)
+        yield name, lambda a, b, n=name, k=(one_, other): getattr(raw, n)(**dict(zip(k, (a, b)))), (x, given)
+    yield "known when it is imported", lambda x: raw.EnsureShape(input=x, shape=[2, 3, 4]) * 2, (x,)
+    counts = lambda n: raw.DenseBincount(input=n, size=tf.shape(n)[0] * 2, weights=tf.zeros([0]))
+    yield "counts of a computed size", counts, (np.array([3, 1, 3], np.int32),)
+    loop_of = lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), [0, x])[1]
+    for chosen in (True, False):
+        loop = lambda c, x: tf.cond(c, lambda: loop_of(x), lambda: x + 1)
+        yield f"a loop in a branch {chosen}", loop, (np.array(chosen), x)
+        nested = lambda c, x: tf.cond(c, lambda: tf.cond(x[0, 0, 0] > 0, lambda: x * 2, lambda: x * 3), lambda: x + 1)
+        yield f"a branch in a branch {chosen}", nested, (np.array(chosen), x)
+        differentiated = lambda c, x: gradient(lambda t: tf.cond(c, lambda: tf.sin(t) ** 2, lambda: t * 3), x)
+        yield f"the gradient of a branch {chosen}", differentiated, (np.array(chosen), x)
+    for numbers in ([4, 1, 4], [2]):
+        v, new = tf.Variable(f32(5, 3)), f32(len(numbers), 3)
+        yield f"rows of numbers {numbers}", lambda i, u, v=v: summed_rows(v, i, u), (np.array(numbers, np.int32), new)
     v = tf.Variable(f32(5, 3, 2))
+    yield "VarIsInitializedOp", lambda x: x * tf.cast(raw.VarIsInitializedOp(resource=v.handle), F32), (x,)
     place = np.array([[1, 2], [4, 0]], np.int32)
     yield "ResourceGatherNd", lambda i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=F32) * 2, (place,)
+
+
+GRADIENTS = {
+    "SoftplusGrad": ("gradients", "features"), "SoftsignGrad": ("gradients", "features"), "TanhGrad": ("dy", "y"),
+    "SigmoidGrad": ("dy", "y"), "InvGrad": ("dy", "y"), "ReciprocalGrad": ("dy", "y"), "SqrtGrad": ("dy", "y"),
+    "RsqrtGrad": ("dy", "y"), "EluGrad": ("gradients", "outputs"), "SeluGrad": ("gradients", "outputs"),
+    "Relu6Grad": ("gradients", "features"), "ReluGrad": ("gradients", "features"),
+    "LeakyReluGrad": ("gradients", "features"),
+}  # fmt: skip
+"""Gradients of activations, and what they take."""
+
+
+def gradient(function: Callable[..., Any], x: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(function(x))
+    return tape.gradient(loss, x)
+
+
+def summed_rows(v: Any, numbers: Any, updates: Any) -> None:
+    """Sums of the rows of equal numbers, taken off a variable, as optimizers do it."""
+    different, places = tf.unique(numbers)
+    sums = tf.math.unsorted_segment_sum(updates, places, tf.shape(different)[0])
+    raw.ResourceScatterSub(resource=v.handle, indices=tf.identity(different), updates=sums)
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
@@ -253,6 +305,29 @@ def test_blocks_of_pixels_in_the_other_order(name: str, shape: tuple[int, ...]) 
     np.testing.assert_array_equal(found, expected)
 
 
+def test_what_tensorflow_has_for_compilers_only() -> None:
+    from tensorflow.compiler.tf2xla.python import xla
+
+    x, y = f32(1, 3), f32(1, 3)
+    (found,) = Program(lambda x, y: raw.ParallelConcat(values=[x, y], shape=[2, 3]), [x, y]).run()
+    np.testing.assert_array_equal(found, np.concatenate([x, y]))
+    whole_, part = f32(4, 5), f32(2, 3)
+    for at in ((1, 2), (0, 0), (2, 1)):
+        (found,) = Program(xla.dynamic_update_slice, [whole_, part, np.array(at, np.int32)]).run()
+        expected = whole_.copy()
+        expected[at[0] : at[0] + 2, at[1] : at[1] + 3] = part
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("bound", [0.5, 9.0, -9.0])
+def test_loops_where_gradients_are_made_afterwards(bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are unrolled; where data decide, each iteration asks."""
+    monkeypatch.setattr(GraphPlace, "differentiated", True)
+    more = lambda i, y: (i + 1, y * 2 + tf.cast(i, F32))
+    for go_on in (lambda i, y: i < 3, lambda i, y: (i < 3) & (tf.reduce_max(y) < bound)):
+        check(lambda x, c=go_on: tf.while_loop(c, more, [0, x])[1], f32(2, 3))
+
+
 # -- random numbers ----------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +345,17 @@ def test_a_shuffle_keeps_the_rows() -> None:
     found = drawn(tf.random.shuffle, rows)
     assert not np.array_equal(found, rows)
     np.testing.assert_array_equal(found[np.argsort(found[:, 0])], rows)
+
+
+def test_a_key_with_the_number_of_its_algorithm_draws_the_same() -> None:
+    def both(x: Any) -> Any:
+        key, counter, number = raw.StatelessRandomGetKeyCounterAlg(seed=[3, 4])
+        numbers = raw.StatelessRandomUniformV2(shape=[50], key=key, counter=counter, alg=number)
+        return numbers + x, with_key(raw.StatelessRandomUniformV2, [50]) + x, x * tf.cast(number, F32)
+
+    first, second, number = Program(both, [np.ones((), np.float32)]).run()
+    np.testing.assert_array_equal(first, second)
+    assert number == 1
 
 
 def test_whole_numbers_of_the_whole_range() -> None:

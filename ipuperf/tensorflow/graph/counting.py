@@ -183,6 +183,7 @@ def count(cond: FuncGraph, body: FuncGraph, values: Sequence[Value]) -> Counted:
     try:
         trips = loop.trips_of_steps()
     except UnknownValue:
+        loop.data = None  # what has no constant step may still be known
         trips = loop.trips_by_running()
     known = loop.at(trips)
     return Counted(trips, loop.invariant, {i: known[i] for i in loop.steps}, loop.data is not None)

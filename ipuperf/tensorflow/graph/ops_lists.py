@@ -261,7 +261,7 @@ def _unwritten(value: Value) -> bool:
 @op("ZerosLike", folds=False)
 def zeros_like(node: Node, value: Value) -> Value:
     """Zeros of the operand's shape; for a list one whose items have not been written."""
-    if isinstance(value, StackedList):
+    if isinstance(value, (StackedList, OneItem)):
         return TensorList((None,) * value.length, value.dtype, value.shape)
     if isinstance(value, TensorList):
         return value.with_items([None] * len(value.items))

@@ -178,6 +178,11 @@ class OneItem:
     length: int
     dtype: tf.DType
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an item."""
+        return tuple(self.value.shape)
+
 
 def _last_use(node: Node) -> bool:
     """Whether the op is the last one that uses the lists that it takes."""

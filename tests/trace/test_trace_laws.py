@@ -204,7 +204,8 @@ def test_sums_over_ipus_segments_and_steps(seed: int) -> None:
 def test_what_ops_cost(seed: int) -> None:
     own = made(seed)
     facts = {-1: (NO_OP_NAME, "", "other", "", "", ""), 8: ("g/b", "B", "fwd", "g", "g", "x.py:1"),
-             3: ("g/s/a", "A", "bwd", "g", "s", "x.py:2"), 7: ("h/recompute/c", "C", "update", "h", "h", "")}  # fmt: skip
+             3: ("g/s/a", "A", "bwd", "g", "s", "x.py:2"),
+             7: ("h/recompute/c", "C", "update", "h", "h", "")}  # fmt: skip
     chosen = np.arange(len(own.instances))[::2]
     for rows in (None, chosen):
         kept = None if rows is None else {own.instances[row].instance for row in rows}

@@ -1,4 +1,4 @@
-"""Everything that libpva's objects say of kept traces and of a small one: ``tests/golden/pva``."""
+"""Everything that libpva's objects say of kept traces and of a small one: ``tests/golden/libpva``."""
 
 from __future__ import annotations
 
@@ -141,11 +141,11 @@ ASKED += [("loop", "execution"), *(("sharded", part) for part in ("target", "pro
 
 @pytest.mark.parametrize(("name", "part"), ASKED, ids=lambda word: word)
 def test_every_part(name: str, part: str, kept_lines: Any) -> None:
-    kept_lines(digest.lines(PARTS[part](report_of(name))), HERE / "pva" / name / f"{part}.txt")
+    kept_lines(digest.lines(PARTS[part](report_of(name))), HERE / "libpva" / name / f"{part}.txt")
 
 
 def test_enumerations(kept_lines: Any) -> None:
     target = [f"{kind!r} {int(kind)}" for kind in pva.Target.Type.__members__.values()]
     kinds = [f"{kind.name} {kind.value}" for kind in pva.Program.Type]
     refused = [answer(lambda name=name: getattr(pva, name)) for name in ("openTrace", "BriefLoweredVariable", "x")]
-    kept_lines([*target, *kinds, *refused], HERE / "pva" / "names.txt")
+    kept_lines([*target, *kinds, *refused], HERE / "libpva" / "names.txt")

@@ -149,8 +149,8 @@ class MoreMicroBatches(Lever):
 def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, int]:
     """A stream that brings micro-batches, and its slices in a weight update: those of a trip where it is in a loop."""
     if loops:
-        slices = loops[0].per_trip if loops[0].updates else loops[0].around
-        return max(((s, slices[s]) for s in sorted(loops[0].per_trip)), key=lambda found: found[1])
+        counts = loops[0].per_trip if loops[0].updates else loops[0].around
+        return max(((s, counts[s]) for s in sorted(loops[0].per_trip)), key=lambda found: found[1])
     slices: Counter[str] = Counter()
     for ipu, tree in enumerate(program.ipus):
         slices |= _slices(program, tree, ipu)

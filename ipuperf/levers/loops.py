@@ -28,6 +28,8 @@ FACTOR = 2
 CALLS = 8
 """Calls that are made one where the program has no loop over them."""
 
+ONE_EACH = "each weight update takes one micro-batch"
+
 
 @dataclass(frozen=True)
 class HostLoop:
@@ -127,10 +129,11 @@ class MoreMicroBatches(Lever):
         whole = any(_updates(program, tree) for tree in program.ipus)
         if not whole:
             return
-        loops = [loop for loop in host_loops(program) if not loop.updates]
-        stream, count = _micro_batches(program, loops)
+        every = host_loops(program)
+        loops = [loop for loop in every if not loop.updates]
+        stream, count = _micro_batches(program, loops or every[-1:])
         if not loops:
-            written = f"its {count} micro-batches are written one after the other" if count > 1 else "it has no loop"
+            written = f"its {count} micro-batches are written one after the other" if count > 1 else ONE_EACH
             yield self.untried(f"{written}, only the program can change that")
             return
         loop = loops[0]
@@ -144,9 +147,10 @@ class MoreMicroBatches(Lever):
 
 
 def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, int]:
-    """A stream that brings micro-batches, and its slices in a weight update."""
+    """A stream that brings micro-batches, and its slices in a weight update: those of a trip where it is in a loop."""
     if loops:
-        return max(((s, loops[0].around[s]) for s in sorted(loops[0].per_trip)), key=lambda found: found[1])
+        counts = loops[0].per_trip if loops[0].updates else loops[0].around
+        return max(((s, counts[s]) for s in sorted(loops[0].per_trip)), key=lambda found: found[1])
     slices: Counter[str] = Counter()
     for ipu, tree in enumerate(program.ipus):
         slices |= _slices(program, tree, ipu)

@@ -90,7 +90,7 @@ class Differences:
             written = {root[t] for t in op.outputs} | {read[i] for i in op.modified_inputs()}
             if differs:
                 now |= written
-            elif self._ends(op) or isinstance(op, (RemoteLoad, CopyVarUpdate)):  # nothing of before is left
+            elif self._ends(op):  # nothing of before is left
                 now -= written
         self._leaving[graph] |= {t for t in (*graph.inputs, *graph.tensors.values()) if root.get(t, t) in now}
 

@@ -103,8 +103,8 @@ def _touched(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> 
     """First trip of a level that may touch the window, and the first after it that may not."""
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
     far, step = rows.dur + loops.rest[rows.loop, level + 1], np.maximum(period, 1)
-    low = -((rows.start + far - window[0] - (rows.dur > 0)) // step)
-    high = -((rows.start - window[1]) // step)
+    low = -((rows.start + far - _down(window[0]) - (rows.dur > 0)) // step)
+    high = -((rows.start + _down(-window[1])) // step)
     still = period == 0
     return np.where(still, 0, np.clip(low, 0, count)), np.where(still, count, np.clip(high, 0, count))
 
@@ -113,7 +113,7 @@ def _inside(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> t
     """As :func:`_touched` for trips of which every execution starts within the window."""
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
     step, last = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
-    low, high = -((rows.start - window[0]) // step), -((last - window[1]) // step)
+    low, high = -((rows.start + _down(-window[0])) // step), -((last + _down(-window[1])) // step)
     return np.clip(low, 0, count), np.clip(high, 0, count)
 
 
@@ -152,7 +152,7 @@ def unrolled(
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     for level in range(loops.depth):
         count = loops.count[rows.loop, level]
-        picked, k = _ranges(*(_touched(loops, level, rows, window) if window else (np.zeros_like(count), count)))
+        picked, k = _ranges(*((0 * count, count) if window is None else _touched(loops, level, rows, window)))
         rows, row = rows.spread(picked, k * loops.period[rows.loop[picked], level], np.ones_like(k)), row[picked]
         trips = trips[picked]
         trips[:, level] = k
@@ -220,6 +220,11 @@ def common_depth(loops: Loops, one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """How many loops the chains of each pair (rows of ``loops``) have in common, from the outside."""
     same = (loops.chain[one] == loops.chain[two]) & (loops.chain[one] >= 0)
     return np.logical_and.accumulate(same, axis=1).sum(axis=1, dtype=np.int64)
+
+
+def _down(edge: float) -> int:
+    """The last whole cycle up to the edge of a window, which may lie between two cycles or be infinite."""
+    return int(min(max(edge, -MOST_TRIPS), MOST_TRIPS) // 1)
 
 
 __all__ = [

@@ -56,6 +56,13 @@ def streamed(times: int, update: bool, io_tiles: int = 0) -> Executable:
     return popxl.Session(ir, "ipu_hw").executable
 
 
+def synchronised() -> Executable:
+    """A program in which all IPUs stand while one is at the host."""
+    executable = programs.encoder("sharded", 2, 2, host_inputs=True, hidden=16)
+    executable.sync_pattern = "full"
+    return executable
+
+
 PROGRAMS: Mapping[str, Callable[[], Executable]] = {
     "batches": partial(streamed, 3, False),
     "accumulation": partial(streamed, 4, True),
@@ -68,6 +75,7 @@ PROGRAMS: Mapping[str, Callable[[], Executable]] = {
     "stages-in-turn": partial(programs.encoder, "sharded", 2, 4, host_inputs=True),
     "one-stage": partial(programs.encoder, "grouped", 1, 4, host_inputs=True),
     "placed-by-hand": programs.ladder((0, 1)),
+    "synchronised": synchronised,
 }
 _made: dict[str, Made] = {}
 
@@ -86,8 +94,12 @@ def told(found: Any) -> dict[str, Any]:
     return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}
 
 
-@pytest.mark.parametrize("lever", LEVERS, ids=lambda lever: type(lever).__name__)
-@pytest.mark.parametrize("name", PROGRAMS)
+HOST = ("SyncPatterns", "PrefetchDepth")
+TRIED = [(name, lever) for name in PROGRAMS for lever in LEVERS
+         if name != "synchronised" or type(lever).__name__ in HOST]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "lever"), TRIED, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
 def test_lever(name: str, lever: Lever, installed_front_ends: Callable, kept_lines: Callable) -> None:
     with installed_front_ends():
         lines = digest.lines([told(one) for one in lever.tries(run_of(name, installed_front_ends))])

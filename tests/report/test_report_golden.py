@@ -59,6 +59,7 @@ REAL: Mapping[str, Callable[[], Any]] = {
     "overlapped": overlapped,
 }
 MADE_UP: Mapping[str, dict[str, Any]] = {
+    "rich": {},
     "stages": {"ipus": 3, "micro_batches": 3, "layers": 2},
     "too-large": {"ipus": MAX_IPUS + 2, "micro_batches": 2, "runs": 10, "layers": 1, "scale": 1.6},
     "without-memory": {"ipus": 2, "micro_batches": 2, "layers": 1, "memory": False},
@@ -73,7 +74,7 @@ def known(synthetic: ModuleType, installed_front_ends: Callable, pytestconfig: A
     @cache
     def give(name: str) -> Trace:
         if name in MADE_UP:
-            trace = synthetic.pipeline_trace(**MADE_UP[name])
+            trace = synthetic.pipeline_trace(**MADE_UP[name]) if MADE_UP[name] else synthetic.rich_trace()
         else:
             if pytestconfig.getoption("--update-baselines"):
                 with installed_front_ends():

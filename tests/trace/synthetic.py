@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipuperf.trace import TABLES, Trace
+from ipuperf.trace import TABLES, FoldedHostEvents, FoldedInstances, FoldedTransfers, Trace
+from ipuperf.trace.folded import FoldedTable
 
 CLOCK = 1_850_000_000
 TILES = 1472
@@ -174,3 +175,151 @@ def add_run(build: Builder, run: int, start: int, extents: list[list[int]], micr
     for ipu in range(ipus):
         instance(3 * ipu + 2, ipu, -1, latest, extents[ipu][2])
     return max(free) + 1_000
+
+
+RICH = {
+    "tiles_per_ipu": 6,
+    "bytes_per_tile": 1000,
+    "num_ipus": 6,
+    "replicas": 3,
+    "clock_hz": 10**9,
+    "program": "<rich>",
+}
+
+
+def rich_trace() -> Trace:
+    """Folded tables and loops inside segments: a pipeline of two IPUs on three replicas, two of which do the same. All
+    phases and most kinds of steps, transfers and memory; rows in no order, parts that are empty or take no time."""
+    build = Builder()
+    for op in ((9, "net/a/MatMul", "MatMul", "net", "fwd", 64, "m.py:3", "float16"),
+                (2, "net/b/Gelu", "Gelu", "net", "recompute", 7, "m.py:4", "float32"),
+               (5, "net/recompute/c/Add", "Add", "net", "bwd", 3, "", "float16"),
+               (7, "net/sgd/Update", "Sgd", "net", "update", 0, "m.py:9", ""),
+               (0, "in/Load", "HostLoad", "in", "io", 0, "m.py:1", "int32"),
+               (4, "out/Reduce", "AllReduce", "", "other", 0, "m.py:12", "float16")):  # fmt: skip
+        build.add("ops", *op)
+    for loop in ((3, -1, 3, 16), (8, 3, 2, 4), (6, -1, 1, 9)):
+        build.add("loops", *loop)
+    rows = (
+        (11, "host_run", -1, 0, 50, 0.0, 0, 0, -1), (11, "host_begin", 0, 50, 7, 0.0, 0, 0, -1),
+        (11, "host_mid", 0, 57, 20, 12.125, 40, 0, -1),
+        (11, "host_end", 0, 77, 3, 0.0, 0, 0, -1),
+        (10, "exchange", 9, 0, 6, 5.5, 48, 0, -1), (10, "sync", 9, 6, 2, 2.0, 0, 0, -1),
+        (10, "compute", 9, 8, 30, 21.375, 0, 0, -1),
+        (10, "exchange", 2, 40, 5, 4.25, 12, 0, 3), (10, "compute", 2, 46, 4, 3.125, 0, 0, 8),
+        (10, "sync", 2, 87, 0, 0.0, 0, 0, -1),
+        (10, "compute", 5, 88, 9, 8.9, 0, 0, 6), (10, "link", 4, 97, 9, 9.0, 90, 0, -1),
+        (10, "remote_load", 7, 3, 25, 25.0, 500, 1, -1),
+        (20, "sync_external", -1, 0, 40, 40.0, 0, 0, -1), (20, "compute", 5, 40, 33, 30.0, 0, 0, -1),
+        (20, "compute", 2, 73, 12, 1.0, 0, 0, -1),
+        (20, "link", 4, 85, 10, 10.0, 90, 0, -1),
+        (21, "remote_load", 7, 0, 11, 11.0, 300, 0, -1), (21, "compute", 7, 11, 14, 14.0, 0, 0, -1),
+        (21, "remote_store", 7, 25, 8, 8.0, 200, 0, -1),
+        (21, "idle", -1, 33, 5, 0.0, 0, 0, -1),
+    )  # fmt: skip
+    for number, (segment, kind, op, start, dur, mean, moved, lane, loop) in enumerate(reversed(rows)):
+        flops = 8 * dur if kind == "compute" else 0
+        tiles = 0 if kind == "idle" else 6 if kind != "compute" else 5
+        program = number if op >= 0 else -1
+        if op >= 0:
+            kinds = {"compute": "OnTileExecute", "exchange": "DoExchange", "link": "GlobalExchange", "sync": "Sync"}
+            build.add("programs", program, -1, number, kinds.get(kind, "StreamCopyMid"), f"{kind}.{op}", op, -1)
+        slowest = start % 6 if kind == "compute" else -1
+        build.add(
+            "steps",
+            segment,
+            len(rows) - number,
+            program,
+            op,
+            kind,
+            start,
+            dur,
+            mean,
+            tiles,
+            slowest,
+            moved,
+            moved // 2,
+            flops,
+            lane,
+            loop,
+        )
+    for plan in ((9, 0, 1, 40, 6, 80, "Conv", "1 x 2"), (9, 0, 0, 30, 5, 64, "Conv", "2 x 1"),
+                (9, 1, 0, 30, 5, 64, "Conv", "2 x 1"),
+                 (5, 0, 0, 7, 1, 0, "Mac", "1")):  # fmt: skip
+        build.add("plans", *plan)
+    _rich_memory(build)
+    for link in ((1, "a->b", "ipu_link", "ipu0", "ipu1", 64e9, 5), (0, "b->a", "ipu_link", "ipu1", "ipu0", 64e9, 5),
+                (4, "c->d", "ipu_link", "ipu2", "ipu3", 32e9, 5),
+                 (5, "e->f", "gw_link", "ipu4", "ipu5", 16e9, 9), (7, "unused", "ddr", "gw0", "ddr0", 20e9, 0),
+                 (8, "host", "host_pcie", "host", "ipu0", 8e9, 3)):  # fmt: skip
+        build.add("links", *link)
+    for counter in (("queue", 0, 1.5), ("queue", 90, 0.25), ("depth", 30, 4.0)):
+        build.add("counters", *counter)
+    build.add("runs", 0, "session.run", 0, 1000)
+    peaks = {"float16": 64, "float32": 16}
+    notes = {"warnings": ["low confidence: v"], "assumptions": ["made up"], "peak_flops_per_cycle": peaks}
+    plain = build.trace(**RICH, **notes)
+    tables = {name: plain.columns(name) for name in TABLES}
+    return Trace(plain.meta, {**tables, **_rich_folded()})
+
+
+def _rich_memory(build: Builder) -> None:
+    fixed = {"variableAlwaysLive": 300, "variableNotAlwaysLive": 250, "vertexCode": 90, "constant": 20, "gaps": 11}
+    for ipu in (1, 0):
+        for tile in (4, 0, 1, 2):
+            for place, (category, size) in enumerate(fixed.items()):
+                build.add("tile_memory", ipu, tile, category, size + tile * place + 40 * ipu)
+        build.add("tile_memory", ipu, 4, "vertexCode", 5)
+        always, step = 1200 + 160 * ipu, 0
+        for step in (2, 0, 1, 3):
+            name = ("compute.9", "exchange.9", "compute.5", "compute.2")[step]
+            varying = (0, 640, 910, 400)[step]
+            build.add("liveness", ipu, step, name, always, varying, (400, 530, 560, 470)[step], step)
+    for variable in (
+        (3, "w", 7, "weight", "float16", 0, 0, 3, 600, True, "tile", 0),
+        (3, "w", 7, "weight", "float16", 0, 4, 5, 200, True, "tile", 0),
+        (0, "y", 9, "output", "float16", 0, 0, 2, 300, False, "tile", 2),
+        (0, "y", 9, "output", "float16", 0, 2, 3, 90, False, "tile", 2),
+        (1, "t", 9, "temporary", "float32", 0, 4, 5, 250, False, "tile", 1),
+        (2, "z", 5, "output", "float16", 0, 0, 1, 640, False, "tile", 4),
+        (5, "v", 5, "output", "float16", 1, 0, 4, 910, False, "tile", 2),
+        (6, "r", -1, "weight", "float16", 0, 0, 0, 5000, True, "remote", 0),
+        (7, "u", -1, "constant", "int32", 1, 1, 2, 33, True, "tile", 0),
+    ):  # fmt: skip
+        build.add("variables", *variable)
+    for interval in ((2, 1, 3), (1, 3, 4), (4, 1, 2), (1, 2, 3), (0, 0, 4)):
+        build.add("live_intervals", *interval)
+
+
+def _rich_folded() -> dict[str, FoldedTable]:
+    """Four trips of both IPUs between a beginning and an end; the third replica is later and slower."""
+
+    def whole(**columns: list) -> dict[str, np.ndarray]:
+        return {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+
+    instances = whole(
+        parent=[-1, -1], count=[4, 4], period=[150, 160], repeat=[-1, 0, 0, -1, -1, -1, 1, 1, -1, -1],
+        start=[0, 80, 186, 700, 790, 0, 90, 200, 745, 850], dur=[80, 110, 96, 38, 38, 80, 106, 95, 38, 38],
+        segment=[11, 10, 20, 21, 21, 11, 10, 20, 21, 21],
+        process=[0, 0, 1, 0, 1, 2, 2, 3, 2, 3], number=list(range(10)),
+        micro_batch=[-1, 0, 0, -1, -1, -1, 0, 0, -1, -1], iteration=[-1, 0, 0, -1, -1, -1, 0, 0, -1, -1],
+        of=[0, 1, 0, 1, 2, 3], own=[0, 1, 2, 3, 4, 5], replica=[0, 0, 1, 1, 2, 2], ipu=[0, 1, 2, 3, 4, 5],
+        micro_batch_steps=[[0], [1], [1], [0], [0], [0], [1], [1], [0], [0]],
+        iteration_steps=[[0], [1], [1], [0], [0], [0], [1], [1], [0], [0]],
+    )  # fmt: skip
+    transfers = whole(
+        parent=[-1], count=[4], period=[150], start=[57, 177, 271, 830, 900, 184], dur=[20, 9, 10, 60, 0, 6],
+        repeat=[-1, 0, 0, -1, -1, -1],
+        template=[0, 1, 2, 3, 4, 1], bytes=[40, 90, 90, 200, 10], op_id=[0, 4, 4, 4, -1], kind=[1, 0, 0, 2, 0],
+        first=[0, 1, 4, 5, 7], sends=[1, 3, 1, 2, 1], rank=[0, 0, 1, 2, 0, 0, 1, 0], ipu=[0, 0, 2, 4, 1, 0, 1, 0],
+        link_first=[0, 1, 2, 3, 4, 5, 7, 8], links=[1, 1, 1, 1, 1, 2, 1, 1], link_id=[8, 1, 4, 5, 0, 1, 0, 0, 1],
+    )  # fmt: skip
+    events = whole(
+        parent=[-1], count=[4], period=[150], start=[0, 5, 60, 60], dur=[1000, 40, 30, 0], repeat=[-1, -1, 0, 0],
+        line=[0, 1, 2, 1], order=[0, 2, 1],
+    )  # fmt: skip
+    return {
+        "instances": FoldedInstances(instances),
+        "transfers": FoldedTransfers(transfers, {"kinds": ("p2p", "stream", "all_reduce")}),
+        "host_events": FoldedHostEvents(events, {"labels": ("session.run", "prepare", "handle")}),
+    }

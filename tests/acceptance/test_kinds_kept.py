@@ -52,13 +52,12 @@ VALUES: Mapping[str, Any] = {
 }  # fmt: skip
 ANNOTATIONS = (
     "int", "float", "bool", "str", "None", "Callable", "Callable[[int], str]", "Path", "os.PathLike", "Any", "object",
-    "",     "int | None", "int | float", "int | Any", "str | int | None", "Optional[int]", "Union[int, str]",
-    "Literal['a', 1]",     "Literal[2]", "list", "list[int]", "List[float]", "tuple[int, ...]", "tuple[int, str]", "Sequence[str]",
-    "Sequence[Any]",
-    "Iterable[int]", "Collection", "Collection[float]", "Mapping", "dict[str, int]", "MutableMapping[int, int]",
-    "Sequence[Sequence[int]]", "Sequence[int | None] | None", "Thing", "Readable", "Nowhere", "Pair", "'int'",
-    "np.ndarray", "numpy.ndarray", "typing.Sequence[int]", "np.nowhere", "pd.DataFrame", "gone.Thing", "Thing | ", "Own",
-    "list[Own]", "collections.OrderedDict", "type(None)",
+    "", "int | None", "int | float", "int | Any", "str | int | None", "Optional[int]", "Union[int, str]",
+    "Literal['a', 1]", "Literal[2]", "list", "list[int]", "List[float]", "tuple[int, ...]", "tuple[int, str]",
+    "Sequence[str]", "Sequence[Any]", "Iterable[int]", "Collection", "Collection[float]", "Mapping", "dict[str, int]",
+    "MutableMapping[int, int]", "Sequence[Sequence[int]]", "Sequence[int | None] | None", "Thing", "Readable",
+    "Nowhere", "Pair", "'int'", "np.ndarray", "numpy.ndarray", "typing.Sequence[int]", "np.nowhere", "pd.DataFrame",
+    "gone.Thing", "Thing | ", "Own", "list[Own]", "collections.OrderedDict", "type(None)",
 )  # fmt: skip
 
 

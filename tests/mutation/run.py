@@ -43,7 +43,9 @@ from mutants import Mutant, mutants_of, mutated
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results" / "mutation"
-ROOMS = tuple(sorted(package.parent.name for package in (ROOT / "ipuperf").glob("*/__init__.py")))
+BESIDE = "ipuperf"
+"""The room of the files beside the packages."""
+ROOMS = (BESIDE, *sorted(package.parent.name for package in (ROOT / "ipuperf").glob("*/__init__.py")))
 FOLDERS = tuple(sorted({file.parent.name for file in (ROOT / "tests").glob("*/test_*.py")} - {"notebooks", "upstream"}))
 """Folders of tests that are recorded: those that run no kernel and no program of others."""
 WARM = ("numpy", "pandas", "simpy", "click", "tqdm", "hypothesis", "matplotlib.pyplot", "importlib.metadata")
@@ -349,9 +351,19 @@ def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) 
 
 def draw(seed: int, count: int, rooms: Sequence[str]) -> list[Mutant]:
     """So many mutants of these rooms by seed, every one as likely as the others."""
-    files = sorted(str(f.relative_to(ROOT)) for room in rooms for f in (ROOT / "ipuperf" / room).rglob("*.py"))
+    files = sorted(str(file.relative_to(ROOT)) for room in rooms for file in _files(room))
     every = [mutant for file in files for mutant in mutants_of(file, ROOT)]
     return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def _files(room: str) -> Iterable[Path]:
+    return (ROOT / "ipuperf").glob("*.py") if room == BESIDE else (ROOT / "ipuperf" / room).rglob("*.py")
+
+
+def room_of(file: str) -> str:
+    """The room of a file of ``ipuperf/``."""
+    _, *room, _ = Path(file).parts
+    return room[0] if room else BESIDE
 
 
 def at(places: Sequence[str]) -> list[Mutant]:
@@ -391,7 +403,7 @@ def summary(results: Sequence[Result]) -> str:
     ends = Counter(result.end for result in results)
     rooms: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        rooms[result.file.split("/")[1]].append(result)
+        rooms[room_of(result.file)].append(result)
     lines = [f"{len(results)} mutants, {sum(r.cpu for r in results):.0f} s of CPU: " + str(dict(ends))]
     lines += [
         f"{room:20} {sum(r.end in KILLED for r in drawn):4} of {len(drawn):4} killed"

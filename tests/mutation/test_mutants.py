@@ -98,7 +98,18 @@ def test_a_mutant_that_nobody_imports_is_not_called_a_survivor(command, root, mo
 
 def test_every_package_is_a_room(command):
     packages = {file.parent.name for file in (command.ROOT / "ipuperf").glob("*/__init__.py")}
-    assert set(command.ROOMS) == packages >= {"poptorch", "tensorflow", "report", "levers", "sweep", "tuning"}
+    assert set(command.ROOMS) - {"ipuperf"} == packages >= {"poptorch", "tensorflow", "report", "levers", "sweep"}
+
+
+def test_every_file_is_of_one_room(command):
+    files = sorted(str(file.relative_to(command.ROOT)) for file in (command.ROOT / "ipuperf").rglob("*.py"))
+    drawn = {room: [str(f.relative_to(command.ROOT)) for f in command._files(room)] for room in command.ROOMS}
+    assert sorted(file for each in drawn.values() for file in each) == files
+    assert all(command.room_of(file) == room for room, each in drawn.items() for file in each)
+
+
+def test_the_files_beside_the_packages_are_drawn(command):
+    assert {mutant.file for mutant in command.draw(1, 100, ["ipuperf"])} >= {"ipuperf/kinds.py", "ipuperf/cli.py"}
 
 
 def test_a_test_that_is_gone_counts_for_nothing(command):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["pytester"]
 EXAMPLE = Path(__file__).parent / "example_project"
 RunPytest = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -105,3 +106,47 @@ def test_the_example_project_is_guarded(tmp_path: Path, run_pytest: RunPytest) -
     updated = run_pytest(project, "--update-baselines")
     assert "rewritten: baselines/test_program.test_cycles.forward.json" in updated.stdout
     assert run_pytest(project).returncode == 0
+
+
+# -- in this process ---------------------------------------------------------------------------------------------------
+
+SETTINGS = (
+    ((), ""), (("--update-baselines",), ""), ((), ""), (("--update-baselines",), "ipuperf_baselines = kept/there"),
+    (("--baselines-dir", "given"), "ipuperf_baselines = kept"), (("--baselines-dir", "/ALL", "--update-baselines"), ""),
+    (("-k", "nothing", "--update-baselines"), ""),
+)  # fmt: skip
+
+
+def test_places_commands_and_summaries(
+    pytester: pytest.Pytester, kept_lines: Callable[[list[str], Path], None]
+) -> None:
+    """Runs one after the other: how each ends, what it tells to do and has written, and all files there are."""
+    folder = pytester.mkdir("a b")
+    (folder / "test_used.py").write_text(USED)
+    said = []
+    for arguments, setting in SETTINGS:
+        pytester.makeini(f"[pytest]\n{setting}\n")
+        words = [word.replace("/ALL", f"{pytester.path / 'all'}") for word in arguments]
+        done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly", *words)
+        said += [f"-- {' '.join(arguments)} {setting}", f"{done.parseoutcomes()}".replace("warnings", "warning")]
+        for line in done.outlines:
+            if line.startswith(("new: ", "rewritten: ")) or " written, " in line or " --update-baselines" in line:
+                said.append(line.removeprefix("E").strip())
+        said += sorted(f"{path.relative_to(pytester.path)}" for path in pytester.path.rglob("test_used.*.*[nv]"))
+    kept_lines(said, Path(__file__).parents[1] / "golden" / "testing" / "plugin.txt")
+
+
+def test_folders_beside_a_root(tmp_path: Path) -> None:
+    """An absolute folder holds the folders of the test files; of those outside of the root their names alone."""
+    from types import SimpleNamespace
+
+    from ipuperf.testing.plugin import _folder
+
+    def config(option: object, setting: str) -> object:
+        return SimpleNamespace(getoption=lambda _: option, getini=lambda _: setting, rootpath=tmp_path / "root")
+
+    inside, outside = tmp_path / "root" / "a" / "b", tmp_path / "c" / "d"
+    assert _folder(config(None, "x"), inside) == inside / "x"
+    assert _folder(config("y", "/x"), inside) == inside / "y"
+    assert _folder(config(None, "/x"), inside) == Path("/x/a/b")
+    assert _folder(config(None, "/x"), outside) == Path("/x/d")

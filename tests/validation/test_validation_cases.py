@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,83 +47,105 @@ def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
     assert [(item.ids, item.reason, item.model) for item in found.not_expressed] == [(("B", "C"), "no shapes", "later")]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('mode = "kernel"', 'mode = "kernel"\nmicrobatch = 2', r"defaults: unknown key 'microbatch' \(did you mean"),
-        ("value = 2 }", "value = 2, until = 3 }", r"mine\.toml: case 'A': measured: unknown key 'until'"),
-        (', unit = "TFLOP/s"', "", r"case 'A': measured: key 'unit' is missing"),
-        ('unit = "TFLOP/s"', 'unit = "TFLOP"', r"case 'A': measured\.unit: 'TFLOP', allowed: s, ms"),
-        ('unit = "TFLOP/s"', 'unit = "GB/s"', r"'GB/s' is no unit of the quantity 'flop rate', allowed: GFLOP/s"),
-        ('quantity = "flop rate"', 'quantity = "speed"', r"measured\.quantity: 'speed', allowed: time, device time"),
-        (
-            "value = 2 }",
-            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = [] }]',
-            r"others: \[\], allowed",
-        ),
-        (
-            "value = 2 }",
-            'value = 2 }\nchoices = [{ key = "id", why = "w", others = ["B"] }]',
-            r"number 1: key: 'id', all",
-        ),
-        (
-            "value = 2 }",
-            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f16.16"] }]',
-            r"number 1: others: 'f16\.16' is what the case has",
-        ),
-        (
-            "value = 2 }",
-            'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f99"] }]',
-            r"number 1: precision = 'f99': precision: 'f99', allowed: f32",
-        ),
-        (
-            "value = 2 }",
-            'value = 2 }\nchoices = [{ key = "config.p", why = "w", others = [1] }]',
-            r"config: unknown key 'p'",
-        ),
-        ("value = 2 }", "value = 2 }\nminus = { config = { m = 32 } }", r"minus: .* is the same program"),
-        ("value = 2 }", 'value = 2 }\nminus = { run = "x" }', r"minus: unknown key 'run'"),
-        ("value = 2 }", "value = 0 }", r"measured\.value: 0, allowed: a finite number above 0"),
-        ("value = 2 }", "value = nan }", r"measured\.value: nan"),
-        ("value = 2 }", "value = true }", r"measured\.value: True"),
-        ('machine = "bow-1"', 'machine = "bow-2"', r"case 'A': machine: .*unknown machine 'bow-2'"),
-        ('machine = "bow-1"', 'machine = "none.toml"', r"case 'A': machine: .*none\.toml"),
-        ('model = "matmul"', 'model = "matmull"', r"case 'A': model: unknown model 'matmull', allowed: micro-bench"),
-        ('model = "matmul"', 'model = "a.b"', r"model: unknown model 'a\.b'"),
-        ("n = 16", "n = 16, b = 2", r"case 'A': config: unknown key 'b' for 'matmul', allowed: m, k, n"),
-        ("n = 16", "n = 0", r"case 'A': config\.n: 0, allowed: a whole number of 1 or more"),
-        ("{ n = 16 }", "{}", r"case 'A': config: key 'n' is missing"),
-        ('id = "A"', 'id = "B"', r"case 'B' is there twice"),
-        ('id = "A"', "id = 7", r"case number 1: id: 7, allowed: a text"),
-        ('source = "nowhere"', "", r"case 'A': key 'source' is missing"),
-        ('precision = "f16.16"', 'precision = "half"', r"precision: 'half', allowed: f32, f16\.16"),
-        ('category = "kernel"', 'category = "kernels"', r"category: 'kernels', allowed: micro-benchmark, kernel"),
-        ('id = "A"', 'id = "A"\nreplicas = 0', r"replicas: 0, allowed: a whole number of 1 or more"),
-        ('id = "A"', 'id = "A"\npipeline = 3', r"pipeline: 3, allowed: a list"),
-        ('id = "A"', 'id = "A"\nprefetch = 0', r"prefetch: 0 means nothing to micro-benchmark 'matmul', leave it out"),
-        ('id = "A"', 'id = "A"\nprefetch = -1', r"prefetch: -1, allowed: a whole number of 0 or more"),
-        (
-            'id = "A"',
-            'id = "A"\nprefetch = 0\nmodel = "mnist_mlp"',
-            r"prefetch: 0, allowed: a whole number of 1 or more",
-        ),
-        ('id = "A"', 'id = "A"\ncalls = -5', r"calls: -5, allowed: a whole number of 0 or more"),
-        ('id = "A"', 'id = "A"\nio_tiles = 32', r"io = 'none' with io_tiles = 32; overlapped I/O needs a number"),
-        ('id = "A"', 'id = "A"\nio = "overlapped"', r"io = 'overlapped' with io_tiles = 0; overlapped I/O needs"),
-        ('id = "A"', 'id = "A"\noffload = ["loss"]', r"offload: 'loss', allowed: optimiser, weights"),
-        ('id = "A"', 'id = "A"\noptimiser = "adam"', r"optimiser: 'adam' means nothing to micro-benchmark 'matmul'"),
-        ("value = 2 }", "value = 2, harness_cycles = 4 }", r"harness_cycles = 4 without harness_source"),
-        ("value = 2 }", 'value = 2, harness_cycles = 4, harness_source = "x" }', r"only for times and cycles"),
-        ('reason = "no shapes"', "", r"not_expressed number 1: key 'reason' is missing"),
-        ("[[case]]", "[[cases]]", r"mine\.toml: unknown key 'cases' \(did you mean 'case'\?\)"),
-        ("[[case]]", "[case]", r"mine\.toml: case: .*, allowed: a list"),
-        ('id = "A"', "id = ", r"mine\.toml: cannot be read as TOML"),
-    ],
+WRONG = (
+    ('mode = "kernel"', 'mode = "kernel"\nmicrobatch = 2'),
+    ("value = 2 }", "value = 2, until = 3 }"),
+    (', unit = "TFLOP/s"', ""),
+    ('unit = "TFLOP/s"', 'unit = "TFLOP"'),
+    ('unit = "TFLOP/s"', 'unit = "GB/s"'),
+    ('quantity = "flop rate"', 'quantity = "speed"'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "precision", why = "w", others = [] }]'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "id", why = "w", others = ["B"] }]'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f16.16"] }]'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "precision", why = "w", others = ["f99"] }]'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "config.p", why = "w", others = [1] }]'),
+    ("value = 2 }", "value = 2 }\nminus = { config = { m = 32 } }"),
+    ("value = 2 }", 'value = 2 }\nminus = { run = "x" }'),
+    ("value = 2 }", "value = 0 }"),
+    ("value = 2 }", "value = nan }"),
+    ("value = 2 }", "value = true }"),
+    ('machine = "bow-1"', 'machine = "bow-2"'),
+    ('machine = "bow-1"', 'machine = "none.toml"'),
+    ('model = "matmul"', 'model = "matmull"'),
+    ('model = "matmul"', 'model = "a.b"'),
+    ("n = 16", "n = 16, b = 2"),
+    ("n = 16", "n = 0"),
+    ("{ n = 16 }", "{}"),
+    ('id = "A"', 'id = "B"'),
+    ('id = "A"', "id = 7"),
+    ('source = "nowhere"', ""),
+    ('precision = "f16.16"', 'precision = "half"'),
+    ('category = "kernel"', 'category = "kernels"'),
+    ('id = "A"', 'id = "A"\nreplicas = 0'),
+    ('id = "A"', 'id = "A"\npipeline = 3'),
+    ('id = "A"', 'id = "A"\nprefetch = 0'),
+    ('id = "A"', 'id = "A"\nprefetch = -1'),
+    ('id = "A"', 'id = "A"\nprefetch = 0\nmodel = "mnist_mlp"'),
+    ('id = "A"', 'id = "A"\ncalls = -5'),
+    ('id = "A"', 'id = "A"\nio_tiles = 32'),
+    ('id = "A"', 'id = "A"\nio = "overlapped"'),
+    ('id = "A"', 'id = "A"\noffload = ["loss"]'),
+    ('id = "A"', 'id = "A"\noptimiser = "adam"'),
+    ("value = 2 }", "value = 2, harness_cycles = 4 }"),
+    ("value = 2 }", 'value = 2, harness_cycles = 4, harness_source = "x" }'),
+    ('reason = "no shapes"', ""),
+    ("[[case]]", "[[cases]]"),
+    ("[[case]]", "[case]"),
+    ('id = "A"', "id = "),
+    ("value = 2 }", "value = 1e999 }"),
+    ("value = 2 }", "value = -1 }"),
+    ("value = 2 }", 'value = "2" }'),
+    ("value = 2 }", "value = 2, harness_cycles = -1 }"),
+    ("value = 2 }", 'value = 2, harness_source = "" }'),
+    (
+        "value = 2 }",
+        'value = 2 }\nminus = {}\nchoices = [{ key = "precision", why = "w", others = ["f32"] }]',
+    ),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "precision", others = ["f32"] }]'),
+    ("value = 2 }", 'value = 2 }\nchoices = [{ key = "precision", why = "", others = ["f32"] }]'),
+    ("value = 2 }", "value = 2 }\nchoices = [3]"),
+    ("value = 2 }", "value = 2 }\nminus = { config = { m = 0 } }"),
+    ("value = 2 }", "value = 2 }\nminus = 3"),
+    ("value = 2 }", "value = 2 }\nminus = { config = 3 }"),
+    ("n = 16", "n = 1_000_000_000"),
+    ("n = 16", "n = 1_000_000_001"),
+    ("n = 16", "n = 1"),
+    ("n = 16", "n = true"),
+    ('id = "A"', 'id = "A"\nmicro_batch = 2'),
+    ('id = "A"', 'id = "A"\naccumulation = 0'),
+    ('id = "A"', 'id = "A"\nsharding = 1'),
+    ('id = "A"', 'id = "A"\nsharding = -1'),
+    ('id = "A"', 'id = "A"\npipeline = [0]'),
+    ('id = "A"', 'id = "A"\npipeline = [-1]'),
+    ('id = "A"', 'id = "A"\nslow = 1'),
+    ('id = "A"', 'id = "A"\nhost_bound = "no"'),
+    ('id = "A"', 'id = "A"\ncalibrates = "x"'),
+    ('id = "A"', 'id = "A"\ncalibrates = [3]'),
+    ('id = "A"', 'id = "A"\nfile = "x"'),
+    ('id = "A"', 'id = "A"\nio = "overlapped"\nio_tiles = 32'),
+    ('id = "A"', 'id = " "'),
+    ('id = "A"', 'id = "A"\nrun = ""'),
+    ('id = "A"', 'id = "A"\nprefetch = 0\nmodel = "host_to_device"\nconfig = { n = 1, bytes = 4 }'),
+    ('model = "later"', 'model = ""'),
+    ('ids = ["B", "C"]', 'ids = ["B", "B"]'),
+    ('ids = ["B", "C"]', 'ids = "B"'),
+    ('ids = ["B", "C"]', "ids = [3]"),
+    ('reason = "no shapes"', "reason = 3"),
+    ("config = { k = 64, m = 32 }", "config = 3"),
+    ("[defaults]", "[default]"),
+    ('category = "kernel"\n', 'ids = "x"\n'),
 )
-def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+
+
+@pytest.mark.parametrize(("old", "new"), WRONG)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, golden_row: Callable[..., None]) -> None:
+    """The error, or the case where there is none."""
     assert old in GOOD
-    with pytest.raises(CaseError, match=message):
-        read(tmp_path, GOOD.replace(old, new))
+    try:
+        text = f"{read(tmp_path, GOOD.replace(old, new)).cases}"
+    except CaseError as error:
+        text = f"refused: {error}".partition(" as TOML: ")[0]
+    golden_row({"comes to": text.replace(str(tmp_path), "THERE")})
 
 
 def test_no_file_and_no_cases(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A case is a line of ``opcases.txt``: the class, its operands by type (:data:`LET
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,6 +69,16 @@ class Place:
         if isinstance(operand, ir.TensorSpec):
             return ir.Tensor("x", operand, self.graph)
         return self.graph.constant(operand)
+
+
+def digest(array: np.ndarray) -> str:
+    """A sum of the finite values with weights that differ, and how many others there are."""
+    flat = array.astype(np.float64).reshape(-1)
+    parts = np.where(np.isfinite(flat), flat, 0) * np.cos(np.arange(flat.size))
+    most, other = float(np.sum(np.abs(parts))), int(np.sum(~np.isfinite(flat)))
+    digits = 3 if array.dtype.kind == "f" and array.dtype.itemsize < 8 else 6  # functions of float32 differ a little
+    shown = str(round(float(np.sum(parts)), digits - math.floor(math.log10(most)))) if most else "0"
+    return f"{shown} and {other}" if other else shown
 
 
 def _parts(*kinds: str, **attributes: Any) -> tuple[ConvolutionPart, ...]:

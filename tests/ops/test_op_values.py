@@ -6,7 +6,6 @@ float64 wherever the op takes it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opcases import CASES, LETTERS, REPLICAS, Call, Place
+from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest
 from programtext import checksum
 
 from ipuperf import ir, ops
@@ -42,16 +41,6 @@ def numbers(case: str, spec: ir.TensorSpec, rng: np.random.Generator) -> np.ndar
         square = case.startswith(("Cholesky", "Triangular")) and shape[-1] == shape[-2]
         return (array + 9 * np.eye(shape[-1]) if square else array).astype(spec.dtype.numpy)
     return rng.integers(*_of(WHOLE, case, (0, 2)), shape).astype(spec.dtype.numpy)
-
-
-def digest(array: np.ndarray) -> str:
-    """A sum of the finite values with weights that differ, and how many others there are."""
-    flat = array.astype(np.float64).reshape(-1)
-    parts = np.where(np.isfinite(flat), flat, 0) * np.cos(np.arange(flat.size))
-    most, other = float(np.sum(np.abs(parts))), int(np.sum(~np.isfinite(flat)))
-    digits = 3 if array.dtype.kind == "f" and array.dtype.itemsize < 8 else 6  # functions of float32 differ a little
-    shown = str(round(float(np.sum(parts)), digits - math.floor(math.log10(most)))) if most else "0"
-    return f"{shown} and {other}" if other else shown
 
 
 def written(place: Place, call: Call) -> ops.Op:

@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from casewise import check
+from vertices import VERTICES
 
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, Ir, TensorSpec
 from ipuperf.machine import load_machine
@@ -44,6 +46,12 @@ def test_cycles_are_whole_zero_for_nothing_and_grow(mk2, work):
     assert cycles[0] == 0
     assert (cycles[1:] > 0).all()
     assert (np.diff(cycles[2:]) > 0).all()
+
+
+def test_all_vertices_at_once():
+    """Lines that run when a module is imported meet this before the tests of single cases (``tests/golden``)."""
+    for case, rows in VERTICES.items():
+        check("vertices", list(VERTICES), case, rows(), update=False)
 
 
 def test_unknown_combination_says_so():

@@ -1,0 +1,120 @@
+"""What every op says of itself: results, attributes, work with its cycles; and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from opcases import CASES, LETTERS, Call, Place
+from programtext import checksum
+
+from ipuperf import ir, ops
+from ipuperf.machine import load_machine
+from ipuperf.ops.work import Work
+
+HERE = Path(__file__).resolve().parent
+CHIP = load_machine("gc200-1").chip
+ELEMENTS = np.array([0, 1, 7, 100, 4097])
+
+
+def told(value: Any) -> str:
+    """A value as text; of a work its fields, with cycles for some numbers of elements."""
+    if isinstance(value, Work):
+        given = {field.name: getattr(value, field.name) for field in fields(value)} | {"flops": value.flops}
+        shown = [f"{name}={_field(name, item)}" for name, item in given.items() if item not in (None, False)]
+        return f"{type(value).__name__}({', '.join(shown)})"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(told, value))})"
+    return value.name if isinstance(value, ir.Graph) else str(value)
+
+
+def _field(name: str, value: Any) -> str:
+    """Cycles, or bytes, of so many elements; other fields as they are."""
+    if name == "reduced" and value is not None:
+        return str(np.asarray(value(ELEMENTS)).tolist())
+    if name != "cycles":
+        return told(value)
+    return str(np.asarray(value(ELEMENTS, CHIP)).tolist())
+
+
+def said(op: ops.Op) -> str:
+    """Results, attributes, and what the op does to its operands."""
+    kept = ", ".join(f"{name}={told(value)}" for name, value in op.attributes.items() if value is not None)
+    flags = [op.modified_inputs(), op.aliases(), op.views(), op.movable(), op.seen(), op.fixed_ipu(), op.own_phase]
+    specs = [f"{t.shape} {t.dtype} {t.spec.meta_shape}" for t in op.outputs]
+    return f"{op.type} -> {', '.join(specs)} ({kept}) {flags}"
+
+
+def test_no_op_is_forgotten() -> None:
+    classes = {
+        name for name in ops.__all__ if isinstance(thing := getattr(ops, name), type) and issubclass(thing, ops.Op)
+    }
+    assert {case.split("(")[0] for case in CASES} == classes - {"Op"}
+
+
+def test_every_op_asks_for_the_same_work(kept_lines: Callable[[list[str], Path], None]) -> None:
+    """All at once: a line that runs when its module is imported meets this test first."""
+    lines = []
+    for case in CASES:
+        place = Place()
+        op = place.op(place.call(case))
+        works = [f"    {told(work)}" for work in op.work()]
+        lines += [case, f"    {said(op)}", *works]
+    kept_lines(lines, HERE / "golden" / "every_op.txt")
+
+
+def spoiled(call: Call) -> Iterator[tuple[str, Call]]:
+    """The call with one operand or attribute left out, doubled or of another kind in turn."""
+    operands, attributes = call.operands, call.attributes
+    for n, operand in enumerate(operands):
+        if isinstance(operand, ir.TensorSpec):
+            for how, other in _other_operands(operand):
+                yield f"{n} {how}", call._replace(operands=(*operands[:n], other, *operands[n + 1 :]))
+        yield f"-{n}", call._replace(operands=(*operands[:n], *operands[n + 1 :]))
+    yield "+", call._replace(operands=(*operands, *operands[-1:]))
+    for name, value in attributes.items():
+        yield f"-{name}", call._replace(attributes={k: v for k, v in attributes.items() if k != name})
+        for other in _other_values(value):
+            yield f"{name}={other}", call._replace(attributes={**attributes, name: other})
+
+
+def _other_operands(spec: ir.TensorSpec) -> Iterator[tuple[str, ir.TensorSpec]]:
+    shape = spec.shape
+    yield from ((f"{other}", replace(spec, dtype=other)) for other in (LETTERS["h"], LETTERS["f"], LETTERS["i"]))
+    yield from ((f"axis {n}", replace(spec, shape=(*shape[:n], k + 1, *shape[n + 1 :]))) for n, k in enumerate(shape))
+    yield "more axes", replace(spec, shape=(1, *shape))
+    yield "fewer axes", replace(spec, shape=shape[1:])
+    yield "empty", replace(spec, shape=(0, *shape[1:]))
+
+
+def _other_values(value: Any) -> Iterator[Any]:
+    yield from (None, "x", (), -1, 0, 1.5, True)
+    if isinstance(value, tuple) and value and all(isinstance(member, int) for member in value):
+        yield from (value[:-1], (*value, 1), value[::-1], (0, *value[1:]), (*value[:-1], value[-1] + 1))
+    elif isinstance(value, int | float):
+        yield from (value + 1, -value)
+
+
+def outcome(call: Call, place: Place) -> str:
+    """The op with its work, or why there is none; of an error of Python's the class alone."""
+    try:
+        op = place.op(call)
+        return f"{said(op)} {told(op.work())}"
+    except ir.IrError as error:
+        return f"{type(error).__name__}: {re.sub(r'case_subgraph.0./', '', str(error))}"
+    except (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[:100] for case in CASES])
+def test_every_spoiled_op(case: str, golden_row: Callable[..., None]) -> None:
+    """The first letters of errors (``.``: none), and a checksum of all texts."""
+    place = Place()
+    texts = [(how, outcome(call, place)) for how, call in spoiled(place.call(case))]
+    letters = "".join("." if " -> " in text.split(":")[0] else text[0] for _, text in texts)
+    golden_row({"answers": letters, "texts": checksum(repr(texts))})

@@ -1,0 +1,107 @@
+"""The values of every op, the ops of its gradient and their values, as they were when they were written.
+
+References of their own have the tests of the single ops; here nothing moves unseen. Numbers are sums with weights, of
+float64 wherever the op takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest
+from programtext import checksum
+
+from ipuperf import ir, ops
+
+WHOLE = {"Ctc": (2, 4), "Recurrent": (1, 5), "Gather": (0, 6), "Scatter": (0, 6), "OneHot": (0, 5), "Nll": (0, 6),
+         "Dynamic": (0, 4), "Cross": (0, 24), "Sparse": (0, 6), "Bitwise": (-9, 9), "Shift": (0, 9), "Div": (1, 9),
+         "Fmod": (1, 9), "Floor": (1, 9), "Remain": (1, 9), "Group": (0, 9999), "Block": (0, 9999), "Increment": (0, 9),
+         "Reduce": (0, 4), "Random": (0, 99), "Modify": (0, 99), "Drop": (0, 99)}  # fmt: skip
+"""Whole numbers that operands hold, by the first letters of the op; others: 0 and 1."""
+REAL = {"Acosh": (1, 2), "Adam": (0.1, 0.9), "Log": (0.1, 0.9), "Pow": (0.1, 0.9), "Sqrt": (0.1, 0.9),
+        "ReduceLog": (0.1, 0.9), "Batch": (0.1, 0.9), "Nll": (0.1, 0.9),
+        "Ctc": (-0.9, -0.1), "Roi": (0, 7), "Histogram": (-2, 2)}  # fmt: skip
+"""Real numbers of operands likewise; others: -0.9 to 0.9."""
+
+
+def _of(table: dict[str, Any], case: str, other: Any) -> Any:
+    return next((value for letters, value in table.items() if case.startswith(letters)), other)
+
+
+def numbers(case: str, spec: ir.TensorSpec, rng: np.random.Generator) -> np.ndarray:
+    """What an operand of a case holds on each replica."""
+    shape = (REPLICAS, *spec.shape)
+    if spec.dtype.is_floating_point:
+        array = rng.uniform(*_of(REAL, case, (-0.9, 0.9)), shape)
+        square = case.startswith(("Cholesky", "Triangular")) and shape[-1] == shape[-2]
+        return (array + 9 * np.eye(shape[-1]) if square else array).astype(spec.dtype.numpy)
+    return rng.integers(*_of(WHOLE, case, (0, 2)), shape).astype(spec.dtype.numpy)
+
+
+def written(place: Place, call: Call) -> ops.Op:
+    """The op of a call in a graph of its own, of float64 if it takes that."""
+    wide = [_wide(operand) for operand in call.operands]
+    for operands in (wide, call.operands):
+        tensors = [
+            place.graph.add_input(operand, f"x{n}")
+            if isinstance(operand, ir.TensorSpec)
+            else place.graph.constant(operand)
+            for n, operand in enumerate(operands)
+        ]
+        try:
+            number = len(call.op_class(place.graph, 100, tensors, call.attributes).infer())
+        except ir.IrError:
+            if operands is call.operands:
+                raise
+            place.graph = place.program.create_graph("narrow")
+            continue
+        return place.graph.create_at(call.op_class, tensors, [f"y{n}" for n in range(number)], call.attributes, "")
+    raise AssertionError
+
+
+def _wide(operand: Any) -> Any:
+    if isinstance(operand, ir.TensorSpec):
+        return replace(operand, dtype=LETTERS["d"]) if operand.dtype.is_floating_point else operand
+    return operand.astype(np.float64) if operand.dtype.kind == "f" else operand
+
+
+def derivative(op: ops.Op) -> Any:
+    """Of all results for all operands, or else of the first for as many as have a gradient."""
+    outputs, inputs = ([t for t in ts if t.dtype.is_floating_point] for ts in (op.graph.outputs, op.graph.inputs))
+    for number in range(len(inputs), 0, -1):
+        for provided in (outputs, outputs[:1]):
+            with suppress(ir.IrError):
+                return ops.autodiff(op.graph, provided, inputs[:number])
+    return ops.autodiff(op.graph, outputs, inputs)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[:100] for case in CASES])
+def test_every_value_and_gradient(
+    case: str, golden_row: Callable[..., None], run_graph: Callable[..., dict[ir.Tensor, np.ndarray]]
+) -> None:
+    place, rng = Place(), np.random.default_rng(5)
+    op = written(place, place.call(case))
+    for output in op.outputs:
+        op.graph.add_output(output)
+    row = {"values": "", "ops": "", "gradients": ""}
+    feeds = {tensor: numbers(case, tensor.spec, rng) for tensor in op.graph.inputs}
+    try:
+        values = run_graph(op.graph, {tensor: array.copy() for tensor, array in feeds.items()})
+        row["values"] = " ".join(digest(values[tensor]) for tensor in op.outputs)
+        back = derivative(op)
+    except (ir.IrError, AttributeError, TypeError) as error:
+        golden_row({**row, "ops": type(error).__name__})
+        return
+    given = {
+        tensor: numbers(case, tensor.spec, rng) if source.is_gradient else values[source.tensor]
+        for tensor, source in zip(back.graph.inputs, back.inputs, strict=True)
+    }
+    made = [f"{each.type} {sorted(each.attributes.items())} {each.outputs}" for each in ir.schedule(back.graph)]
+    row["ops"] = f"{' '.join(each.type for each in ir.schedule(back.graph))} {checksum(repr(made))}"
+    found = run_graph(back.graph, given)
+    golden_row({**row, "gradients": " ".join(digest(found[tensor]) for tensor in back.graph.outputs)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections.abc import Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ CHIPS = {f"{name}, {tiles} tiles": replace(load_machine(name).chip, tiles=tiles)
          for name, tiles in (("gc200-1", 24), ("gc2-1", 30))}  # fmt: skip
 WAYS = (Passes(2, ahead=True), Passes(2), Passes(inner=2), Passes(3, ahead=True))
 VERTICES = 6
-"""With serial passes, vertices of each request."""
+"""So many vertices of each request are split in one pass, the others in one of these ways."""
 WORKS = {**{f"product {name}": MatMul(*shape, *TYPES["half"]) for name, shape in PRODUCTS.items()},
          **{f"convolution {name}": item for name, item in CONVOLUTIONS.items()}}  # fmt: skip
 _PASSES = [(name, pass_) for name, item in WORKS.items()
@@ -41,6 +42,7 @@ CASES = {
         _PASSES, itertools.islice(itertools.cycle(TYPES), turn, None), itertools.cycle(CHIPS), strict=False
     )
 }
+FEW = list(CASES)[: len(_PASSES)]
 
 
 def work_of(case: str, **changes: Any) -> tuple[Chip, Convolution | MatMul]:
@@ -116,53 +118,66 @@ def known(candidate: Candidate, request: Request) -> str:
     return f"{astuple(form)} {astuple(kernel)} {kernel.name(form)} {moved} {whole} {shown(floats)}"
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_split(case: str, golden_row: Any) -> None:
-    sums, texts, count, request = Sums(), [], 0, request_for(case)
-    dots = candidates_among(request, forms_of(request), vertices.hmac_kernels, np.inf)
-    for number, candidate in enumerate((*every_candidate(request), *dots[:VERTICES])):
-        texts.append(known(candidate, request))
-        count += priced(candidate, ONCE if number < VERTICES else WAYS[number % len(WAYS)], request, sums)
-    near = [astuple(passes) for passes in passes_near(request.form, 4)]
-    golden_row({"splits": count, "candidates": len(texts), "known": digest((texts, near)), **sums.row()})
+def check_splits(cases: Sequence[str], golden_row: Any) -> None:
+    sums, texts, count = Sums(), [], 0
+    for request in map(request_for, cases):
+        dots = candidates_among(request, forms_of(request), vertices.hmac_kernels, np.inf)
+        for number, candidate in enumerate((*every_candidate(request), *dots[:VERTICES])):
+            texts.append(known(candidate, request))
+            count += priced(candidate, ONCE if number < VERTICES else WAYS[number % len(WAYS)], request, sums)
+        texts.append(str([astuple(passes) for passes in passes_near(request.form, 4)]))
+    golden_row({"splits": count, "candidates": len(texts), "known": digest(texts), **sums.row()})
 
 
-LAYERS = {f"{name} {types} {chip}": (name, types, chip) for name in PRODUCTS for types in ("half", "float")
-          for chip in CHIPS}  # fmt: skip
+@pytest.mark.parametrize("first", range(12))
+def test_every_split_of_products(first: int, golden_row: Any) -> None:
+    check_splits([case for case in CASES if case.startswith("product") and "large" not in case][first::12], golden_row)
 
 
-@pytest.mark.parametrize("case", LAYERS)
-def test_every_joint_split(case: str, golden_row: Any) -> None:
-    name, types_name, chip_name = LAYERS[case]
-    chip, item = CHIPS[chip_name], MatMul(*PRODUCTS[name], *TYPES[types_name], pass_="fcfwd")
-    request = request_of_product(chip, item)
+@pytest.mark.parametrize("first", range(25))
+def test_every_split_of_convolutions(first: int, golden_row: Any) -> None:
+    check_splits([case for case in CASES if case.startswith("convolution")][first::25], golden_row)
+
+
+def joint_row(name: str, types_name: str, chip: Chip, sums: Sums) -> list[str]:
+    """Splits of a layer's joint plans, with the bounds of each and the best of all, of those that hold half as much,
+    and of those below its own cycles."""
+    request = request_of_product(chip, MatMul(*PRODUCTS[name], *TYPES[types_name], pass_="fcfwd"))
     types, form = request.types, flatten_field(swap(request.form))
-    texts, sums = [], Sums()
-    for kernel in itertools.islice(joint._forward_kernels(form, chip, types, np.inf), 8):
+    texts = []
+    for kernel in itertools.islice(joint._forward_kernels(form, chip, types, np.inf), VERTICES):
         parts = joint.layer_passes(form, kernel, chip, types)
         if parts is None:
             continue
         texts.append(f"{parts} {shown([joint._least(parts, types, chip), joint._least_exchange(parts, types, chip)])}")
-        for passes in (ONCE, Passes(2, ahead=True), Passes(2)):
-            splits = joint._splits(parts[0], passes, chip)
-            if splits is None:
-                continue
-            least = joint._least_of_splits(splits, parts, passes, types, chip)
-            sums.add(least=np.concatenate(least))
-            best: joint.Layer | None = None
-            for within in (lambda _: (np.inf, np.inf), lambda best: (best.temp_bytes // 2, np.inf),
-                           lambda best: (np.inf, best.total), lambda best: (np.inf, best.total + 1)):  # fmt: skip
-                limit, bound = within(best) if best else (np.inf, np.inf)
+        for passes in (ONCE, Passes(2, ahead=True), Passes(5)):
+            splits, best = joint._splits(parts[0], passes, chip), None
+            texts.append(str(splits is None))
+            if splits is not None:
+                sums.add(least=np.concatenate(joint._least_of_splits(splits, parts, passes, types, chip)))
+            for within in range(4):
+                limit, bound = (
+                    (np.inf, np.inf) if best is None or not within
+                    else (best.temp_bytes // 2, np.inf) if within == 1 else (np.inf, best.total + within - 2)
+                )  # fmt: skip
                 first, layer = joint.cheapest_splits(parts, passes, types, limit, (bound, np.inf), chip)
                 texts.append(shown([first, layer.total if layer else -1, layer.temp_bytes if layer else -1]))
                 best = layer or best
                 if layer:
                     sums.add(terms=np.concatenate([value for terms in layer.terms for value in terms.values()]))
+    return texts
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("types", ["half", "float"])
+@pytest.mark.parametrize("names", ["odd groups", "layer vector", "deep"])
+def test_every_joint_split(names: str, types: str, chip: str, golden_row: Any) -> None:
+    sums = Sums()
+    texts = [joint_row(name, types, CHIPS[chip], sums) for name in names.split()]
     golden_row({"known": digest(texts), **sums.row()})
 
 
-@pytest.mark.parametrize("case", [case for case in list(CASES)[: len(_PASSES)] if "large" not in case])
-def test_plans_on_few_tiles(case: str, golden_row: Any) -> None:
+def check_plans(case: str, golden_row: Any) -> None:
     row: dict[str, Any] = {}
     for share in (0.6, 0.02, 0.0005):
         plan = plan_for(case, share)
@@ -170,3 +185,13 @@ def test_plans_on_few_tiles(case: str, golden_row: Any) -> None:
         texts = [plan.explain(), plan_text(plan), other and other.values(), layer and astuple(layer)]
         row |= {f"total {share}": plan.total, f"plan {share}": digest((plan.values(), texts))}
     golden_row(row)
+
+
+@pytest.mark.parametrize("case", [c for c in FEW if c.startswith("product") and "large" not in c])
+def test_plans_of_products(case: str, golden_row: Any) -> None:
+    check_plans(case, golden_row)
+
+
+@pytest.mark.parametrize("case", [c for c in FEW if c.startswith("convolution")])
+def test_plans_of_convolutions(case: str, golden_row: Any) -> None:
+    check_plans(case, golden_row)

@@ -196,9 +196,14 @@ def row(timetable: Timetable, **how: Any) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule(name: str, golden_row: Any) -> None:
-    golden_row(row(SCHEDULES[name]()))
+def joined(*rows: dict[str, object]) -> dict[str, object]:
+    """Rows of several pipelines as one: a case that shows more is worth more than many that show little each."""
+    return {name: " | ".join(str(each[name]) for each in rows) for name in rows[0]}
+
+
+@pytest.mark.parametrize("first", range(5))
+def test_every_schedule(first: int, golden_row: Any) -> None:
+    golden_row(joined(*(row(SCHEDULES[name]()) for name in list(SCHEDULES)[first::5])))
 
 
 @pytest.mark.parametrize("mode", ["in one piece", "interleaved", "always"])
@@ -212,28 +217,38 @@ def test_recomputation_up_to_checkpoints(name: str, golden_row: Any) -> None:
     golden_row(row(SCHEDULES[name](), recompute="always", checkpoints=(0, 1), running=True))
 
 
-@pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "popart", "sharded"])
-def test_inference(name: str, golden_row: Any) -> None:
-    golden_row(row(SCHEDULES[name](inference=True)))
+def test_inference(golden_row: Any) -> None:
+    names = ("grouped", "interleaved", "sequential", "popart", "sharded")
+    golden_row(joined(*(row(SCHEDULES[name](inference=True)) for name in names)))
 
 
-@pytest.mark.parametrize("schedule", ["popart", "sharded", "grouped", "sharded_once"])
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_train(way: str, schedule: str, golden_row: Any) -> None:
-    if way == "every_4th" and schedule == "sharded_once":
-        pytest.skip("one micro-batch")
-    golden_row(row(SCHEDULES[schedule](), **WAYS[way]))
+TRAINED = ("popart", "sharded", "grouped", "sharded_once")
+TOGETHER = [
+    [(list(WAYS)[(number + 13 * turn) % len(WAYS)], schedule) for turn, schedule in enumerate(TRAINED)]
+    for number in range(len(WAYS))
+]
+"""Each way with each schedule, four different ways at a time."""
 
 
-@pytest.mark.parametrize(
-    ("across", "repeats"), [("", 1), ("", 2), ("x", 2), ("x target", 3), ("loss", 3), ("x target loss", 4)]
-)
-def test_overlapped_io(across: str, repeats: int, golden_row: Any) -> None:
-    def host_io(net: Network) -> HostIo:
-        streams = {net.inputs: "x" in across.split(), net.targets: "target" in across}
-        return HostIo(32, streams, {net.losses: "loss" in across})
+@pytest.mark.parametrize("ways", TOGETHER, ids=[" ".join(way for way, _ in ways) for ways in TOGETHER])
+def test_every_way_to_train(ways: list[tuple[str, str]], golden_row: Any) -> None:
+    impossible = ("every_4th", "sharded_once")  # one micro-batch
+    golden_row(joined(*(row(SCHEDULES[s](), **WAYS[way]) for way, s in ways if (way, s) != impossible)))
 
-    golden_row(row(sharded(1, 5), copies="when needed", host_io=host_io, repeats=repeats))
+
+ACROSS = (("", 1), ("x", 2), ("loss", 3)), (("", 2), ("x target", 3), ("x target loss", 4))
+
+
+@pytest.mark.parametrize("cases", ACROSS, ids=("some", "more"))
+def test_overlapped_io(cases: tuple[tuple[str, int], ...], golden_row: Any) -> None:
+    def overlapped(across: str, repeats: int) -> dict[str, object]:
+        def host_io(net: Network) -> HostIo:
+            streams = {net.inputs: "x" in across.split(), net.targets: "target" in across}
+            return HostIo(32, streams, {net.losses: "loss" in across})
+
+        return row(sharded(1, 5), copies="when needed", host_io=host_io, repeats=repeats)
+
+    golden_row(joined(*(overlapped(*case) for case in cases)))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

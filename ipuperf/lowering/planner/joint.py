@@ -202,7 +202,7 @@ def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
     form, kernel = part.form, part.kernel
     outer = -(-form.out_channels // kernel.out_grouping)
     share = -(-outer // passes.out)
-    if passes.out > outer or -(-outer // share) != passes.out:
+    if -(-outer // share) != passes.out:
         return None
     sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // form.grain)
     (groups, inner, field), (held, rows, places), tiles = parallel_rows(sizes, chip.tiles)

@@ -185,3 +185,51 @@ def test_load_lib_of_an_op(package: Path) -> None:
         pytest.raises(cppimport.CppOpError, match="'snake'.*snake.cpp.*adding-a-custom-op.md"),
     ):
         importer.setup_module_data("snake", str(package / "snake.cpp"))
+
+
+def test_which_source_a_name_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of its name on the path, which has to say that it is a module only where the program asks for that."""
+    for folder in ("first", "second/inner"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "first" / "mine.cpp").write_text(SOURCE.replace("// cppimport\n", ""))
+    for place in ("second/mine.cpp", "second/inner/mine.cpp"):
+        (tmp_path / place).write_text(SOURCE)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), ""])
+    monkeypatch.chdir(tmp_path / "second")
+    for name, options, source in (
+        ("mine", {}, "first"),
+        ("mine", {"opt_in": True}, "mine.cpp"),
+        ("inner.mine", {"opt_in": True}, "inner"),
+        ("inner.mine", {}, "inner"),
+        ("other", {}, ""),
+    ):
+        with pytest.raises(cppimport.CppOpError, match="is C\\+\\+") as error:
+            cppimport.imp(name, **options)
+        shown = "" if not source else f" ({ {'first': tmp_path / 'first' / 'mine.cpp'}.get(source, source) }"
+        assert str(error.value).startswith(f"{name!r}{shown}"), error.value
+
+
+def test_what_is_no_file_is_not_built_in(tmp_path: Path) -> None:
+    importer = importlib.import_module("ipuperf.cppimport.importer")
+    assert not cppimport.is_built_in(tmp_path)
+    for ask in (
+        lambda: importer.is_build_needed({"fullname": "a"}),
+        lambda: importer.build_safely("b.cpp", {"fullname": "a"}),
+    ):
+        with pytest.raises(cppimport.CppOpError, match="^'a'"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("#define A  1\n", "#define A 1\n", True), ('f = "a  b";', 'f = "a b";', False), ("a  b", "a b", True),
+     ("#define A \\\n 1\n", "#define A \\\n 2\n", False), ("f('/');", "f('*');", False), ("a b", "ab", False),
+     ("x // y", "x", True), ("x /* y */ z", "x z", True), ('"\\"//"', '"\\""', False)],
+)  # fmt: skip
+def test_what_a_digest_sees(tmp_path: Path, one: str, other: str, same: bool) -> None:
+    digests = []
+    for text in (one, other):
+        (tmp_path / "op.CPP").write_text(text)
+        (tmp_path / "notes.txt").write_text(text)
+        digests.append(digest(tmp_path / "op.cpp"))
+    assert (digests[0] == digests[1]) is same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,3 +54,19 @@ def test_what_is_not_there(examples_utils: Any, tmp_path: Path) -> None:
         examples_utils.load_lib(tmp_path / "none.cpp")
     with pytest.raises(ModuleNotFoundError, match=r"load_lib is here.*docs/applications\.md"):
         importlib.import_module("examples_utils.parsing")
+
+
+def test_only_open_modules_below_a_folder_are_loaded(examples_utils: Any, tmp_path: Path) -> None:
+    """A file that is hidden, or whose first line does not ask for it, may hold an op."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / ".hidden.cpp").write_text(OP)
+    (tmp_path / "helper.cpp").write_text(f"int one;\n{OP}")
+    for name in ("p.cpp", "a/b/second.cpp"):
+        (tmp_path / name).write_text(PATTERN)
+    with pytest.warns(WithoutEffectWarning):
+        found = examples_utils.load_lib_all(str(tmp_path))
+    assert [path for path, _ in found] == [str(tmp_path / "a" / "b" / "second.cpp"), str(tmp_path / "p.cpp")]
+    assert [
+        inspect.signature(each).parameters["timeout"].default
+        for each in (examples_utils.load_lib, examples_utils.load_lib_all)
+    ] == [300, 300]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -88,3 +89,71 @@ def test_bad_arguments(hvd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPDIST_INSTANCE_INDEX", "1")
     with pytest.raises(RuntimeError, match="instance 0 simulates the replicas of all"):
         hvd.init()
+
+
+ONES = torch.ones(2)
+ROOTED = {
+    "broadcast": lambda hvd, root: hvd.broadcast(ONES, root),
+    "broadcast_": lambda hvd, root: hvd.broadcast_(ONES, root_rank=root),
+    "broadcast_parameters": lambda hvd, root: hvd.broadcast_parameters({}, root),
+    "broadcast_optimizer_state": lambda hvd, root: hvd.broadcast_optimizer_state(None, root),
+    "broadcast_object": lambda hvd, root: hvd.broadcast_object("a", root),
+}
+ASKED = {
+    **{name: lambda hvd, call=call: call(hvd, 0) for name, call in ROOTED.items()},
+    "size": lambda hvd: hvd.cross_size(),
+    "rank": lambda hvd: hvd.cross_rank(),
+    "join": lambda hvd: hvd.join(),
+    "barrier": lambda hvd: hvd.barrier(),
+    "allgather": lambda hvd: hvd.allgather(ONES),
+    "allgather_object": lambda hvd: hvd.allgather_object(1),
+    "allreduce_": lambda hvd: hvd.allreduce_(ONES),
+    "grouped_allreduce": lambda hvd: hvd.grouped_allreduce([ONES]),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_every_function_needs_a_job(hvd: Any, ask: Any) -> None:
+    with pytest.raises(ValueError, match="has not been initialized"):
+        ask(hvd)
+    hvd.init()
+    ask(hvd)
+    hvd.shutdown()
+    with pytest.raises(ValueError, match="has not been initialized"):
+        ask(hvd)
+
+
+@pytest.mark.parametrize("broadcast", ROOTED.values(), ids=ROOTED)
+def test_another_root_is_none_of_the_job(hvd: Any, broadcast: Any) -> None:
+    hvd.init()
+    with pytest.raises(ValueError, match="root_rank=1 in a job of 1 process; the root is 0"):
+        broadcast(hvd, 1)
+
+
+def test_names_and_defaults_are_horovods(hvd: Any) -> None:
+    """As Horovod 0.28 documents them, and no job has begun where the module is new."""
+    reduced = {"average": None, "name": None, "compression": None, "op": None}
+    factors = {"prescale_factor": 1.0, "postscale_factor": 1.0, "process_set": None}
+    expected = {
+        "allreduce": {**reduced, **factors},
+        "broadcast_object": {"root_rank": 0, "name": None, "process_set": None},
+        "join": {"device": -1},
+        "barrier": {"process_set": None},
+    }
+    spec = importlib.util.find_spec("ipuperf.popdist.horovod_standin.torch")
+    assert spec is not None
+    assert spec.loader is not None
+    new = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(new)
+    for name, defaults in expected.items():
+        parameters = inspect.signature(getattr(new, name)).parameters.values()
+        assert {p.name: p.default for p in parameters if p.default is not p.empty} == defaults
+    assert not new.is_initialized()
+    assert [
+        new.Average,
+        new.Sum,
+        new.Adasum,
+        new.Min,
+        new.Max,
+        new.Product,
+    ] == "Average Sum Adasum Min Max Product".split()

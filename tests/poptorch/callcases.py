@@ -524,6 +524,8 @@ SUBJECTS = {
         F.conv2d(im, ck, cb, (2, 1), (1, 2), (2, 1))
         F.conv2d(im, ck, padding='valid', stride=2)
         F.conv2d(im, ck[:, :, :2, :], padding='same')
+        torch.convolution(im, ck, cb, (2, 1), (1, 0), (1, 1), False, (0, 0), 1)
+        torch.convolution(im, ct, None, (2, 1), (0, 1), (1, 1), True, (1, 0), 1)
         F.conv2d(im, cg, groups=2)
         F.conv2d(im[0], ck)
         F.conv3d(vo, ck[:2, :2, :2, :2, None], stride=2)
@@ -740,6 +742,8 @@ SUBJECTS = {
         F.layer_norm(x, (4,), v, eps=0.1)
         F.layer_norm(x, (4,), None, v)
         F.group_norm(im, 2)
+        torch.native_layer_norm(x, (4,), v, None, 0.1)[0]
+        torch.native_group_norm(im, v, v * 2, 2, 4, 36, 2, 0.1)[0]
         F.group_norm(im, 4, v, v * 2, 0.1)
         F.instance_norm(im)
         F.instance_norm(im, weight=v, bias=v * 2, eps=0.1)

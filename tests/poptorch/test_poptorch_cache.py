@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import collections
-import enum
-import functools
-import logging
-import math
 import os
 import random
-import re
 import subprocess
 import sys
 import textwrap
@@ -27,7 +21,6 @@ from ipuperf.lowering import Again  # noqa: E402
 from ipuperf.lowering.lower import Lowering  # noqa: E402
 from ipuperf.lowering.stored import stored  # noqa: E402
 from ipuperf.poptorch import archive, export, export_cache  # noqa: E402
-from ipuperf.poptorch.content import UnknownContent, digest_of  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 
 FACTOR = 2.0
@@ -328,26 +321,6 @@ def test_files_hold_no_code(tmp_path: Path) -> None:
         assert {name.partition("/")[0] for name in file.namelist()} == {"document.json", "tensors"}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(1, True), (1, 1.0), ([1], (1,)), ({"a": 1}, {"a": 2}), (torch.ones(2), torch.zeros(2)),
-     (lambda x: x + 1, lambda x: x + 2), (torch.float16, torch.float32), ({1, 2}, {1, 3})],
-)  # fmt: skip
-def test_digests_differ(one: Any, other: Any) -> None:
-    assert digest_of(one) != digest_of(other)
-    assert digest_of(one) == digest_of(one)
-
-
-def test_equal_tuples_count_as_equal_whether_they_are_one_object_or_two() -> None:
-    one, two = (1, [2]), (1, [2])
-    assert digest_of([(1, 2), (1, 2)]) == digest_of([tuple(range(1, 3)), tuple(range(1, 3))])
-    assert digest_of(one) == digest_of(two)
-
-
-def test_a_cached_function_counts_by_its_code() -> None:
-    assert digest_of(functools.cache(lambda x: x + 1)) != digest_of(functools.cache(lambda x: x + 2))
-
-
 @pytest.mark.parametrize("names", [{}, {"__name__": "mine"}], ids=["no name", "a name"])
 def test_code_without_a_module_is_looked_at(names: Any) -> None:
     """What ``exec`` makes calls itself built in where there is no name."""
@@ -384,11 +357,6 @@ class Model(torch.nn.Module):
         exec(source.format(number), made)
         results.append(poptorch.inferenceModel(made["Model"]())(torch.ones(1)).item())
     assert results == [2.0, 3.0]
-
-
-def test_what_has_no_digest() -> None:
-    with pytest.raises(UnknownContent):
-        digest_of(iter([1]))
 
 
 def test_a_model_that_keeps_the_handles_of_its_hooks_is_kept(tmp_path: Path, traces: list[int]) -> None:
@@ -456,64 +424,3 @@ def test_values_times_and_memory_are_the_same_from_the_lowered_program_on_disk(
         assert trace == found[0][1]
         assert document == found[0][2]
         assert all((tables[name] == table).all() for name, table in found[0][3].items())
-
-
-CONTENTS = """
-    1 # 2 # 1.0 # True # None # "1" # b"1" # (1,) # [1] # [1, 1] # [[1], 1] # {1: 1} # {1} # frozenset([1]) # {1, 2}
-    2.5 # 1j # range(3) # range(4) # slice(1, 2) # [a, a] # [[1, 2], [1, 2]] # {"a": 1, "b": 2} # {"b": 2, "a": 1}
-    ... # -0.5 # torch.ones(2) # torch.zeros(2) # torch.ones(2, 1) # torch.ones(2).half() # torch.ones(3, 2).t()
-    torch.ones(2, 3) # torch.ones(2, requires_grad=True) # torch.ones(4)[1:3] # torch.empty(2, device="meta")
-    torch.float16 # torch.float32 # torch.arange(2) # [t, t] # [torch.ones(5), torch.ones(5)] # [t, t[1:]]
-    np.ones(2) # np.ones((2, 1)) # np.ones(2, "f") # np.zeros(2) # nn.Linear(2, 3) # nn.Linear(3, 2)
-    nn.Linear(2, 3, bias=False) # nn.Sequential(nn.ReLU()) # nn.ReLU() # nn.Sequential(nn.ReLU(), nn.ReLU())
-    nn.Dropout(0.5) # nn.Dropout(0.25) # nn.Dropout(0.5).eval() # nn.BatchNorm1d(2) # lambda: 1 # lambda: 2
-    lambda x: x # lambda x=1: x # lambda x=2: x # lambda *, x=1: x # lambda y: y # lambda: a # lambda: torch.relu
-    lambda: torch.tanh # lambda: nn.functional.relu # lambda: environ["MINE"] # lambda: unknown
-    lambda: (lambda: 1) # lambda: (lambda: 2) # (lambda k: lambda: k)(1) # (lambda k: lambda: k)(2) # torch.relu
-    torch.tanh # partial(max, 1) # partial(max, 2) # partial(min, 1) # partial(max, 1, key=abs)
-    partial(max, 1, key=len) # max # min # property(lambda s: 1) # property(lambda s: 2)
-    property(lambda s: 1, lambda s, v: 2) # staticmethod(lambda: 1) # staticmethod(lambda: 2) # [].append
-    [1].append # "a".upper # "b".upper # math # torch # logging.getLogger("a") # logging.getLogger("b") # Kind.A
-    Kind.B # Other.A # Held(1) # Held(2) # Slotted(1) # Slotted(2) # Held # Slotted # int # str # Held(1).get
-    Held(2).get # Held(1).give # [Held(1), Held(1)] # [h, h] # torch.ops.aten.add # torch.ops.aten.add.Tensor
-    Path("a") # Path("b") # collections.OrderedDict(a=1) # collections.deque
-"""
-
-
-def _content(text: str) -> Any:
-    """What a text says, with new objects behind its names."""
-
-    class Held:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def get(self) -> int:
-            return self.number
-
-        def give(self) -> None:
-            """Another method."""
-
-    class Slotted:
-        __slots__ = ("number",)
-
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-    names = {"torch": torch, "nn": torch.nn, "np": np, "math": math, "logging": logging, "partial": functools.partial}
-    names |= {"Kind": enum.Enum("Kind", "A B"), "Other": enum.Enum("Other", "A"), "Held": Held, "Slotted": Slotted}
-    names |= {"a": [1], "t": torch.ones(5), "h": Held(1), "environ": os.environ}
-    names |= {"Path": Path, "collections": collections}
-    return eval(text, {**names, "__name__": "a program"})
-
-
-def test_equal_contents_have_one_digest_and_others_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [text.strip() for text in re.split(r"#|\n", CONTENTS) if text.strip()]
-    first, again = ([digest_of(_content(text)) for text in texts] for _ in range(2))
-    assert [text for text, one, other in zip(texts, first, again, strict=True) if one != other] == []
-    alike: dict[str, list[str]] = {}
-    for text, digest in zip(texts, first, strict=True):
-        alike.setdefault(digest, []).append(text)
-    assert [each for each in alike.values() if len(each) > 1] == []
-    monkeypatch.setenv("MINE", "another")
-    changed = [text for text, digest in zip(texts, first, strict=True) if digest != digest_of(_content(text))]
-    assert changed == ['lambda: environ["MINE"]']

@@ -127,6 +127,8 @@ class ByHand:
             g, value = (np.asarray(x, np.float64) for x in (gradient, variable))
             change = self.step(number, g, value, state, self.options)
             variable.assign(tf.cast(value - float(current) * change, variable.dtype))
+            if variable.constraint is not None:
+                variable.assign(variable.constraint(variable))
         self.iterations.assign_add(1)
 
     @staticmethod

@@ -276,6 +276,10 @@ i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.set_paren
 ops.conditional(flag, pair, graph, [x, y], [w])
 ops.conditional(flag, pair, other, then_inputs_dict=dict(zip(pair.inputs, (x, y))), else_inputs_dict=dict(zip(other.inputs, (x, y, w))))
 ops.add(1, 2.5), ops.add(x, 3), ops.add(3, x), ops.init(3, popxl.float32), ops.init(np.int64(3), popxl.float32)
+popxl.RemoteBuffer((1,), popxl.float32, 1, (0, 2)).meta_shape, popxl.RemoteBuffer((0,), popxl.float32, 1).tensor_shape
+popxl.RemoteBuffer((1,), popxl.float32, 1, (-1,))
+popxl.RemoteBuffer((-1,), popxl.float32, 1)
+popxl.RemoteBuffer((1,), popxl.float32, 0)
 buffer == buffer, buffer == sharded, buffer == 3, len({buffer, buffer}), setattr(buffer, "meta_shape", (2, 4)), buffer.meta_shape, sharded.meta_shape
 spec == popxl.TensorSpec([2, 3], popxl.float32), spec == popxl.TensorSpec((2, 3), popxl.float16), spec == 3, len({spec, popxl.TensorSpec((2, 3), popxl.float32)}), len(spec), list(spec), spec["shape"], spec.spec, spec.nelms
 x in graph, graph.inputs[0] in graph, "x" in graph, "w" in ir.main_graph

@@ -305,6 +305,7 @@ def whole_run(weights: Any = None) -> Any:
 CASES: dict[str, Callable[[], Any]] = {
     "module": lambda: run(Outer(), popxl.variable(HOST)).outputs,
     "module by name": lambda: run(Outer(name="named"), popxl.variable(HOST)).outputs,
+    "module in a module": lambda: run(Outer(called=Outer), popxl.variable(HOST)).outputs,
     "module of lists": lambda: module_of_lists(""),
     **{f"module, {wrong}": partial(module_of_lists, wrong) for wrong in ("early", "no list", "no name", "tuple")},
     **{

@@ -48,8 +48,8 @@ def test_every_annotation(annotation: str, check: str, golden_row: Any, values: 
     for way, given in (("place", lambda v: call(v)), ("name", lambda v: call(a=v)), ("alone", lambda v: call(b=v))):
         found = [answer(lambda v=v, given=given: given(v)) for v in values]
         short = ["." if "Error: " not in text else text[:3] for text in found]
-        texts = [text for text, v in zip(found, values, strict=True) if not isinstance(v, np.generic)]
-        said[way], said[f"{way}_text"] = " ".join(short), checksum("\n".join(texts))  # NumPy writes scalars in two ways
+        texts = [text for text, v in zip(found, values, strict=True) if not isinstance(v, np.generic | np.dtype)]
+        said[way], said[f"{way}_text"] = " ".join(short), checksum("\n".join(texts))  # NumPy writes these in two ways
     golden_row({**said, "first": answer(lambda: call("x"))})
 
 

@@ -32,7 +32,7 @@ def values() -> Iterator[list[Any]]:
         yield [
             None, 0, 3, -1, True, 1.5, 2.0, "x", "float32", [], [1, 2], (1, 2.0), (True,), [[1], [2]], range(2), {1: 2},
             {"a": 1}, np.int8(3), np.bool_(True), np.float32(2), np.array(3), np.array(1.5), np.array([1, 2]),
-            np.array(["a"]), popxl.variable(1.0, name="v"), [popxl.variable(2.0, name="u")], popxl.float16,
+            popxl.variable(1.0, name="v"), [popxl.variable(2.0, name="u")], popxl.float16,
             np.float32, np.dtype("int8"), len,
         ]  # fmt: skip
 

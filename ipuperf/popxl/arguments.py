@@ -56,7 +56,7 @@ def several(values: Any, what: str) -> Any:
     Raises:
         TypeError: they are.
     """
-    if isinstance(values, Mapping) or not isinstance(values, Iterable) or hasattr(values, "_ir_tensor"):
+    if isinstance(values, Mapping) or hasattr(values, "_ir_tensor") or not np.iterable(values):
         raise TypeError(f"{what} is {told(values)}; a sequence of whole numbers is needed")
     return values
 

@@ -76,7 +76,7 @@ def to_numpy(
             f"popxl.float8_152 only; dtype is {dtype!r}"
         )
     if isinstance(x, np.ndarray) and x.dtype in _EIGHT and (dtype is None or x.dtype == dtype.as_numpy()):
-        return np.array(x, order="C", copy=copy or None)
+        return np.array(x, order="C") if copy else np.asarray(x, order="C")
     array = host_array(x, what)
     if array.size == 0:
         raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")

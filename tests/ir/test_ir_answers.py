@@ -142,6 +142,7 @@ graph.remap([x, y], {x: y})
 base.expose(inner, [inner.tensors["inner_subgraph(0)/exp_out"]]), inner.outputs, call.outputs
 base.gradient_name(x), base.describe([x, y]), base.describe([])
 x.name, x.shape, x.dtype, x.meta_shape, x.spec.elements, x.spec.bytes, str(x.spec), inner.inputs[0].name, x
+base.Tensor("odd", x.spec, inner).name, base.Tensor("odd", x.spec, main).name
 v.replica_shape, v.host_shape, v.in_sync, w.replica_shape, w.host_shape, v.retrieval, v.remote, v.shard_over
 base.Stream("s", x.spec, main, "both")
 base.Stream("s", x.spec, main, "h2d").transfers

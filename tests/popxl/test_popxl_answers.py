@@ -237,6 +237,7 @@ utils.to_numpy([1.5, 2], popxl.float16)
 utils.to_numpy(host, popxl.int32)
 utils.to_numpy(host, None, True, False)
 utils.to_numpy([2 ** 40])
+f = fp8_utils.host_pow2scale_cast_to_fp8(host); [np.shares_memory(data, utils.to_numpy(data, copy=c)) for data in (f, host) for c in (True, False)], np.shares_memory(f, utils.to_numpy(f))
 utils.table_to_string([["a", 1], ["bcd", 22]], " | ")
 utils.table_to_string([])
 random_seed.uint64_to_two_uint32(2 ** 40 + 7)
@@ -252,6 +253,44 @@ context("io_tiles"); ops.init((2,), popxl.float32)
 context("name_scope", "a"); context("name_scope", "b"); popxl.variable(1.0, name="v")
 context("in_sequence", False); x + 1
 popxl.gcg(), popxl.gmg(), popxl.gir() == ir
+i = ops.call_with_info(graph, x); [f(0) for f in (i.graph_to_parent_input_index, i.parent_to_graph_input_index, i.graph_to_parent_output_index, i.parent_to_graph_output_index, i.parent_input, i.parent_output)], i.called_graph, i.inputs, i.outputs
+i = ops.call_with_info(graph, x); i.graph_to_parent(graph.inputs[0]), i.graph_to_parent(graph.outputs[0]), i.parent_to_graph(x), i.parent_to_graph(i.outputs[0])
+i = ops.call_with_info(graph, x); i.graph_to_parent(y)
+i = ops.call_with_info(graph, x); i.parent_to_graph(y)
+i = ops.call_with_info(graph, x); i.graph_to_parent_input_index(1)
+i = ops.call_with_info(graph, x); i.parent_output(1)
+i = ops.call_with_info(graph, x); i.set_parent_input_modified(x)
+i = ops.call_with_info(graph, x); i.set_parent_input_modified(y)
+i = ops.repeat_with_info(pair, 2, x, y); [[f(n) for n in range(2)] for f in (i.graph_to_parent_input_index, i.parent_to_graph_input_index, i.graph_to_parent_output_index, i.parent_to_graph_output_index, i.parent_input, i.parent_output)], i.called_graph
+i = ops.repeat_with_info(pair, 2, x, y); i.graph_to_parent(pair.inputs[1]), i.parent_to_graph(x), i.parent_to_graph(i.outputs[1])
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); [i.is_parent_index_in_then_branch(n) for n in range(1, 6)], [i.parent_to_graph_input_index(n) for n in range(1, 6)], [i.graph_to_parent_input_index(n, True) for n in range(2)], [i.graph_to_parent_input_index(n, False) for n in range(3)], i.called_graph
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); [i.graph_to_parent_output_index(n, b) for n in range(2) for b in (True, False)], [i.parent_to_graph_output_index(n, b) for n in range(2) for b in (True, False)], [i.parent_input(n) for n in range(6)], i.parent_output(1)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); [i.graph_to_parent(t) for t in (*pair.inputs, *pair.outputs, *other.inputs, *other.outputs)], [i.parent_to_graph(t) for t in (x, y, w, *i.outputs)]
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.is_parent_index_in_then_branch(0)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.is_parent_index_in_then_branch(6)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.graph_to_parent_input_index(2, True)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.graph_to_parent_output_index(2, False)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.parent_to_graph_output_index(-1, False)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.graph_to_parent(w)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.parent_to_graph(index)
+i = ops.conditional_with_info(flag, pair, other, [x, y], [w, x, y]); i.set_parent_input_modified(x)
+ops.conditional(flag, pair, graph, [x, y], [w])
+ops.conditional(flag, pair, other, then_inputs_dict=dict(zip(pair.inputs, (x, y))), else_inputs_dict=dict(zip(other.inputs, (x, y, w))))
+ops.add(1, 2.5), ops.add(x, 3), ops.add(3, x), ops.init(3, popxl.float32), ops.init(np.int64(3), popxl.float32)
+popxl.RemoteBuffer((1,), popxl.float32, 1, (0, 2)).meta_shape, popxl.RemoteBuffer((0,), popxl.float32, 1).tensor_shape
+popxl.RemoteBuffer((1,), popxl.float32, 1, (-1,))
+popxl.RemoteBuffer((-1,), popxl.float32, 1)
+popxl.RemoteBuffer((1,), popxl.float32, 0)
+buffer == buffer, buffer == sharded, buffer == 3, len({buffer, buffer}), setattr(buffer, "meta_shape", (2, 4)), buffer.meta_shape, sharded.meta_shape
+spec == popxl.TensorSpec([2, 3], popxl.float32), spec == popxl.TensorSpec((2, 3), popxl.float16), spec == 3, len({spec, popxl.TensorSpec((2, 3), popxl.float32)}), len(spec), list(spec), spec["shape"], spec.spec, spec.nelms
+x in graph, graph.inputs[0] in graph, "x" in graph, "w" in ir.main_graph
+3 in graph
+x.ir == ir, x.location_info == "", w.location_info, x.tile_set, x.ipu, x.strides(), x.strides((2, 3, 4)), w.in_sync_with_ipu, y.in_sync_with_ipu
+popxl.graph_input((2,), popxl.float32).ipu
+popxl.graph_input((2,), popxl.float32).tile_set
+x == x, x != y, hash(x) == hash(x), x.__eq__(3)
+popxl.complex64
+popxl.dtypes.nothing
 """  # noqa: E501
 
 
@@ -273,7 +312,9 @@ def program() -> Any:
             "ir": ir, "popxl": popxl, "ops": ops, "collectives": collectives, "var_updates": var_updates, "np": np,
             "transforms": transforms, "utils": utils, "random_seed": random_seed, "fp8_utils": fp8_utils, "host": host,
             "context": context, "w": w, "on1": on1, "x": ops.add(w, 1), "y": popxl.constant(host, name="y"),
-            "graph": ir.create_graph(lambda x: ops.tanh(x) * 2, w),
+            "graph": ir.create_graph(lambda x: ops.tanh(x) * 2, w), "spec": popxl.TensorSpec((2, 3), popxl.float32),
+            "pair": ir.create_graph(lambda a, b: (a + b, b), w, w),
+            "other": ir.create_graph(lambda a, b, c: (a, b * c), w, w, w),
             "image": popxl.variable(np.ones((1, 2, 4, 4), np.float32), name="image"),
             "kernel": popxl.variable(np.ones((2, 2, 3, 3), np.float32), name="kernel"),
             "one": popxl.variable(np.ones(2, np.float32)), "w4": popxl.variable(np.ones(4, np.float32)),

@@ -210,6 +210,7 @@ factories.init_remote(addons.named_variable_buffers(factories, 2), 1, "p", True)
 factories.init_remote(addons.NamedRemoteBuffers(weight=buffers.one))
 factories.init_zero("p"), factories.init_undef()
 factories.replica_groupings
+addons.NamedVariableFactories(v=addons.VariableFactory(lambda: host, None, "v", False, half)).replica_groupings
 addons.add_variable_input("v", lambda: host, popxl.float16, True, half)
 addons.add_replica_sharded_variable_input("v", lambda: host)
 addons.add_replica_sharded_variable_input("v", lambda: host, popxl.float16, True, None, 2)

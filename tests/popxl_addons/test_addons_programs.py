@@ -157,6 +157,7 @@ def refused_serialisation(wrong: str) -> Any:
         "mode": lambda: give(3, {}, {}, {}, io_mode="other"),
         "without io tiles": lambda: give(3, {}, {}, {}, io_mode="io"),
         "overlapped": lambda: batch_serialise_overlapped(graph, 1, {}, {}, {}),
+        "two overlapped": lambda: batch_serialise_overlapped(graph, 2, {x: (buffer, 0)}, {}, {}).graph.name,
         "one overlapped step": lambda: give(1, {x: (buffer, 0)}, {}, {}, io_mode="io_overlapped").graph.name,
         "one step": lambda: batch_serialise_non_overlapped(graph, 1, {x: (buffer, 0)}, {}, {y: (buffer, 0)}).graph.name,
     }[wrong]()
@@ -279,6 +280,10 @@ def module_options(wrong: str) -> Any:
         return Own().aux["x"]
     if wrong == "gradient outside":
         return Own().var_grad["w"]
+    if wrong == "known":
+        graph = Own().create_graph(SPEC)[1]
+        graph.grad_graph_info = graph.autodiff().grad_graph_info
+        return "x" in graph._aux, "y" in graph._aux, connected(graph)
     if wrong == "undefined":
         return Scaled().build_grad()
     if wrong == "cached":
@@ -300,11 +305,12 @@ def whole_run(weights: Any = None) -> Any:
 CASES: dict[str, Callable[[], Any]] = {
     "module": lambda: run(Outer(), popxl.variable(HOST)).outputs,
     "module by name": lambda: run(Outer(name="named"), popxl.variable(HOST)).outputs,
+    "module in a module": lambda: run(Outer(called=Outer), popxl.variable(HOST)).outputs,
     "module of lists": lambda: module_of_lists(""),
     **{f"module, {wrong}": partial(module_of_lists, wrong) for wrong in ("early", "no list", "no name", "tuple")},
     **{
         f"module option, {wrong}": partial(module_options, wrong)
-        for wrong in ("outside", "gradient outside", "undefined", "cached", "warning", "other", "none")
+        for wrong in ("outside", "gradient outside", "known", "undefined", "cached", "warning", "other", "none")
     },
     **{f"inlined, {how}": lambda how=how: run(Outer(inline=partial(Own, grad_inlining_error=how)), popxl.variable(HOST))
        .outputs for how in ("error", "warning", "none")},
@@ -350,7 +356,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{f"phase, {wrong}": partial(refused_serialisation, wrong) for wrong in (
         "handle", "tuple", "long tuple", "buffer", "row", "stored handle", "loaded tensor", "streamed tensor",
         "stored tensor", "output loaded", "shape", "stream's shape", "stream's type", "seed", "steps", "rows", "mode",
-        "without io tiles", "overlapped", "one overlapped step", "one step")},
+        "without io tiles", "overlapped", "two overlapped", "one overlapped step", "one step")},
     **{f"both phases {mode} {kinds}": partial(both_phases, mode, kinds) for mode, kinds in (
         *product(("compute", "io", "io_overlapped"), ("", "stream", "group")),
         ("io", "no gradient"), ("io", "foreign"), ("compute", "unnamed"))},

@@ -151,6 +151,19 @@ def test_options_reach_the_simulation() -> None:
     assert made.value_run_seconds == chip.seconds(made.value_run_cycles)
 
 
+def test_options_are_kept() -> None:
+    options = {
+        "name": "n", "sync_pattern": "full", "prefetch_depth": 2, "outlining": 0.5, "front_end": False, "again": True,
+        "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True, "report_name": "training",
+    }  # fmt: skip
+    made = executable(**options)
+    assert {name: getattr(made, name) for name in options} == options
+    plain = executable()
+    begin = (plain.runs, plain._loaded, plain.new_values, plain.values_each_run, plain.copies_weights)
+    assert begin == (0, False, None, False, True)
+    assert plain.samples_per_run is None
+
+
 def test_seconds_of_a_copy_are_worked_out_once_for_each_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     from ipuperf.runtime import executable as module
 

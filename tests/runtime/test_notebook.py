@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from answers import answer
 
-from ipuperf.runtime.notebook import notebook_sources, plain_python
+from ipuperf.runtime.notebook import _not_python, notebook_sources, plain_python
 from ipuperf.runtime.sources import ScriptError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,3 +96,42 @@ def test_cells_are_counted_as_a_run_from_the_top_counts_them(tmp_path: Path) -> 
     cells = ['{"cell_type": "markdown", "source": "a"}', '{"cell_type": "code", "source": ["x = 1\\n", "y"]}']
     found = notebook_sources(tmp_path / "n.ipynb", f'{{"cells": [{", ".join(cells)}]}}'.encode())
     assert [(each.filename, each.text) for each in found] == [(f"{tmp_path / 'n.ipynb'}[cell 1]", "x = 1\ny\n")]
+
+
+CELLS = {
+    "cells": "[]",
+    "cells of another kind": '{"cells": 3}',
+    "a cell of another kind": '{"cells": [3]}',
+    "a text of another kind": '{"cells": [{"cell_type": "code", "source": 3}]}',
+    "lines of another kind": '{"cells": [{"cell_type": "code", "source": ["a", 3]}]}',
+    "lines": '{"cells": [{"cell_type": "code", "source": ["a = 1\\n", "b"]}, {"cell_type": "code", "source": "c"}]}',
+    "others": '{"cells": [{"cell_type": "raw", "source": "%a"}, {"cell_type": "code", "source": "c\\r\\nd\\n\\n"}]}',
+    "no source": '{"cells": [{"cell_type": "code"}]}',
+    "marked": '\ufeff{"cells": []}',
+    "cut": '{"cells": [',
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_notebooks(name: str, golden_row: Callable[..., None]) -> None:
+    content = CELLS[name].encode()
+    golden_row({"says": answer(lambda: notebook_sources(Path("n.ipynb"), content))})
+
+
+MAGICS = [
+    "%time x = 1", "%time  x = 1\n", "%time", "%timeit x", "  %time x", "!ls\nx = 1", "x?\ny", "%%time\nx = 1",
+    "\n%%time a b\nx\n", "%%bash\nls", "%%capture out\n!ls\nx", "%%prun\nx", "%%writefile a\nx",
+    "x = !ls", "/f 1", ",f 1", ";f 1",
+    "%a \\\n b\nx",    "if 1:\n    !ls\n    %time y = 2", ">>> x = 1\n... y", "In [1]: x = 1", "x = (", "def f(:\n%a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", MAGICS)
+def test_cells_with_magics(cell: str, golden_row: Callable[..., None], capsys: Any) -> None:
+    pytest.importorskip("IPython")
+    said = answer(lambda: plain_python(cell, "n.ipynb[cell 1]"))
+    golden_row({"says": said, "stderr": capsys.readouterr().err.strip()})
+
+
+def test_what_no_parser_reads_is_not_python() -> None:
+    assert [_not_python(text) for text in ("x = 1\n", "x = 1\n(\n", "a\0b\n")] == [None, 2, 1]

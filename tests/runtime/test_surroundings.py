@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from answers import answer
 
-from ipuperf.runtime import children, distributions, install, keras_names, notebook, reaching, script
+from ipuperf.runtime import children, distributions, install, keras_names, reaching, script
 from ipuperf.runtime.interrupts import uninterrupted
 from ipuperf.runtime.replacing import replaced
 from ipuperf.runtime.run_context import RunContext
@@ -330,41 +330,6 @@ def test_programs_until_a_session(name: str, golden_row: Callable[..., None], tm
     golden_row({"says": said.replace(str(tmp_path), ""), "sessions": len(settings.executables)})
 
 
-CELLS = {
-    "cells": "[]",
-    "cells of another kind": '{"cells": 3}',
-    "a cell of another kind": '{"cells": [3]}',
-    "a text of another kind": '{"cells": [{"cell_type": "code", "source": 3}]}',
-    "lines of another kind": '{"cells": [{"cell_type": "code", "source": ["a", 3]}]}',
-    "lines": '{"cells": [{"cell_type": "code", "source": ["a = 1\\n", "b"]}, {"cell_type": "code", "source": "c"}]}',
-    "others": '{"cells": [{"cell_type": "raw", "source": "%a"}, {"cell_type": "code", "source": "c\\r\\nd\\n\\n"}]}',
-    "no source": '{"cells": [{"cell_type": "code"}]}',
-    "marked": '\ufeff{"cells": []}',
-    "cut": '{"cells": [',
-}
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_notebooks(name: str, golden_row: Callable[..., None]) -> None:
-    content = CELLS[name].encode()
-    golden_row({"says": answer(lambda: notebook.notebook_sources(Path("n.ipynb"), content))})
-
-
-MAGICS = [
-    "%time x = 1", "%time  x = 1\n", "%time", "%timeit x", "  %time x", "!ls\nx = 1", "x?\ny", "%%time\nx = 1",
-    "\n%%time a b\nx\n", "%%bash\nls", "%%capture out\n!ls\nx", "%%prun\nx", "%%writefile a\nx",
-    "x = !ls", "/f 1", ",f 1", ";f 1",
-    "%a \\\n b\nx",    "if 1:\n    !ls\n    %time y = 2", ">>> x = 1\n... y", "In [1]: x = 1", "x = (", "def f(:\n%a",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("cell", MAGICS)
-def test_cells_with_magics(cell: str, golden_row: Callable[..., None], capsys: Any) -> None:
-    pytest.importorskip("IPython")
-    said = answer(lambda: notebook.plain_python(cell, "n.ipynb[cell 1]"))
-    golden_row({"says": said, "stderr": capsys.readouterr().err.strip()})
-
-
 @pytest.mark.parametrize(
     ("code", "number", "said"),
     [
@@ -380,6 +345,19 @@ def test_cells_with_magics(cell: str, golden_row: Callable[..., None], capsys: A
 def test_exit_codes(code: Any, number: int, said: str, capsys: Any) -> None:
     found = script._exit_code(SystemExit(code))
     assert (found, type(found), capsys.readouterr().err) == (number, int, said)
+
+
+def test_a_process_without_a_main_module(monkeypatch: Any) -> None:
+    monkeypatch.delitem(sys.modules, "__main__")
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    before = list(sys.argv), list(sys.path)
+    with script._process_state(["p.py", "a"], "/programs", ModuleType("main")):
+        assert (sys.argv, sys.path[0], sys.modules["__main__"].__name__) == (["p.py", "a"], "/programs", "main")
+        sys.path.append("/more")
+        sys.excepthook = print  # type: ignore[assignment]
+    assert (sys.argv, sys.path) == before
+    assert "__main__" not in sys.modules
+    assert sys.excepthook is sys.__excepthook__
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""What the checks of arguments make of values, by the annotation of a parameter: a golden row for each annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from answers import answer
+from programtext import checksum
+
+from ipuperf import popxl
+from ipuperf.popxl import arguments
+
+ANNOTATIONS = """
+int; int | None; Sequence[int]; Sequence[int] | None; Iterable[int]; tuple[int, ...]; int | Tensor; int | Sequence[int]
+int | float; float; bool; str; str | int; Tensor; TensorByRef; Operand; ndarray; dtype; DType | None; Sequence[Tensor]
+Mapping[str, int]; Callable[..., Any]; Any; print; int | list[int]
+"""
+CHECKS = {
+    "arguments": arguments.checked_arguments,
+    "kinds": arguments.checked_kinds(),
+    "own": arguments.checked_kinds("a"),
+}
+
+
+@pytest.fixture
+def values() -> Iterator[list[Any]]:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        yield [
+            None, 0, 3, -1, True, 1.5, 2.0, "x", "float32", [], [1, 2], (1, 2.0), (True,), [[1], [2]], range(2), {1: 2},
+            {"a": 1}, np.int8(3), np.bool_(True), np.float32(2), np.array(3), np.array(1.5), np.array([1, 2]),
+            popxl.variable(1.0, name="v"), [popxl.variable(2.0, name="u")], popxl.float16,
+            np.float32, np.dtype("int8"), len,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("annotation", ANNOTATIONS.strip().replace("\n", "; ").split("; "))
+def test_every_annotation(annotation: str, check: str, golden_row: Any, values: list[Any]) -> None:
+    """Given in place, by name, and by name alone."""
+    names: dict[str, Any] = {}
+    exec(f"def f(a: '{annotation}' = 5, *, b: '{annotation}' = 6): return a, b", names)
+    call = CHECKS[check](names["f"])
+    said = {}
+    for way, given in (("place", lambda v: call(v)), ("name", lambda v: call(a=v)), ("alone", lambda v: call(b=v))):
+        found = [answer(lambda v=v, given=given: given(v)) for v in values]
+        short = ["." if "Error: " not in text else text[:3] for text in found]
+        texts = [text for text, v in zip(found, values, strict=True) if not isinstance(v, np.generic | np.dtype)]
+        said[way], said[f"{way}_text"] = " ".join(short), checksum("\n".join(texts))  # NumPy writes these in two ways
+    golden_row({**said, "first": answer(lambda: call("x"))})
+
+
+@pytest.mark.parametrize(
+    ("value", "least"),
+    [
+        (3, None),
+        (3, 3),
+        (2, 3),
+        (-1, None),
+        (0, 1),
+        (True, None),
+        (2.0, None),
+        ("3", None),
+        (np.array(5), None),
+    ],
+)
+def test_whole_numbers(value: Any, least: int | None, golden_row: Any) -> None:
+    golden_row({
+        "one": answer(lambda: arguments.whole(value, "n", least)),
+        "several": answer(lambda: arguments.wholes([7, value], "n", least)),
+        "not several": answer(lambda: arguments.wholes(value, "n", least)),
+    })  # fmt: skip

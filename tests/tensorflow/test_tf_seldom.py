@@ -17,6 +17,7 @@ from tensorflow.python.framework.function import Defun  # noqa: E402
 from tensorflow.python.ops import functional_ops  # noqa: E402
 
 from ipuperf.tensorflow.addons.keras.optimizers import SGDIpuOptimizer  # noqa: E402
+from ipuperf.tensorflow.changes import changed_by, changed_captures, changed_handles  # noqa: E402
 from ipuperf.tensorflow.keras.optimizers import CrossReplicaOptimizer  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import (  # noqa: E402
@@ -28,6 +29,7 @@ from ipuperf.tensorflow.python.ipu import (  # noqa: E402
     within_replica_ops,
 )
 from ipuperf.tensorflow.python.ipu.optimizers import sharded_optimizer  # noqa: E402
+from ipuperf.tensorflow.tracer import trace  # noqa: E402
 
 tf1 = tf.compat.v1
 X = np.arange(1, 5, dtype=np.float32)
@@ -183,6 +185,37 @@ def test_what_a_strategy_and_processes_say() -> None:
         assert extended._global_batch_size()
     assert [float(v) for v in tf.nest.flatten(mean)] == [3.0, 6.0]
     assert ipu.horovod.is_homogeneous()
+
+
+CHANGING = {
+    "nothing": ("", lambda x, a, b: x + a + tf.gather(b, [0]) + tf.cast(tf.shape(a)[0], tf.float32)),
+    "an assignment": ("a", lambda x, a, b: (a.assign_add(x), b + 1)),
+    "a branch": ("b", lambda x, a, b: tf.cond(x[0] > 0, lambda: a + 1, lambda: b.assign(x))),
+    "branches": ("ab", lambda x, a, b: tf.cond(x[0] > 0, lambda: a.assign(b), lambda: b.assign(x))),
+    "a case": ("a", lambda x, a, b: tf.switch_case(tf.cast(x[0], tf.int32), [lambda: b + 1, lambda: a.assign(x)])),
+    "a loop": ("b", lambda x, a, b: tf.while_loop(lambda i: i < 3, lambda i: (b.assign(a), i + 1)[1:], [0])),
+    "a loop that reads": ("", lambda x, a, b: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y + b), [0, x])),
+    "a function": ("a", lambda x, a, b: tf.function(lambda y: a.assign_add(y * b))(x)),
+    "a branch in a function": (
+        "b", lambda x, a, b: tf.function(lambda y: tf.cond(y[0] > 0, lambda: b.assign(y), lambda: a + y))(x),
+    ),
+    "a repetition": ("a", lambda x, a, b: loops.repeat(3, lambda y: (a.assign_add(b), y)[1], [x])),
+    "a repetition that reads": ("", lambda x, a, b: loops.repeat(3, lambda y: y * a + b, [x])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_which_variables_a_function_may_change(name: str) -> None:
+    expected, function = CHANGING[name]
+    variables = {key: tf.Variable(X, name=key) for key in "abc"}
+    called = lambda x: (function(x, variables["a"], variables["b"]), x + variables["c"])[1]  # noqa: E731
+    traced = trace("f", called, [tf.TensorSpec(4)], automatic=True)
+    handles = {id(handle) for handle in changed_handles(traced)}
+    assert "".join(key for key, v in variables.items() if id(v.handle) in handles) == expected
+    places = changed_captures(traced, 5)
+    assert {id(traced.captured[i - 5]) for i in places} == handles
+    by_ops = {id(handle) for op in traced.graph.get_operations() for handle in changed_by(op)}
+    assert by_ops == {id(traced.captures[i - 5]) for i in places}
 
 
 def test_variables_that_a_loop_reads_and_changes() -> None:

@@ -18,6 +18,7 @@ from tensorflow.python.ops import functional_ops  # noqa: E402
 
 from ipuperf.tensorflow.addons.keras.optimizers import SGDIpuOptimizer  # noqa: E402
 from ipuperf.tensorflow.changes import changed_by, changed_captures, changed_handles  # noqa: E402
+from ipuperf.tensorflow.collectives import all_reduce, reduces, reductions_of  # noqa: E402
 from ipuperf.tensorflow.keras.optimizers import CrossReplicaOptimizer  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import (  # noqa: E402
@@ -25,6 +26,7 @@ from ipuperf.tensorflow.python.ipu import (  # noqa: E402
     ipu_infeed_queue,
     ipu_outfeed_queue,
     loops,
+    optimizers,
     pipelining_ops,
     within_replica_ops,
 )
@@ -216,6 +218,62 @@ def test_which_variables_a_function_may_change(name: str) -> None:
     assert {id(traced.captured[i - 5]) for i in places} == handles
     by_ops = {id(handle) for op in traced.graph.get_operations() for handle in changed_by(op)}
     assert by_ops == {id(traced.captures[i - 5]) for i in places}
+
+
+REDUCED = {
+    "not at all": ([], False, lambda g, h: g * 2),
+    "at once": (["mean"], True, lambda g, h: all_reduce(g, "mean")),
+    "cast": (["add"], True, lambda g, h: all_reduce(tf.cast(tf.identity(g), tf.float16), "add")),
+    "times a number": (["mean"], True, lambda g, h: all_reduce(g * (tf.sqrt(4.0) / 3), "mean")),
+    "a number times it": (["mean"], True, lambda g, h: all_reduce(0.5 * g, "mean")),
+    "times a vector": ([], True, lambda g, h: all_reduce(g * tf.constant(X), "mean")),
+    "times what another gradient has a part in": ([], True, lambda g, h: all_reduce(g * tf.reduce_sum(h), "mean")),
+    "times itself": ([], True, lambda g, h: all_reduce(g * tf.reduce_sum(g), "mean")),
+    "plus a number": ([], True, lambda g, h: all_reduce(g + 1.0, "mean")),
+    "twice": (["mean", "add"], True, lambda g, h: all_reduce(g, "mean") + all_reduce(g * 2.0, "add")),
+    "only the other": ([], True, lambda g, h: all_reduce(h, "mean") + g),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_how_a_gradient_is_reduced(name: str) -> None:
+    kinds, reduced, function = REDUCED[name]
+    traced = trace("f", function, [tf.TensorSpec(4), tf.TensorSpec(4)], automatic=False)
+    assert reductions_of(traced.arguments[0], traced.arguments) == kinds
+    assert reduces(traced.tensors[0]) is reduced
+
+
+@pytest.mark.parametrize("method", ["SUM", "MEAN", "RUNNING_MEAN"])
+def test_what_a_loop_carries_beside_accumulated_gradients(method: str) -> None:
+    weight = tf.Variable(2.0)
+    optimizer = optimizers.GradientAccumulationOptimizerV2(
+        tf1.train.GradientDescentOptimizer(0.5), 2, reduction_method=method
+    )
+
+    def body(x: Any) -> Any:
+        with tf.control_dependencies([optimizer.apply_gradients([(x, weight)])]):
+            return x * 2
+
+    assert float(run(lambda x: loops.repeat(4, body, [x]), tf.constant(1.0))) == 16
+    assert float(weight) == 2 - 0.5 * 15 / (1 if method == "SUM" else 2)
+
+
+def test_a_mask_goes_from_stage_to_stage() -> None:
+    layers = tf.keras.layers
+    with ipus(2):
+        ids = tf.keras.Input((5,), dtype=tf.int32)
+        table = layers.Embedding(6, 3, mask_zero=True)
+        model = tf.keras.Model(ids, layers.Dense(2)(layers.GlobalAveragePooling1D()(layers.ReLU()(table(ids)))))
+        given = model.get_pipeline_stage_assignment()
+        for one, stage in zip(given, (0, 1, 1, 1)):
+            one.pipeline_stage = stage
+        model.set_pipeline_stage_assignment(given)
+        model.compile(steps_per_execution=2)
+        data = np.array([[1, 2, 0, 0, 0], [3, 0, 4, 5, 0]], np.int32)
+        found = model.predict(data, batch_size=1, verbose=0)
+    rows = np.maximum(table.get_weights()[0][data], 0) * (data != 0)[..., None]
+    expected = rows.sum(1) / (data != 0).sum(1)[:, None] @ model.layers[-1].get_weights()[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_variables_that_a_loop_reads_and_changes() -> None:

@@ -27,6 +27,7 @@ from ipuperf.tensorflow import (
     outfeed,
     pipeline_arguments,
     pipeline_model,
+    pipeline_trace,
     program,
     reduction,
     versions,
@@ -89,6 +90,12 @@ def order(name: str, *options_: Any) -> tuple[int, ...]:
     return devices.selection_order(configured(selection_order=f"SelectionOrder.{name}"), *options_)
 
 
+def masked(mask: list[bool], *structures: Any) -> list[bool]:
+    """The mask of the tensors of a last stage whose functions return these structures."""
+    last = [SimpleNamespace(traced=SimpleNamespace(structure=one)) for one in structures]
+    return pipeline_trace._flat_mask(mask, last)  # type: ignore[arg-type]
+
+
 def told(stages: Any) -> Any:
     return [(len(stage.functions), stage.devices) for stage in stages]
 
@@ -102,7 +109,7 @@ NAMES = {
     "accumulation": accumulation, "infeed": infeed, "autoshard": autoshard, "utils": utils, "k": ops, "ir": ir,
     "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5), "program": program, "BLOCKS": BLOCKS,
     "Infeed": infeed.IPUInfeedQueue, "Dataset": tf.data.Dataset,
-    "merge": merge, "order": order,
+    "masked": masked, "merge": merge, "order": order,
 }  # fmt: skip
 DEVICES = """
 [power_of_two(n) for n in range(18)]
@@ -263,6 +270,10 @@ PIPELINES = [
         "[PipelineStageOptions()]", "1", "[1, 2]", "(PipelineStageOptions(), ) * 2", "[]")),
     *(f"_check_parts({stages}, {infeed_}, {outfeed_})" for stages in ("[]", "[1]", "(1, 2)", "[1, 2, 3]", "1", "None")
       for infeed_, outfeed_ in (("None", "None"), ("1", "None"), ("None", "1"))),
+    *(f"masked({given})" for given in (
+        "[True, False], [1, 2]", "[True, False], [1, (2, 3)]", "[True, False], ((1, 2), {'a': 3, 'b': 4})",
+        "[True, False, True], [1, (2, 3)]", "[True], 1", "[True, False], [1, (2, 3)], [4]",
+        "[True], [(1, 2)], [(3, 4)]", "[True, False], {'a': 1, 'b': 2}")),
     *(f"_recomputation({mode})" for mode in
       ("None", "RecomputationMode.Auto", "RecomputationMode.RecomputeThenBackpropagate", "1", "'Auto'")),
     *(f"[t.numpy() for t in _inputs({given})]" for given in ("None", "1", "[1, 2]", "([1, 2], (3.5,))", "[]")),

@@ -19,7 +19,8 @@ import tf_keras
 from answers import asked, each
 from kerasruns import ipus
 
-from ipuperf.tensorflow.keras import assignments, data, graphs, programs, saving, staging, strategies
+from ipuperf.tensorflow.addons.v1 import layers as popnn
+from ipuperf.tensorflow.keras import assignments, data, graphs, layers, programs, saving, staging, strategies
 from ipuperf.tensorflow.keras import extension as sides
 from ipuperf.tensorflow.python.ipu.config import IPUConfig
 
@@ -248,6 +249,46 @@ SIDES = [
 ]  # fmt: skip
 
 
+def weights(made: Any, *shape: int) -> list[Any]:
+    """The weights of a layer that is built for a shape."""
+    made.build(shape)
+    return [(one.name, one.shape, one.trainable) for one in made.weights]
+
+
+def recurrent(name: str, shape: tuple[Any, ...], **options: Any) -> list[Any]:
+    """The weights of one of PopNN's layers, and what it says of itself."""
+    with tf.Graph().as_default():
+        made = getattr(popnn, name)(3, **options)
+        made.build(shape)
+        said = (made.num_layers, made.input_size, made.canonical_weight_shape, made.canonical_bias_shapes)
+        return [said, made.state_shape(7), [(one.name, one.shape) for one in made.weights]]
+
+
+NAMES |= {"weights": weights, "recurrent": recurrent, "layers": layers}
+LAYERS = [
+    *(f"weights(layers.GroupNorm(channels_axis={axis}), *{shape})" for shape in ((2, 4), (2, 4, 6), (2, 4, 5, 6))
+      for axis in (-5, -4, -3, -2, -1, 0, 1, 2, 3, 4)),
+    *(f"weights(layers.GroupNorm({groups}), 2, 6)" for groups in (0, 1, 2, 3, 4, 6, 7, 12)),
+    *(f"weights(layers.{name}({one}={value}), 2, 5, 6)" for name in ("GroupNorm", "InstanceNorm", "LayerNorm")
+      for one in ("center", "scale", "trainable") for value in (False, True)),
+    "n = layers.InstanceNorm(); n.build((2, 5, 6)); n.groups",
+    *(f"weights(layers.{name}(3{options}), 2, 5, 4)"
+      for name, own in (("LSTM", "unit_forget_bias"), ("GRU", "reset_after")) for options in
+      ("", ", stateful=True", ", stateful=True, time_major=True", f", {own}=True", f", {own}=False")),
+    *(f"weights(layers.LSTM(3), *{shape})" for shape in ((2, 5), (2, 5, 4, 3))),
+    *(f"weights(layers.Embedding(6, 3), *{shape})" for shape in ((2,), (2, 5), (2, 5, 4))),
+    *(f"weights(layers.SerialDense(4, {factor}, 'kernel_rows'), 2, 5)" for factor in (-1, 0, 1, 2)),
+    *(f"recurrent({name!r}, {shape}{options})" for name in
+      ("PopnnLSTM", "PopnnGRU", "PopnnDynamicLSTM", "PopnnDynamicGRU", "PopnnAUGRU") for shape, options in (
+          ((5, 2, 4), ""), ((None, 2, 4), ""), ((5, 2), ""), ((5, 2, None), ""), ((5, 2, 4), ", reset_after=True"),
+          ((5, 2, 4), ", dtype=tf.float16"), ((5, 2, 4), ", dtype=tf.int32"))),
+    *(f"made = layers.{name}; type(made).from_config(made.get_config()).get_config() == made.get_config()" for name in (
+          "LSTM(3)", "GRU(3)", "GroupNorm()", "InstanceNorm()", "LayerNorm()", "Dropout(0.3)", "Embedding(5, 2)",
+          "SerialDense(4, 2, 'input_columns')", "CTCLoss()", "CTCInferenceLayer()", "CTCPredictionsLayer(beam_width=3)",
+          "AssumeEqualAcrossReplicas(True)", "RecomputationCheckpoint()")),
+]  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is logged. Names of Keras count from the start."""
@@ -265,6 +306,11 @@ def test_data(expression: str, messages: list[str], golden_row: Any) -> None:
 
 @each("", RESULTS)
 def test_results(expression: str, golden_row: Any) -> None:
+    golden_row({"answer": asked(expression, NAMES)})
+
+
+@each("", LAYERS)
+def test_layers(expression: str, golden_row: Any) -> None:
     golden_row({"answer": asked(expression, NAMES)})
 
 

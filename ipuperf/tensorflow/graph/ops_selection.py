@@ -229,7 +229,7 @@ def unique(node: Node, value: Value, *axis: Value) -> list[Value]:
         order = np.argsort(first)
         ranks = np.argsort(order)[inverse]
         return [value[first[order]], ranks.astype(node.op.outputs[1].dtype.as_numpy_dtype)]
-    numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs[:2])
+    numbers, places = ({user.type for user in t.consumers()} for t in node.op.outputs)
     if places != {"UnsortedSegmentSum"} or not all(name.startswith(_KNOW_REPETITION) for name in numbers):
         raise node.error(
             "how many different numbers there are depends on data, and programs of the IPU have fixed shapes; it is "

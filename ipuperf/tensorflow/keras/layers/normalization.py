@@ -79,7 +79,7 @@ class GroupNormalization(Configured, tf_keras.layers.Layer):
         super().build(input_shape)
 
     def _channels(self, channels: int) -> int:
-        if self.groups > channels:
+        if not 1 <= self.groups <= channels:
             raise ValueError(f"Invalid groups {self.groups} for {channels} channels.")
         if channels % self.groups:
             raise ValueError(f"{channels} channels is not commensurate with {self.groups} groups.")

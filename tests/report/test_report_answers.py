@@ -200,6 +200,43 @@ doing(0, 10), doing(5, 25), doing(-3, 0), doing(29, 40)
 [a.tolist() for a in idle().waits()], [a.tolist() for a in idle().last_work(np.array([5]))]
 [alike(n) for n in (1, 2, 3, 4)]
 flushed(1), flushed(10 ** 6)
+[[a.tolist() for a in pipeline._recomputed(np.array(p, dtype=int))] for p in ([], [0, 1, 0, 2], [1, 0, 2, 1, 2], [0, 2, 1, 1, 2, 0], [1, 0, 1, 2, 1], [2, 0, 1, 0])]
+[said(report.pipeline_split(rich, part, replica=r)) for part in (None, (100, 300)) for r in (0, 1, 2)]
+report.pipeline_split(rich, replica=3)
+report.pipeline_split(rich, (2000, 3000))
+[report.weight_update_windows(rich, r) for r in (0, 1, 2)]
+report.weight_update_windows(rich, 3)
+[said(report.pipeline_timeline_figure(rich, replica=r)) for r in (1, 2)]
+said(report.pipeline_timeline_figure(rich, (100, 300), 2))
+report.pipeline_timeline_figure(rich, replica=-1)
+said(report.waits(rich, 0).table()) == said(report.waits(rich).table())
+report.waits(rich, 1)
+report.breakdown(rich, 0) == report.breakdown(rich), report.breakdown_cycles(rich, 0)
+report.breakdown(rich, 1)
+report.breakdown_cycles(rich, -1)
+report.step_time(rich, 0).parts == report.step_time(rich).parts
+report.step_time(rich, 7)
+report.critical_path(rich, 1)
+said(report.path_cycles(rich, report.critical_path(rich, 0))) == said(report.path_cycles(rich, report.critical_path(rich)))
+[said(report.liveness_figure(rich, always_live=a, ipu=i)) for a in (True, False) for i in (None, 1)]
+report.liveness_figure(rich, ipu=2)
+[said(report.liveness_figure({"a": rich, "b": rich}, a, i)) for a in (True, False) for i in (None, 1)]
+report.liveness_figure({"a": rich}, ipu=2)
+report.liveness_figure({})
+said(report.tile_memory_figure(rich, ipu=1))
+report.tile_memory_figure(rich, ipu=2)
+[said(report.timeline_figure(rich, w)) for w in ((0, 1), (100, 101), (999, 1200), (-50, 40))]
+report.timeline_figure(rich, (1000, 1200))
+said(report.time_split_figure({"a": rich, "b": rich}, {"b": 2e-6, "a": 1e-7}))
+report.time_split_figure({"a": rich}, {"c": 1.0})
+report.time_split_figure({})
+report.timelines_figure({})
+[said(live.live_memory(rich, w)) for w in ((0, 81), (226, 227), (2000, 3000))]
+[said(live.link_use(rich, w)) for w in ((57, 58), (56, 57), (77, 100), (2000, 3000))]
+[marks.arrows(rich, w) == [a for a in marks.arrows(rich, None) if w[0] <= a.start < w[1]] for w in ((177, 178), (0, 177), (271, 900), (900, 901))]
+[[tuple(m) for m in marks.loop_marks(rich, np.array(rows))] for rows in ([], [0], [3, 4])]
+empty("breakdown"), empty("summary_text"), empty("why_text"), empty("step_time"), empty("waits"), empty("weight_update_windows")
+empty("timeline_figure"), empty("liveness_figure"), empty("tile_memory_figure"), empty("pipeline_timeline_figure"), empty("live_memory"), empty("link_use")
 """  # noqa: E501
 
 
@@ -246,6 +283,16 @@ def _alike(common: int, synthetic: ModuleType) -> list[str]:
     return list(report.compare(runs).models_differ)
 
 
+def _said(value: Any) -> str:
+    lines = digest.lines(value)
+    return f"{len(lines)} lines {checksum(chr(10).join(lines))}"
+
+
+def _empty(name: str, synthetic: ModuleType) -> str:
+    """What a report says of a trace of nothing."""
+    return answer(lambda: _said(getattr(report, name)(synthetic.Builder().trace(ipuperf_version="1.0"))))
+
+
 def _flushed(most: int, trace: Trace, folder: Path) -> Any:
     """Whether pieces written one by one are the file written at once."""
     report.to_perfetto(trace, folder / "whole")
@@ -269,6 +316,7 @@ def test_every_answer(expression: str, rich: Trace, synthetic: ModuleType, golde
         "covered": _covered, "added": _added, "line": _line, "idle": _idle,
         "doing": lambda a, b: _line().doing(np.array([a]), np.array([b])).tolist(),
         "worked": lambda t: [a.tolist() for a in _line().last_work(np.array([t]))],
+        "report": report, "said": _said, "empty": lambda name: _empty(name, synthetic),
         "alike": lambda n: _alike(n, synthetic), "flushed": lambda n: _flushed(n, rich, tmp_path),
     }  # fmt: skip
     golden_row({"answer": asked(expression, names)})

@@ -50,6 +50,13 @@ def both(trace: Trace) -> Any:
     return report.compare({"one": trace, "two": Trace({**trace.meta, "num_ipus": 12}, {**tables, **empty})})
 
 
+def fonts(figure: Any) -> list[str]:
+    """Sizes of the labels of the rows, and the texts in the picture."""
+    axes = figure.axes[0]
+    sizes = [label.get_fontsize() for label in axes.get_yticklabels()]
+    return [f"{len(sizes)} rows {sorted(set(sizes))}, {len(axes.texts)} texts"]
+
+
 # -- more than is listed -----------------------------------------------------------------------------------------------
 
 LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
@@ -71,7 +78,7 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
     "IPUs of tiles": (memory, "MAX_IPUS", lambda t: report.tile_memory_figure(t)),
     "points of liveness": (memory, "MAX_POINTS", lambda t: report.liveness_figure(t, ipu=0)),
     "rows of a timeline": (timeline, "MAX_ROWS", report.timeline_figure),
-    "rows before a timeline is low": (timeline, "_MANY", report.timeline_figure),
+    "rows before a timeline is low": (timeline, "_MANY", lambda t: fonts(report.timeline_figure(t))),
     "labels of a timeline": (timeline, "MAX_LABELS", report.timeline_figure),
     "steps drawn at once": (timeline, "_AT_ONCE", report.timeline_figure),
 }  # fmt: skip
@@ -150,6 +157,18 @@ def test_windows_from_the_start(rich: Trace) -> None:
     for most in range(len(starts) + 2):
         expected = None if most >= len(starts) else (starts[0], max(starts[most], starts[0] + 1))
         assert time_facts.page_window(rich, most) == expected
+
+
+def test_a_page_takes_what_is_allowed_and_holds_no_nan(rich: Trace) -> None:
+    module = import_module("ipuperf.report.page")
+    text = report.report_page(rich)
+    with mock.patch.object(module, "MOST_BYTES", len(text.encode())):
+        assert report.report_page(rich) == text
+    with (
+        mock.patch.object(module, "page_facts", return_value={"x": float("nan")}),
+        pytest.raises(ValueError, match="JSON"),
+    ):
+        report.report_page(rich)
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
@@ -234,6 +253,8 @@ report.timelines_figure({})
 [said(live.live_memory(rich, w)) for w in ((0, 81), (226, 227), (2000, 3000))]
 [said(live.link_use(rich, w)) for w in ((57, 58), (56, 57), (77, 100), (2000, 3000))]
 [marks.arrows(rich, w) == [a for a in marks.arrows(rich, None) if w[0] <= a.start < w[1]] for w in ((177, 178), (0, 177), (271, 900), (900, 901))]
+[sorted(live.link_use(changed("links", "bandwidth_bytes_per_s", row, rate))) for row, rate in ((0, 0.0), (2, 1.0))]
+[link["utilisation"] for link in changed("links", "bandwidth_bytes_per_s", 0, 0.0).summary()["links"]]
 [[tuple(m) for m in marks.loop_marks(rich, np.array(rows))] for rows in ([], [0], [3, 4])]
 empty("breakdown"), empty("summary_text"), empty("why_text"), empty("step_time"), empty("waits"), empty("weight_update_windows")
 empty("timeline_figure"), empty("liveness_figure"), empty("tile_memory_figure"), empty("pipeline_timeline_figure"), empty("live_memory"), empty("link_use")
@@ -288,6 +309,14 @@ def _said(value: Any) -> str:
     return f"{len(lines)} lines {checksum(chr(10).join(lines))}"
 
 
+def _changed(trace: Trace, table: str, column: str, row: int, value: Any) -> Trace:
+    """The trace with one cell changed."""
+    tables = {name: trace.folded(name) or trace.columns(name) for name in TABLES}
+    values = tables[table][column].copy()
+    values[row] = value
+    return Trace(trace.meta, {**tables, table: {**tables[table], column: values}})
+
+
 def _empty(name: str, synthetic: ModuleType) -> str:
     """What a report says of a trace of nothing."""
     return answer(lambda: _said(getattr(report, name)(synthetic.Builder().trace(ipuperf_version="1.0"))))
@@ -316,7 +345,8 @@ def test_every_answer(expression: str, rich: Trace, synthetic: ModuleType, golde
         "covered": _covered, "added": _added, "line": _line, "idle": _idle,
         "doing": lambda a, b: _line().doing(np.array([a]), np.array([b])).tolist(),
         "worked": lambda t: [a.tolist() for a in _line().last_work(np.array([t]))],
-        "report": report, "said": _said, "empty": lambda name: _empty(name, synthetic),
+        "report": report, "said": _said, "changed": lambda *cell: _changed(rich, *cell),
+        "empty": lambda name: _empty(name, synthetic),
         "alike": lambda n: _alike(n, synthetic), "flushed": lambda n: _flushed(n, rich, tmp_path),
     }  # fmt: skip
     golden_row({"answer": asked(expression, names)})

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import digest
 import numpy as np
@@ -127,10 +128,14 @@ def made(synthetic: ModuleType, seed: int) -> Trace:
     return trace
 
 
+def instances_of(trace: Trace) -> list[list[int]]:
+    """Replica and IPU of each line of a timeline."""
+    return np.unique(np.stack([trace.columns("instances")[key] for key in ("replica", "ipu")]), axis=1).T.tolist()
+
+
 def drawn(trace: Trace) -> Any:
     """How much of each pixel of every IPU each kind covers, and all of the picture."""
-    ipus = np.unique(np.stack([trace.columns("instances")[key] for key in ("replica", "ipu")]), axis=1).T.tolist()
-    cover = timeline.kind_cover(trace, [tuple(pair) for pair in ipus], window.whole(trace), 23)
+    cover = timeline.kind_cover(trace, [tuple(pair) for pair in instances_of(trace)], window.whole(trace), 23)
     return {"cover": np.round(cover, 6).ravel(), "figure": report.timeline_figure(trace)}
 
 
@@ -187,6 +192,24 @@ def test_parts_add_up_to_the_run(synthetic: ModuleType) -> None:
         stretches = import_module("ipuperf.report.critical_path").path_stretches(trace, path)
         assert stretches["dur"].sum() == report.path_cycles(trace, path)["cycles"].sum() == total
         assert (stretches["start"][1:].to_numpy() == (stretches["start"] + stretches["dur"])[:-1].to_numpy()).all()
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 900])
+def test_narrow_instances_are_drawn_evenly(width: int, synthetic: ModuleType, golden_row: Any) -> None:
+    """Of a trace of too many slices: as much of each kind on each IPU, and the same where nothing is narrow."""
+    rounded = []
+    for trace in _many(synthetic):
+        ipus = [tuple(pair) for pair in instances_of(trace)]
+        covers = []
+        for most in (10**6, -1):
+            with mock.patch.object(timeline, "MOST_EXPANDED", most):
+                covers.append(timeline.kind_cover(trace, ipus, window.whole(trace), width))
+        exact, evenly = covers
+        np.testing.assert_allclose(evenly.sum(axis=2), exact.sum(axis=2), atol=1e-6)
+        if width == 900:
+            np.testing.assert_allclose(evenly, exact, atol=1e-6)
+        rounded.append(np.round(evenly + 0.0, 4).ravel())
+    golden_row({"check": checksum(" ".join(f"{value:.4f}" for value in np.concatenate(rounded)))})
 
 
 def test_waits_are_what_no_lane_fills(synthetic: ModuleType) -> None:

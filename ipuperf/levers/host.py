@@ -27,8 +27,8 @@ class PrefetchDepth(Lever):
 
 
 class HostProcesses(Lever):
-    """Twice or half as many processes of the host serve the replicas: each has fewer callbacks, and a run waits longer
-    for the last of them, or the other way round."""
+    """Twice or half as many processes of the host serve the replicas, or as near to that as divides the replicas: each
+    has fewer callbacks, and a run waits longer for the last of them, or the other way round."""
 
     what = "host processes"
 
@@ -36,7 +36,9 @@ class HostProcesses(Lever):
         now, replicas = run.executable.host_processes, run.device_program.replicas
         if replicas == 1:
             yield self.untried("every replica has one already")
-        for other in dict.fromkeys((min(2 * now, replicas), max(now // 2, 1))):
+        shared = [count for count in range(1, replicas + 1) if replicas % count == 0]
+        more = min((count for count in shared if count >= 2 * now), default=replicas)
+        for other in (more, max(count for count in shared if count <= max(now // 2, 1))):
             if other != now:
                 what = f"start {other} host process{'es' if other > 1 else ''} instead of {now}"
                 trace = changed(run.executable, host_processes=other).trace

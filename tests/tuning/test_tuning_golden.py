@@ -314,7 +314,8 @@ def test_bytes_of_a_probe() -> None:
     """Of temporaries only those of products, and of these the largest."""
     plain = {"ipu": 0, "bytes": SimpleNamespace(total=5), "group": "temporaries", "name": "a/x"}
     changes = ({}, {"bytes": SimpleNamespace(total=9)}, {"bytes": SimpleNamespace(total=7), "name": "a/y"},
-               {"name": "b/x"}, {"group": "variables"}, {"group": "variables", "name": "b"}, {"ipu": 1, "name": "a"})  # fmt: skip
+               {"name": "b/x"}, {"group": "variables"}, {"group": "variables", "name": "b"},
+               {"ipu": 1, "name": "a"})  # fmt: skip
     variables = [SimpleNamespace(**{**plain, **change}) for change in changes]
     ops = [SimpleNamespace(name="a", op_id=1), SimpleNamespace(name="b", op_id=2)]
     program = SimpleNamespace(ipus=[0, 1], ops=ops, plans={1: 0}, memory=SimpleNamespace(variables=variables))

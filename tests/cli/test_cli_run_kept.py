@@ -264,3 +264,15 @@ def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert source.startswith("scikit-learn's digits scaled to 28x28 (MNIST was not found")
     assert (len(train[0]), len(test[0]), train[1].tolist(), test[1].tolist()) == (2, 1, [4, 5], [4])
     assert train[0][0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081)
+
+
+def test_a_program_that_runs_again_is_announced_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from ipuperf.commands.report import _levers
+
+    trace = Trace.load(GOLDEN / "report" / "loop.ipt")
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        assert "run.json" in _levers(tmp_path, trace)
+        assert capsys.readouterr() == ("", "running the program again ...\n" if terminal else "")

@@ -346,3 +346,29 @@ def test_layers_that_nobody_says() -> None:
             _says_layers.cache_clear()
             assert _says_layers("made_up", None) is alike
     _says_layers.cache_clear()
+
+
+def test_outcomes_of_an_earlier_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is taken, but for what was not simulated and could be faster than the best by now."""
+    kinds: Mapping[int, Said] = {
+        0: {"seconds": 1.0, "cycles": 7, "ipus": 2}, 1: {"least_seconds": 2.0}, 2: {"least_seconds": 0.5, "busiest": 1},
+        3: {"fullest": Fullest(1, 9, 5, {"a": 1}, ("b 2",))}, 4: {"failure": "x"}, 5: {"least_seconds": 1.5},
+    }  # fmt: skip
+    made: list[int] = []
+
+    def outcome_of(sweep: Sweep, batch: int, place: int, configuration: Said, best: float) -> Outcome:
+        made.append(place)
+        return Outcome(place, took_seconds=0.5, **kinds[place])
+
+    monkeypatch.setattr("ipuperf.tuning.evaluate.outcome_of", outcome_of)
+    space = encoder_space(micro_batch=(1, 2, 4), replicas=(1, 2), **{"config.stages": (1,)})
+    given = {place: space.configurations[place] for place in (4, 0, 2, 1, 5, 3)}
+    for best, again in ((1.5, [4, 0, 2, 1, 5, 3]), (1.5, [2]), (0.5, []), (math.inf, [2, 1, 5])):
+        outcomes = Outcomes(space.sweep, 64, tmp_path)
+        assert list(outcomes.of(given, best)) == [Outcome(p, took_seconds=0.5, **kinds[p]) for p in given]
+        assert made == again
+        made.clear()
+    (row, *_) = sorted(tmp_path.glob("runs/*/row.json"))
+    row.write_text(row.read_text().replace('"outcome"', '"another"'))
+    list(Outcomes(space.sweep, 64, tmp_path).of(given, 0.5))
+    assert len(made) == 1

@@ -276,3 +276,65 @@ def test_a_program_that_runs_again_is_announced_on_a_terminal(
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
         assert "run.json" in _levers(tmp_path, trace)
         assert capsys.readouterr() == ("", "running the program again ...\n" if terminal else "")
+
+
+class Bar:
+    """A progress bar that keeps what it is told."""
+
+    told: list[str]
+
+    def __init__(self, items: Any = (), **options: Any) -> None:
+        self.items, self.n, self.total = items, 0, options.get("total")
+        self.shown = not options.get("disable", False)
+        Bar.told.append(f"{options}")
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Bar.told.append(f"{self.n} of {self.total}")
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def update(self, by: int = 1) -> None:
+        self.n += by
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        Bar.told.append(f"{text!r} {refresh}")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+    """What each command counts, on a terminal alone unless it is told otherwise."""
+    from ipuperf.commands import estimate, validate
+    from ipuperf.sweep import Sweep, run, run_sweep
+
+    tune = importlib.import_module("ipuperf.tuning.tune")
+    Bar.told = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    for module in (importlib.import_module("tqdm"), run, tune):
+        monkeypatch.setattr(module, "tqdm", Bar)
+    with validate._bar(3, "cases") as move:
+        move("A")
+        move("B", 7)
+    (tmp_path / "in.csv").write_text(
+        "kind,target,dtype,partials,pass_,amp,G,M,K,N\nmatmul,mk2,f16,f32,fcfwd,0.6,1,4,4,4\n"
+    )
+    estimate._table(tmp_path / "in.csv", tmp_path / "out.csv")
+    (tmp_path / "s.py").touch()
+    sweep = Sweep({"n": (1, 2)}, "s.py", ("{n}",), folder=str(tmp_path))
+    monkeypatch.setattr(
+        run,
+        "in_processes",
+        lambda sweep, pieces, jobs: ({**each, "failure": "x", "format": 1} for p in pieces for each in p),
+    )
+    for progress in (None, True, False):
+        run_sweep(sweep, tmp_path / "out", table=None, progress=progress)
+    found = SimpleNamespace(
+        learn=lambda: iter([3, 2, 0]), run=lambda: iter("ab"), trials=4, best=None, limit=0.00123456, open=[1] * 5000
+    )
+    for best, hidden in ((None, not terminal), (1, terminal)):
+        found.best = best
+        tune._run(found, hidden)
+    kept_lines(Bar.told, HERE / f"bars-{terminal}.txt")

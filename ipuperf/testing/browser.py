@@ -58,15 +58,15 @@ class Browser:
         their_input, self._input = _high_pipe()
         self._output, their_output = _high_pipe()
 
-        def place() -> None:
-            os.dup2(their_input, 3)
-            os.dup2(their_output, 4)
-
         command = [path, *_OPTIONS, f"--window-size={size[0]},{size[1]}", f"--user-data-dir={self._profile.name}"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=place,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: (os.dup2(their_input, 3), os.dup2(their_output, 4)),
             pass_fds=(3, 4),
-        )  # fmt: skip
+        )
         os.close(their_input)
         os.close(their_output)
         self._number, self._rest, self._answers = 0, b"", dict[int, dict[str, Any]]()

@@ -109,6 +109,7 @@ compare run a.ipt
 report empty
 report TRACES --no-open
 report run/0-a --no-open
+report run/1-b --open
 report a.ipt --no-open --output p.html
 report a.ipt --output gone/p.html
 report run --recover --why

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
+import numpy as np
 import pytest
 
+from ipuperf.cli import cli
 from ipuperf.commands import failures
 from ipuperf.commands.run import _figures, _finish
+from ipuperf.commands.terminal import say
 from ipuperf.trace import Trace, TraceError
+from ipuperf.version import __version__
 
 from .test_cli_kept import GOLDEN, HERE, Keep, Run, said_by
 
@@ -173,3 +181,160 @@ def test_what_is_said_at_the_end(
         ]
         said += [*capsys.readouterr().err.splitlines(), *([f"closed {journal.closed}"] if journal else [])]
     kept_lines(said, HERE / f"run-finish-{type(error).__name__}.txt")
+
+
+# -- what no other test meets quickly ----------------------------------------------------------------------------------
+
+
+def test_versions_and_the_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``python -m ipuperf --version`` ends with 0; outside of a process of its own errors are raised."""
+    monkeypatch.delitem(sys.modules, "ipuperf.__main__", raising=False)
+    monkeypatch.setattr(sys, "argv", ["ipuperf", "--version"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module("ipuperf.__main__")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"ipuperf, version {__version__}, numbers by NumPy ")
+    with pytest.raises(click.UsageError, match="No such command 'fly'"):
+        cli.main(["fly"], standalone_mode=False)
+    monkeypatch.setattr(cli.commands["machines"], "callback", lambda **options: 7)
+    assert cli.main(["machines"], standalone_mode=False) == 7
+    for result, code in ((7, 7), ("text", 0), (None, 0)):
+        monkeypatch.setattr(cli.commands["machines"], "callback", lambda _result=result, **options: _result)
+        with pytest.raises(SystemExit) as end:
+            cli.main(["machines"])
+        assert end.value.code == code
+
+
+def test_words_that_cannot_be_written_are_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The stream writes into nothing from then on; the other one is written."""
+
+    class Full:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def write(self, text: str) -> None:
+            raise OSError(28, "full")
+
+        def fileno(self) -> int:
+            return self.number
+
+    with (tmp_path / "a").open("w") as file, (tmp_path / "b").open("w") as other:
+        monkeypatch.setattr(sys, "stdout", Full(file.fileno()))
+        monkeypatch.setattr(sys, "stderr", other)
+        say("a \x1b word")
+        os.write(file.fileno(), b"lost")
+    assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("", "ipuperf: a \\x1b word\n")
+
+
+def test_a_folder_that_is_not_writable(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: (Path(path).name, mode) != ("out", os.W_OK))
+    (tmp_path / "x").touch()
+    done = ipuperf_here("estimate", "--csv", "x", "--out", "out/f.csv", cwd=tmp_path)
+    assert "out/f.csv: the folder out is not writable" in done.stderr
+    assert "an empty text is no path" in ipuperf_here("estimate", "--csv", "", "--out", "f.csv", cwd=tmp_path).stderr
+
+
+def test_a_run_over_one_that_was_cut_short(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.py").write_text("print('ran')\n")
+    monkeypatch.setattr("ipuperf.runtime.reports.unfinished", lambda folder: [folder / "unfinished-1"])
+    done = ipuperf_here("run", "--report", "out", "s.py", cwd=tmp_path)
+    words = "a run was cut short; 'ipuperf report out --recover' saves what it had done"
+    assert done.stderr.splitlines()[0] == f"ipuperf: {tmp_path}/out/unfinished-1: {words}"
+
+
+def test_a_trace_of_which_little_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(trace: Trace) -> None:
+        raise TraceError("too old")
+
+    monkeypatch.setattr("ipuperf.report.step_time", fails)
+    assert _figures(RAN[0])[2] == "bound by: not worked out, too old"
+    monkeypatch.setattr(Trace, "summary", lambda self: {"memory": {"max_tile": None, "bytes_per_tile": 1}})
+    assert len(_figures(RAN[0])) == 3
+
+
+def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ipuperf.commands import demo
+
+    images = np.full((3, 28, 28), 255, np.uint8)
+    monkeypatch.setattr("ipuperf.datasets.find_mnist", lambda: None)
+    digits = {True: (images[:2], np.array([4, 5])), False: (images[:1], np.array([4]))}
+    monkeypatch.setattr("ipuperf.datasets.load_digits_28x28", digits.get)
+    source, train, test = demo._data()
+    assert source.startswith("scikit-learn's digits scaled to 28x28 (MNIST was not found")
+    assert (len(train[0]), len(test[0]), train[1].tolist(), test[1].tolist()) == (2, 1, [4, 5], [4])
+    assert train[0][0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081)
+
+
+def test_a_program_that_runs_again_is_announced_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from ipuperf.commands.report import _levers
+
+    trace = Trace.load(GOLDEN / "report" / "loop.ipt")
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        assert "run.json" in _levers(tmp_path, trace)
+        assert capsys.readouterr() == ("", "running the program again ...\n" if terminal else "")
+
+
+class Bar:
+    """A progress bar that keeps what it is told."""
+
+    told: list[str]
+
+    def __init__(self, items: Any = (), **options: Any) -> None:
+        self.items, self.n, self.total = items, 0, options.get("total")
+        self.shown = not options.get("disable", False)
+        Bar.told.append(f"{options}")
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Bar.told.append(f"{self.n} of {self.total}")
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def update(self, by: int = 1) -> None:
+        self.n += by
+
+    def set_postfix_str(self, text: str, refresh: bool = True) -> None:
+        Bar.told.append(f"{text!r} {refresh}")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+    """What each command counts, on a terminal alone unless it is told otherwise."""
+    from ipuperf.commands import estimate, validate
+    from ipuperf.sweep import Sweep, run, run_sweep
+
+    tune = importlib.import_module("ipuperf.tuning.tune")
+    Bar.told = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    for module in (importlib.import_module("tqdm"), run, tune):
+        monkeypatch.setattr(module, "tqdm", Bar)
+    with validate._bar(3, "cases") as move:
+        move("A")
+        move("B", 7)
+    (tmp_path / "in.csv").write_text(
+        "kind,target,dtype,partials,pass_,amp,G,M,K,N\nmatmul,mk2,f16,f32,fcfwd,0.6,1,4,4,4\n"
+    )
+    estimate._table(tmp_path / "in.csv", tmp_path / "out.csv")
+    (tmp_path / "s.py").touch()
+    sweep = Sweep({"n": (1, 2)}, "s.py", ("{n}",), folder=str(tmp_path))
+    monkeypatch.setattr(
+        run,
+        "in_processes",
+        lambda sweep, pieces, jobs: ({**each, "failure": "x", "format": 1} for p in pieces for each in p),
+    )
+    for progress in (None, True, False):
+        run_sweep(sweep, tmp_path / "out", table=None, progress=progress)
+    found = SimpleNamespace(
+        learn=lambda: iter([3, 2, 0]), run=lambda: iter("ab"), trials=4, best=None, limit=0.00123456, open=[1] * 5000
+    )
+    for best, hidden in ((None, not terminal), (1, terminal)):
+        found.best = best
+        tune._run(found, hidden)
+    kept_lines(Bar.told, HERE / f"bars-{terminal}.txt")

@@ -311,3 +311,13 @@ def test_what_has_a_trace(kept_lines: Keep) -> None:
     for name, subject in ways.items():
         said += [name, *outcome(lambda s=subject: str(trace_of(s) is plain))]
     kept_lines(said, HERE / "subjects.txt")
+
+
+def test_names_of_the_package() -> None:
+    """Each is that of the module which has it; others are said to be missing."""
+    import ipuperf.testing
+
+    for name in ipuperf.testing.__all__:
+        assert getattr(ipuperf.testing, name).__module__.startswith("ipuperf.testing")
+    with pytest.raises(AttributeError, match="nothing"):
+        ipuperf.testing.nothing  # noqa: B018

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import digest
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 from ipuperf.machine import load_machine
 from ipuperf.sweep import Sweep
-from ipuperf.tuning import TuningError, TuningSpace, text_of
+from ipuperf.tuning import TuningError, TuningSpace, probes, text_of
 from ipuperf.tuning.answer import answer_of
 from ipuperf.tuning.bounds import Bounds, machine_of
 from ipuperf.tuning.defaults import factors_of
@@ -22,8 +24,9 @@ from ipuperf.tuning.evaluate import Fullest, Outcome, Outcomes
 from ipuperf.tuning.files import json_of, poptorch_of, popxl_of, scenario_of
 from ipuperf.tuning.probes import UnitCost
 from ipuperf.tuning.search import TuningSearch
-from ipuperf.tuning.splits import placed, splits, units_of
+from ipuperf.tuning.splits import _says_layers, placed, splits, units_of
 from ipuperf.tuning.workers import Workers
+from ipuperf.validation.errors import CaseError
 
 from .conftest import encoder_space
 
@@ -302,3 +305,70 @@ def test_settings(name: str, tmp_path: Path, kept_lines: Keep) -> None:
     texts = [poptorch_of(configuration), popxl_of(configuration), scenario_of(configuration, of_model),
              scenario_of(configuration, of_script)]  # fmt: skip
     kept_lines("\n".join(texts).replace(str(tmp_path), "THERE").splitlines(), HERE / f"settings-{name}.txt")
+
+
+# -- what no program above has -----------------------------------------------------------------------------------------
+
+
+def test_bytes_of_a_probe() -> None:
+    """Of temporaries only those of products, and of these the largest."""
+    plain = {"ipu": 0, "bytes": SimpleNamespace(total=5), "group": "temporaries", "name": "a/x"}
+    changes = ({}, {"bytes": SimpleNamespace(total=9)}, {"bytes": SimpleNamespace(total=7), "name": "a/y"},
+               {"name": "b/x"}, {"group": "variables"}, {"group": "variables", "name": "b"},
+               {"ipu": 1, "name": "a"})  # fmt: skip
+    variables = [SimpleNamespace(**{**plain, **change}) for change in changes]
+    ops = [SimpleNamespace(name="a", op_id=1), SimpleNamespace(name="b", op_id=2)]
+    program = SimpleNamespace(ipus=[0, 1], ops=ops, plans={1: 0}, memory=SimpleNamespace(variables=variables))
+    with mock.patch("ipuperf.tuning.probes.group_of", lambda variable: variable.group):
+        held = probes._held(program)  # type: ignore[arg-type]
+    assert held == {0: {"temporaries": 9, "variables": 10}, 1: {}}
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra"), [("torch", "torch"), ("torch_geometric.nn", "geometric"), ("other", None)]
+)
+def test_models_that_need_a_package(missing: str, extra: str | None) -> None:
+    error = ModuleNotFoundError("no", name=missing)
+    kind, said = (TuningError, rf"^model 'bert' needs {missing}: pip install 'ipuperf\[{extra}\]'$") if extra else (
+        ModuleNotFoundError, "^no$")  # fmt: skip
+    with mock.patch("importlib.import_module", side_effect=error), pytest.raises(kind, match=said):
+        factors_of("bert", load_machine("pod4"), 8, {})
+
+
+def test_layers_that_nobody_says() -> None:
+    """A model that refuses its options, or has other layers than were asked for, is split as it is."""
+    for layers, alike in (
+        (lambda config: 2, True),
+        (lambda config: 3, False),
+        (mock.Mock(side_effect=CaseError), False),
+    ):
+        with mock.patch("importlib.import_module", lambda name, found=layers: SimpleNamespace(placed_layers=found)):
+            _says_layers.cache_clear()
+            assert _says_layers("made_up", None) is alike
+    _says_layers.cache_clear()
+
+
+def test_outcomes_of_an_earlier_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is taken, but for what was not simulated and could be faster than the best by now."""
+    kinds: Mapping[int, Said] = {
+        0: {"seconds": 1.0, "cycles": 7, "ipus": 2}, 1: {"least_seconds": 2.0}, 2: {"least_seconds": 0.5, "busiest": 1},
+        3: {"fullest": Fullest(1, 9, 5, {"a": 1}, ("b 2",))}, 4: {"failure": "x"}, 5: {"least_seconds": 1.5},
+    }  # fmt: skip
+    made: list[int] = []
+
+    def outcome_of(sweep: Sweep, batch: int, place: int, configuration: Said, best: float) -> Outcome:
+        made.append(place)
+        return Outcome(place, took_seconds=0.5, **kinds[place])
+
+    monkeypatch.setattr("ipuperf.tuning.evaluate.outcome_of", outcome_of)
+    space = encoder_space(micro_batch=(1, 2, 4), replicas=(1, 2), **{"config.stages": (1,)})
+    given = {place: space.configurations[place] for place in (4, 0, 2, 1, 5, 3)}
+    for best, again in ((1.5, [4, 0, 2, 1, 5, 3]), (1.5, [2]), (0.5, []), (math.inf, [2, 1, 5])):
+        outcomes = Outcomes(space.sweep, 64, tmp_path)
+        assert list(outcomes.of(given, best)) == [Outcome(p, took_seconds=0.5, **kinds[p]) for p in given]
+        assert made == again
+        made.clear()
+    (row, *_) = sorted(tmp_path.glob("runs/*/row.json"))
+    row.write_text(row.read_text().replace('"outcome"', '"another"'))
+    list(Outcomes(space.sweep, 64, tmp_path).of(given, 0.5))
+    assert len(made) == 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import digest
 import pytest
+from matplotlib.figure import Figure
 
 from ipuperf.validation import (
     Case,
@@ -19,6 +22,7 @@ from ipuperf.validation import (
     left_out_text,
     predict,
     problem,
+    processes,
     read_cases,
     runs,
     sensitivity,
@@ -26,7 +30,9 @@ from ipuperf.validation import (
 )  # fmt: skip
 from ipuperf.validation import results as kept_results
 from ipuperf.validation.leaving_out import _least, groups
-from ipuperf.validation.programs import CaseError, Program, _program_figures, front_ends
+from ipuperf.validation.plot import draw
+from ipuperf.validation.programs import CaseError, Figures, Program, _program_figures, front_ends
+from ipuperf.validation.rows import Row
 from ipuperf.validation.sensitivity import movable_figures, moves_bytes_only, only_simulated
 from ipuperf.validation.units import QUANTITIES, UNITS, units_of
 
@@ -232,3 +238,32 @@ def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lin
         monkeypatch.setattr(kept_results, "figures", lambda case: pytest.fail(f"{case.id} is simulated twice"))
     aside = [file.name for file in (tmp_path / "aside" / "now").iterdir()]
     kept_lines([*said, f"{len(aside)} files, names of {max(map(len, aside))}"], HERE / "measurement.txt")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_of_several_processes(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads here: each item once, and none that has not begun after one that fails."""
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", lambda count, context: ThreadPoolExecutor(count))
+    assert sorted(processes.each(abs, [-3, 2, -1], jobs)) == [(0, 3), (1, 2), (2, 1)]
+    begun = []
+
+    def fails(item: int) -> None:
+        begun.append(item)
+        time.sleep(0.02)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match="[01]"):
+        list(processes.each(fails, range(40), jobs))
+    assert len(begun) < 20
+
+
+def test_panels_that_stay_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four classes, three in a line: two panels have no axes."""
+    made_up: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: made_up.append(self) or Path(path).touch())
+    text = (f'model = "tile_copy"\nconfig = {{ bytes = 64 }}\ncategory = "{name}"\n{measured("cycles", 9.0)}'
+            for name in ("kernel", "host-io", "memory", "collective"))  # fmt: skip
+    rows = [Row(case, 10.0, Figures({}, 1.0)) for case in made(tmp_path, *text)]
+    draw(rows, tmp_path / "x.svg")
+    assert [axes.axison for axes in made_up[0].axes] == [True] * 4 + [False] * 2
+    assert made_up[0].get_size_inches().tolist() == [pytest.approx(14.4), pytest.approx(7.4)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -179,6 +180,37 @@ def _remote_variable(program: ir.Ir, entry: int, use: bool) -> None:
         program.main_graph.create(ops.Neg, [variable], ["y"])
 
 
+def _sized() -> ir.Ir:
+    """Five variables on four replicas, and results of them."""
+    program = ir.Ir(4)
+    for size in (1000, 2000, 3000, 500, 4000):
+        variable = _variable(program, np.zeros(1000 * size, np.float32))
+        if size == 2000:
+            program.main_graph.create(ops.Neg, [variable], ["result"])
+    return program
+
+
+def _taking(free: int, *taken: int, fails: str = "") -> str:
+    """Values that are made where so many bytes are free."""
+    with mock.patch.object(room, "free_bytes", return_value=(free, "a limit")):
+        program, found = _sized(), []
+        with room.room_for(program, found):
+            found += taken
+            if fails:
+                raise MemoryError(fails)
+    return f"{room.variable_bytes(program)} {found}"
+
+
+def _free(folder: Path, **files: str) -> Any:
+    """What is free where a control group has these files."""
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    groups = ((folder / "memory.max", folder / "memory.current"),)
+    with mock.patch.object(room, "_CONTROL_GROUPS", groups):
+        free, kind = room.free_bytes()
+    return (free, kind) if "control" in kind else "no limit of a group"
+
+
 NAN, INF = float("nan"), float("inf")
 REFUSED: dict[str, Callable[[Path], Any]] = {
     "concat, then the result changes": lambda _: _concat("result"),
@@ -225,6 +257,14 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
     "a remote variable": lambda _: _no_value(lambda p: _remote_variable(p, 0, True)),
     "no such entry": lambda _: _no_value(lambda p: _remote_variable(p, 2, False)).load_variables(),
     "an entry": lambda _: _no_value(lambda p: _remote_variable(p, 1, False)).load_variables(),
+    "enough room": lambda _: _taking(3000, 1000, 2000),
+    "no room": lambda _: _taking(2_345_678_901, 2_345_000_000, 678_902),
+    "a limit of address space": lambda _: _taking(5_000_000, 1, fails=" variable\n 'v' "),
+    "nothing said": lambda _: _taking(5_000_000, 1, fails=" "),
+    "a control group": lambda folder: _free(folder, memory_max="5000000", memory_current="2000000",
+                                            memory_stat="inactive_file 500\nactive_file 70\nother 9\n"),
+    "a full control group": lambda folder: _free(folder, memory_max="500", memory_current="2000", memory_stat=""),
+    "a control group without limit": lambda folder: _free(folder, memory_max="max", memory_current="1", memory_stat=""),
     "a constant changes": lambda _: _no_value(
         lambda p: p.main_graph.create(ops.ExpInplace, [p.main_graph.constant(np.ones(2))], ["y"])),
 }  # fmt: skip

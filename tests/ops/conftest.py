@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,18 +14,26 @@ from ipuperf import ir, ops
 
 
 class FakeEnvironment:
-    """What op kernels ask of an evaluator; every scratch array is new and starts as garbage."""
+    """What op kernels ask of an evaluator; scratch arrays of one slot share memory, which starts as garbage."""
 
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
+        self._slots: dict[int, np.ndarray] = {}
 
     def scratch(self, shape: Sequence[int], dtype: Any, slot: int = 0) -> np.ndarray:
-        return garbage(tuple(shape), dtype)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if slot not in self._slots or self._slots[slot].size < size:
+            self._slots[slot] = np.empty(max(size, 1 << 12), np.uint8)
+        return spoilt(self._slots[slot][:size].view(dtype).reshape(tuple(shape)))
 
 
 def garbage(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An array whose old contents would show in a result."""
-    array = np.empty(shape, dtype)
+    return spoilt(np.empty(shape, dtype))
+
+
+def spoilt(array: np.ndarray) -> np.ndarray:
+    """The array with what no result may hold."""
     array.fill(np.nan if array.dtype.kind == "f" else 1)
     return array
 

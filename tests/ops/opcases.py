@@ -6,6 +6,7 @@ A case is a line of ``opcases.txt``: the class, its operands by type (:data:`LET
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,13 @@ import numpy as np
 
 from ipuperf import ir, ops
 from ipuperf.ir import dtype as types
+from ipuperf.machine import load_machine
 from ipuperf.ops.multi_conv import ConvolutionPart
+from ipuperf.ops.work import Work
 
 REPLICAS = 4
+CHIP = load_machine("gc200-1").chip
+ELEMENTS = np.array([0, 1, 7, 100, 4097])
 CASES = (Path(__file__).parent / "opcases.txt").read_text(encoding="utf-8").splitlines()
 
 
@@ -79,6 +84,26 @@ def digest(array: np.ndarray) -> str:
     digits = 3 if array.dtype.kind == "f" and array.dtype.itemsize < 8 else 6  # functions of float32 differ a little
     shown = str(round(float(np.sum(parts)), digits - math.floor(math.log10(most)))) if most else "0"
     return f"{shown} and {other}" if other else shown
+
+
+def told(value: Any) -> str:
+    """A value as text; of a work its fields, with cycles for some numbers of elements."""
+    if isinstance(value, Work):
+        given = {field.name: getattr(value, field.name) for field in fields(value)} | {"flops": value.flops}
+        shown = [f"{name}={_field(name, item)}" for name, item in given.items() if item not in (None, False)]
+        return f"{type(value).__name__}({', '.join(shown)})"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(told, value))})"
+    return value.name if isinstance(value, ir.Graph) else str(value)
+
+
+def _field(name: str, value: Any) -> str:
+    """Cycles, or bytes, of so many elements; other fields as they are."""
+    if name == "reduced" and value is not None:
+        return str(np.asarray(value(ELEMENTS)).tolist())
+    if name != "cycles":
+        return told(value)
+    return str(np.asarray(value(ELEMENTS, CHIP)).tolist())
 
 
 def _parts(*kinds: str, **attributes: Any) -> tuple[ConvolutionPart, ...]:

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from opcases import CASES, LETTERS, Call, Place
+from opcases import CASES, LETTERS, Call, Place, told
 from programtext import checksum
 
 from ipuperf import ir, ops
-from ipuperf.machine import load_machine
-from ipuperf.ops.work import Work
 
 HERE = Path(__file__).resolve().parent
-CHIP = load_machine("gc200-1").chip
-ELEMENTS = np.array([0, 1, 7, 100, 4097])
-
-
-def told(value: Any) -> str:
-    """A value as text; of a work its fields, with cycles for some numbers of elements."""
-    if isinstance(value, Work):
-        given = {field.name: getattr(value, field.name) for field in fields(value)} | {"flops": value.flops}
-        shown = [f"{name}={_field(name, item)}" for name, item in given.items() if item not in (None, False)]
-        return f"{type(value).__name__}({', '.join(shown)})"
-    if isinstance(value, tuple | list):
-        return f"({', '.join(map(told, value))})"
-    return value.name if isinstance(value, ir.Graph) else str(value)
-
-
-def _field(name: str, value: Any) -> str:
-    """Cycles, or bytes, of so many elements; other fields as they are."""
-    if name == "reduced" and value is not None:
-        return str(np.asarray(value(ELEMENTS)).tolist())
-    if name != "cycles":
-        return told(value)
-    return str(np.asarray(value(ELEMENTS, CHIP)).tolist())
 
 
 def said(op: ops.Op) -> str:

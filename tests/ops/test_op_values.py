@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest
+from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest, told
 from programtext import checksum
 
 from ipuperf import ir, ops
@@ -101,7 +101,10 @@ def test_every_value_and_gradient(
         tensor: numbers(case, tensor.spec, rng) if source.is_gradient else values[source.tensor]
         for tensor, source in zip(back.graph.inputs, back.inputs, strict=True)
     }
-    made = [f"{each.type} {sorted(each.attributes.items())} {each.outputs}" for each in ir.schedule(back.graph)]
+    made = [
+        f"{each.type} {sorted(each.attributes.items())} {each.outputs} {told(each.work())}"
+        for each in ir.schedule(back.graph)
+    ]
     row["ops"] = f"{' '.join(each.type for each in ir.schedule(back.graph))} {checksum(repr(made))}"
     found = run_graph(back.graph, given)
     golden_row({**row, "gradients": " ".join(digest(found[tensor]) for tensor in back.graph.outputs)})

@@ -16,7 +16,7 @@ from pipelinecases import Network, network
 from programtext import checksum, figures
 
 from ipuperf.ir import FLOAT16, FLOAT32, UINT32, Stream, TensorSpec, Variable
-from ipuperf.ops import Add, Dropout
+from ipuperf.ops import Add, Dropout, MatMul, Transpose
 from ipuperf.pipelines import (
     Activation,
     Data,
@@ -131,6 +131,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "gradients_all": {"sent": "all"},
     "gradients_final": {"sent": "final"},
     "gradients_sum": {"sent": "sum"},
+    "other_forms": {"forms": True},
     "variables_sent": {"kept": True},
     "variables_sent_from_away": {"kept": True, "offload": Offload(weights=True)},
 }  # fmt: skip
@@ -142,7 +143,7 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
     given = {key: how.pop(key) for key in OPTIONS if key in how}
     every, running = how.pop("every", 1), how.pop("running", False)
     sent, kept = how.pop("sent", ""), how.pop("kept", False)
-    checkpoints, seeded = how.pop("checkpoints", ()), how.pop("seeded", False)
+    checkpoints, seeded, forms = how.pop("checkpoints", ()), how.pop("seeded", False), how.pop("forms", False)
     if "seed_of_all" in how:
         given["seed"] = how.pop("seed_of_all")
     net = network(timetable.stages, ipus=[group[0] for group in timetable.devices], **how)
@@ -157,6 +158,14 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
         before = part.graph.add_input(spec, "seen")
         part.graph.add_output(part.graph.create(Add, [before, part.graph.outputs[0]], ["sum"]).outputs[0])
         net.parts[0] = replace(part, sources=[*part.sources, Data(seen)], updates={1: seen})
+    if forms:
+        part = net.parts[1]
+        graph, (y,) = part.graph, part.graph.outputs[:1]
+        fixed = graph.constant(np.ones(net.weights[1].shape, np.float32), FLOAT32, "fixed")
+        for matrix in (graph.inputs[1], fixed):
+            turned = graph.create(Transpose, [matrix], ["turned"], permutation=(1, 0)).outputs
+            y = graph.create(MatMul, [y, *turned], ["y"]).outputs[0]
+        graph.outputs[0] = y
     if seeded:
         part = net.parts[1]
         seed = part.graph.add_input(TensorSpec((2,), UINT32), "seed")

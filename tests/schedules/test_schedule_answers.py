@@ -34,6 +34,7 @@ MADE = [
     *(f"told(timetable_of({name!r}, {n}, {m}))" for name in SCHEDULES for n, m in COUNTS),
     *(f"told(timetable_of({name!r}, {n}, {m}, recompute=True))"
       for name in ("grouped", "interleaved", "sequential", "popart_pipeline", "1f1b") for n, m in COUNTS),
+    *(f"told(timetable_of({name!r}, 2, 4, recompute=True))" for name in SCHEDULES),
     *(f"told({name}({n}, {m}, inference=True))"
       for name in ("grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "grouped_overlapped",
                    "phased_serial", "phased_parallel") for n, m in COUNTS),

@@ -35,6 +35,16 @@ def test_programs_cost_the_same(case: str, request: pytest.FixtureRequest) -> No
     _check("programs", case, request)
 
 
+@pytest.mark.parametrize("case", CASEWISE["random_programs"])
+def test_random_programs_cost_the_same(case: str, request: pytest.FixtureRequest) -> None:
+    _check("random_programs", case, request)
+
+
+@pytest.mark.parametrize("case", CASEWISE["collectives"])
+def test_collectives_take_the_same_time(case: str, request: pytest.FixtureRequest) -> None:
+    _check("collectives", case, request)
+
+
 @pytest.mark.parametrize("case", CASEWISE["schedules"])
 def test_device_programs_take_the_same_time(case: str, request: pytest.FixtureRequest) -> None:
     _check("schedules", case, request)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from answers import answer
-from pipelinecases import Network, network
+from pipelinecases import ROWS, WIDTH, Network, network
 from programtext import checksum, figures
 
 from ipuperf.ir import FLOAT16, FLOAT32, UINT32, Stream, TensorSpec, Variable
-from ipuperf.ops import Add, Dropout
+from ipuperf.ops import Add, Call, Dropout, MatMul, Sin, Tanh, Transpose
 from ipuperf.pipelines import (
     Activation,
     Data,
@@ -131,6 +131,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "gradients_all": {"sent": "all"},
     "gradients_final": {"sent": "final"},
     "gradients_sum": {"sent": "sum"},
+    "other_forms": {"forms": True},
+    "calls": {"nested": True},
     "variables_sent": {"kept": True},
     "variables_sent_from_away": {"kept": True, "offload": Offload(weights=True)},
 }  # fmt: skip
@@ -143,6 +145,7 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
     every, running = how.pop("every", 1), how.pop("running", False)
     sent, kept = how.pop("sent", ""), how.pop("kept", False)
     checkpoints, seeded = how.pop("checkpoints", ()), how.pop("seeded", False)
+    forms, nested = how.pop("forms", False), how.pop("nested", False)
     if "seed_of_all" in how:
         given["seed"] = how.pop("seed_of_all")
     net = network(timetable.stages, ipus=[group[0] for group in timetable.devices], **how)
@@ -157,6 +160,21 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
         before = part.graph.add_input(spec, "seen")
         part.graph.add_output(part.graph.create(Add, [before, part.graph.outputs[0]], ["sum"]).outputs[0])
         net.parts[0] = replace(part, sources=[*part.sources, Data(seen)], updates={1: seen})
+    if forms:
+        part = net.parts[1]
+        graph, (y,) = part.graph, part.graph.outputs[:1]
+        fixed = graph.constant(np.ones(net.weights[1].shape, np.float32), FLOAT32, "fixed")
+        for matrix in (graph.inputs[1], fixed):
+            turned = graph.create(Transpose, [matrix], ["turned"], permutation=(1, 0)).outputs
+            y = graph.create(MatMul, [y, *turned], ["y"]).outputs[0]
+        graph.outputs[0] = y
+    if nested:  # what its gradient needs becomes a result of the call, and of the part
+        graph, inner = net.parts[1].graph, net.ir.create_graph("inner")
+        t = inner.add_input(graph.outputs[0].spec, "t")
+        for kind in (Sin, Tanh):
+            (t,) = inner.create(kind, [t], ["t"]).outputs
+        inner.add_output(t)
+        graph.outputs[0] = graph.create(Call, graph.outputs[:1], ["y"], callee=inner).outputs[0]
     if seeded:
         part = net.parts[1]
         seed = part.graph.add_input(TensorSpec((2,), UINT32), "seed")
@@ -239,14 +257,19 @@ def test_every_way_to_train(ways: list[tuple[str, str]], golden_row: Any) -> Non
 ACROSS = (("", 1), ("x", 2), ("loss", 3)), (("", 2), ("x target", 3), ("x target loss", 4))
 
 
+@pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("cases", ACROSS, ids=("some", "more"))
-def test_overlapped_io(cases: tuple[tuple[str, int], ...], golden_row: Any) -> None:
+def test_overlapped_io(cases: tuple[tuple[str, int], ...], stages: int, golden_row: Any) -> None:
+    """Also of two stages, of which both send results."""
+
     def overlapped(across: str, repeats: int) -> dict[str, object]:
         def host_io(net: Network) -> HostIo:
+            if stages > 1:
+                net.outputs.append(StageOutput(0, 0, _stream(net, "d2h", (ROWS, WIDTH)), "all"))
             streams = {net.inputs: "x" in across.split(), net.targets: "target" in across}
             return HostIo(32, streams, {net.losses: "loss" in across})
 
-        return row(sharded(1, 5), copies="when needed", host_io=host_io, repeats=repeats)
+        return row(sharded(stages, 5), copies="when needed", host_io=host_io, repeats=repeats)
 
     golden_row(joined(*(overlapped(*case) for case in cases)))
 

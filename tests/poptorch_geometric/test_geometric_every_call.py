@@ -12,10 +12,9 @@ from outcomes import check_rows, folded, outcome
 torch = pytest.importorskip("torch")
 geometric = pytest.importorskip("torch_geometric")
 
+from geometriccases import Clusters, Successors  # noqa: E402
 from torch.utils.data import RandomSampler  # noqa: E402, F401  # what is not used here, calls use
 from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402, F401
-from torch_geometric.loader import ClusterData  # noqa: E402
-from torch_geometric.sampler import BaseSampler, SamplerOutput  # noqa: E402
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
 from ipuperf.poptorch import export_substitutes  # noqa: E402
@@ -118,34 +117,15 @@ def rebuilt(batch: Any) -> Any:
     return within, again, batch, len(batch.to_data_list()), "Error: " in outcome(again.to_data_list)
 
 
-class Thirds(ClusterData):
-    """Clusters without METIS: every third node."""
-
-    def _metis(self, edge_index: Any, num_nodes: int) -> Any:
-        return torch.arange(num_nodes) % self.num_parts
-
-
 def clusters(sizes: Any, **named: Any) -> Any:
     """A loader of three clusters of a graph."""
     whole = Data(x=torch.arange(1.0, 10).reshape(-1, 1), edge_index=torch.arange(18).reshape(2, 9) % 9)
-    return poptorch_geometric.FixedSizeClusterLoader(Thirds(whole, num_parts=3, log=False), sizes, **named)
-
-
-class Successors(BaseSampler):
-    """Samples a node and the one behind it, without a native library."""
-
-    def sample_from_nodes(self, index: Any, **kwargs: Any) -> SamplerOutput:
-        seeds, count = index.node, torch.arange(len(index.node))
-        node = torch.cat([seeds, (seeds + 1) % 6])
-        return SamplerOutput(node=node, row=count + len(seeds), col=count, edge=count, metadata=(seeds, None))
-
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        raise NotImplementedError
+    return poptorch_geometric.FixedSizeClusterLoader(Clusters(whole, num_parts=3, log=False), sizes, **named)
 
 
 def sampled(**named: Any) -> Any:
     """A loader of neighbourhoods in a ring of six nodes."""
-    return poptorch_geometric.FixedSizeNeighborLoader(graph(6, 6), [1], neighbor_sampler=Successors(), **named)
+    return poptorch_geometric.FixedSizeNeighborLoader(graph(6, 6), [1], neighbor_sampler=Successors(6), **named)
 
 
 def sized(*sizes: int) -> Any:
@@ -158,6 +138,21 @@ def sized(*sizes: int) -> Any:
         shape = tuple(layer.aggregate(torch.ones(2, 1), torch.tensor([0, 1])).shape)
         found.append((type(layer).__name__, len(type(layer).__mro__), shape))
     return found
+
+
+def drifted() -> str:
+    """What a step says after which the weights here are others."""
+    stepper = stepped()[-1]
+    step = stepper.ipu_step
+
+    def other(batch: Any) -> Any:
+        result = step(batch)
+        with torch.no_grad():
+            stepper.ipu_model.layer.bias.add_(1)
+        return result
+
+    stepper.ipu_step = other
+    return outcome(lambda: stepper.run(1, (torch.ones(3, 2),)))[:45]
 
 
 CALLS = """
@@ -298,6 +293,13 @@ CALLS = """
     fixed([graph(2, 3), graph(5, 4)], 3).fixed_size_options
     seeded(4, lambda: list(fixed([graph(n, 2) for n in (1, 2, 3)], 2, True)))
     seeded(4, lambda: list(fixed([graph(n, 2) for n in (1, 2, 3)], 4, True, o(7, 9, 4), pack)))
+    list(fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(7, 7, 4), pack))
+    [batch.graphs_mask.tolist() for batch in fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(6, 7, 4), pack)]
+    [batch.graphs_mask.tolist() for batch in fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(7, 6, 4), pack)]
+    [batch.graphs_mask.tolist() for batch in fixed([graph(1, 1)] * 4, 4, False, o(9, 9, 4), pack)]
+    list(fixed([typed(2, 3, 4)], 2, fixed_size_options=o(7, 8)))
+    c(o({'user': 5, 'item': 6}, 7, 2), True)([typed(2, 3, 4)])
+    drifted()
     list(clusters(o(4, 5)))
     list(clusters(o(7, 7), batch_size=2, add_pad_masks=False))
     seeded(1, lambda: list(clusters(o(3, 1))))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import by_subject, check_rows, folded, outcome
 
 torch = pytest.importorskip("torch")
 geometric = pytest.importorskip("torch_geometric")
@@ -331,9 +331,12 @@ NAMES = {
 }
 
 
-def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
-    calls = [line.strip() for line in CALLS.strip().splitlines()]
-    found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in calls]
+SUBJECTS = by_subject(line.strip() for line in CALLS.strip().splitlines())
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_what_calls_give(subject: str, cycle_baseline: CycleBaseline) -> None:
+    found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in SUBJECTS[subject]]
     check_rows(FILE, folded(found), cycle_baseline.update)
 
 

@@ -18,9 +18,6 @@ from ipuperf.ops import Dropout, RandomInteger, RandomNormal, RandomUniform
 
 from .aten_lowering import Handler, Lowering, Value, each
 
-#: Whole numbers that a floating-point type holds exactly, which ``random_()`` draws from; by bytes of the type.
-_EXACT = {4: 1 << 24, 2: 1 << 11}
-
 
 def dropped(low: Lowering, x: Tensor, p: float) -> Tensor:
     """Dropout with its own random numbers."""
@@ -87,17 +84,6 @@ def uniform(low: Lowering, _value: Value, *bounds: float, **named: Any) -> Tenso
     given = [*bounds, *[float(named.get(name, k)) for k, name in enumerate(("from", "to"))][len(bounds) :]]
     lowest, highest = given
     return _uniform(low, lowest, highest, low.dtype)
-
-
-def random_numbers(low: Lowering, _value: Value, *bounds: int | None, **_: None) -> Tensor:
-    """Whole numbers between two bounds, or below one; by default all that the type holds exactly."""
-    found = [b for b in bounds if b is not None]
-    first, last = found if len(found) == 2 else (0, found[0] if found else None)
-    if len(found) == 1 and len(bounds) == 2:
-        first, last = found[0], None
-    if last is None:
-        last = _EXACT[low.dtype.size] + 1 if low.dtype.is_floating_point else (1 << (8 * low.dtype.size - 1)) - 1
-    return _whole(low, first, last)
 
 
 def exponential(low: Lowering, _value: Value, lambd: float = 1.0, **_: None) -> Tensor:
@@ -188,7 +174,6 @@ HANDLERS: Mapping[str, Handler] = {
     "randint": randint,
     "randint.low": randint_between,
     "randint_like": randint_like,
-    "random": random_numbers,
     "randperm": randperm,
     "rrelu_with_noise_functional": rrelu,
     "uniform": uniform,

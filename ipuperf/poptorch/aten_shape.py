@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -53,12 +52,6 @@ def matrix_transpose(_low: Lowering, x: Tensor) -> Tensor:
     return to.swapped(x) if len(x.shape) > 1 else x
 
 
-def movedim(_low: Lowering, x: Tensor, source: Any, destination: Any) -> Tensor:
-    """Axes moved to new places."""
-    sources = [source] if isinstance(source, int) else source
-    return to.moved(x, sources, [destination] if isinstance(destination, int) else destination)
-
-
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
@@ -76,13 +69,6 @@ def slice_(
     return cut(x, axis, first, stop, step)
 
 
-def narrow(_low: Lowering, x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """``length`` elements of an axis."""
-    axis = axis_of(dim, len(x.shape))
-    start = start % x.shape[axis] if start < 0 else start
-    return cut(x, axis, start, start + length)
-
-
 def split(_low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Pieces of equal size (the last one may be smaller), or of given sizes; their gradients are joined, as PopART's
     SplitGradOpToConcatPattern does."""
@@ -90,11 +76,6 @@ def split(_low: Lowering, x: Tensor, size: int | Sequence[int], dim: int = 0) ->
     length = x.shape[axis]
     sizes = [min(size, length - at) for at in range(0, length, size)] if isinstance(size, int) else list(size)
     return [x] if len(sizes) <= 1 else cut_into(x, sizes, axis)
-
-
-def chunk(low: Lowering, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """At most so many pieces of equal size."""
-    return split(low, x, max(1, math.ceil(x.shape[axis_of(dim, len(x.shape))] / chunks)), dim)
 
 
 def unbind(_low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
@@ -309,15 +290,12 @@ HANDLERS: Mapping[str, Handler] = {
     **each("upsample_nearest1d upsample_nearest2d upsample_nearest3d", upsample_nearest),
     "_assert_tensor_metadata": nothing,
     "broadcast_tensors": broadcast_tensors,
-    "chunk": chunk,
     "constant_pad_nd": constant_pad,
     "copy": copy,
     "cumprod": cumprod,
     "cumsum": cumsum,
     "fill": fill,
     "full_like": lambda low, value, number, **_: fill(low, value, number),
-    "movedim": movedim,
-    "narrow": narrow,
     "new_full": lambda low, value, size, number, **_: fill(low, value, number),
     "new_ones": lambda low, value, *_, **__: fill(low, value, 1),
     "new_zeros": lambda low, value, *_, **__: fill(low, value, 0),

@@ -38,6 +38,18 @@ def folded(found: Iterable[tuple[str, str, str]]) -> list[dict[str, str]]:
     return [{"call": call, "arguments": "; ".join(each), "outcome": text} for (call, text), each in rows.items()]
 
 
+def by_subject(calls: Iterable[str]) -> dict[str, list[str]]:
+    """Calls by what they call: a test for each subject takes milliseconds."""
+    found: dict[str, list[str]] = {}
+    for call in calls:
+        words = (word for word in re.findall(r"[A-Za-z_]\w*", call) if word not in _AROUND)
+        found.setdefault(next(words), []).append(call)
+    return found
+
+
+_AROUND = ("list", "poptorch", "sorted", "seeded")
+
+
 def check_rows(file: Path, rows: list[Mapping[str, str]], update: bool) -> None:
     """Compare rows with those of a file that are of the same calls; ``update`` writes them into it."""
     calls = {row["call"] for row in rows}

@@ -290,3 +290,19 @@ def test_serial_phases() -> None:
     assert strategy.separate_backward_phase
     assert strategy.backendOptions()["serial_phases_execution"] is True
     assert poptorch.ParallelPhasedExecution("A").sendTensorsOffChipAfterFwd().liveness.value == 1
+
+
+NN = torch.nn
+
+
+@pytest.mark.parametrize(
+    "module",
+    [NN.ReLU(), NN.Linear(2, 3), NN.Sequential(), NN.Sequential(NN.ReLU()), NN.Sequential(NN.ReLU(), NN.Linear(2, 3)),
+     NN.MultiheadAttention(4, 2)],
+    ids=lambda module: f"{type(module).__name__} of {len(list(module.children()))}",
+)  # fmt: skip
+def test_a_module_without_blocks_is_shown_as_pytorch_shows_it(module: torch.nn.Module) -> None:
+    assert poptorch.module_repr(module) == repr(module)
+    module.extra_repr = lambda: "one\ntwo"
+    assert poptorch.module_repr(module) == repr(module)
+    del module.extra_repr

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import by_subject, check_rows, folded, outcome
 
 torch = pytest.importorskip("torch")
 
@@ -477,12 +477,20 @@ def _quiet_again() -> Any:
     poptorch.logger.setLevel(before)
 
 
+SUBJECTS = by_subject(line.strip() for line in CALLS.strip().splitlines())
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
 def test_what_calls_give(
-    cycle_baseline: CycleBaseline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    subject: str,
+    cycle_baseline: CycleBaseline,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = []
-    for call in [line.strip() for line in CALLS.strip().splitlines()]:
+    for call in SUBJECTS[subject]:
         poptorch.setLogLevel("WARN")
         caplog.clear()
         with redirect_stdout(io.StringIO()) as printed:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import by_subject, check_rows, folded, outcome
 
 torch = pytest.importorskip("torch")
 
@@ -381,9 +381,13 @@ def calls_of(text: str) -> Iterator[str]:
             call = ""
 
 
-def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
+SUBJECTS = by_subject(calls_of(CALLS))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_what_calls_give(subject: str, cycle_baseline: CycleBaseline) -> None:
     found = []
-    for call in calls_of(CALLS):
+    for call in SUBJECTS[subject]:
         text = outcome(lambda call=call: eval(call, NAMES), shown)
         found.append((call, "", re.sub(r"[\w.]*test_poptorch_every_helper\.|at 0x\w+", "", text)))
     check_rows(FILE, folded(found), cycle_baseline.update)

@@ -150,11 +150,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_what_every_option_does(cycle_baseline: CycleBaseline) -> None:
-    calls = [(option, arguments) for option in ARGUMENTS for arguments in ARGUMENTS[option]]
-    found = [
-        (option, each, outcome(lambda option=option, each=each: changed(option, each), str)) for option, each in calls
-    ]
+@pytest.mark.parametrize("option", ARGUMENTS)
+def test_what_every_option_does(option: str, cycle_baseline: CycleBaseline) -> None:
+    found = [(option, each, outcome(lambda each=each: changed(option, each), str)) for each in ARGUMENTS[option]]
     check_rows(FILE, folded(found), cycle_baseline.update)
 
 

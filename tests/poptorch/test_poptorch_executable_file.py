@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,45 @@ def test_what_no_file_can_hold_is_named(tmp_path: Path) -> None:
     with pytest.raises(poptorch.Error, match="cannot be stored: it has .*Secret"):
         poptorch.inferenceModel(Odd(), options()).compileAndExport(str(tmp_path / "file"), X)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_gives_back_what_it_was_given(tmp_path: Path) -> None:
+    """Types, shapes, empty tensors and those without numbers; the same bytes for the same content."""
+    kept = [
+        torch.arange(6.0).reshape(2, 3).t(), torch.tensor(True), torch.ones(3).half(), torch.empty(0, 4),
+        torch.empty(2, 3, dtype=torch.int32, device="meta"), torch.tensor([1, -(2**40)]),
+    ]  # fmt: skip
+    for name in ("one", "other"):
+        archive.write(tmp_path / name, "thing", {"a": [1, None]}, kept)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    content, tensors = archive.read(tmp_path / "one", "thing")
+    assert content == {"a": [1, None]}
+    assert [(t.shape, t.dtype, t.device) for t in tensors] == [(t.shape, t.dtype, t.device) for t in kept]
+    assert all(torch.equal(t, k) for t, k in zip(tensors, kept, strict=True) if k.device.type != "meta")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, "holds a thing, expected a model"),
+        ({"format": "other"}, "not a file of PopTorch programs written by ipuperf$"),
+        ({"versions": {"format": "0"}}, r"written by another version: format 0 \(here 1\), ipuperf None \(here "),
+        ({"versions": None}, r"written by another version: format None \(here 1\)"),
+        ({"kind": "model", "tensors": [{"dtype": "nn", "shape": [], "meta": False}]}, "damaged .ValueError: tensor 0"),
+        ({"kind": "model", "tensors": [{"dtype": "int8", "shape": [1], "meta": False}]}, "damaged .KeyError"),
+        ({"kind": "model", "content": None}, ""),
+    ],
+)
+def test_what_is_no_archive_of_this_kind(tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    archive.write(tmp_path / "good", "thing", [], [])
+    with zipfile.ZipFile(tmp_path / "good") as file:
+        head = json.loads(file.read("document.json"))
+    with zipfile.ZipFile(tmp_path / "bad", "w") as file:
+        file.writestr("document.json", json.dumps({**head, **change}))
+    if not text:
+        assert archive.read(tmp_path / "bad", "model") == (None, [])
+        return
+    with pytest.raises(archive.FileError, match=text):
+        archive.read(tmp_path / "bad", "model")
+    with pytest.raises(FileNotFoundError):
+        archive.read(tmp_path / "none", "model")

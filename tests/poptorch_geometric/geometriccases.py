@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch_geometric import nn as g
+from torch_geometric.loader import ClusterData
+from torch_geometric.sampler import BaseSampler, SamplerOutput
 
 NODES, EDGES, WIDTH, GRAPHS = 20, 60, 6, 4
 Case = tuple[nn.Module, tuple[Any, ...]]
@@ -164,3 +166,25 @@ class Energy(nn.Module):
 
 
 CASES["SchNet"] = lambda: (Energy(), (torch.randint(1, 9, (NODES,)), 2 * nodes(3), graphs()))
+
+
+class Clusters(ClusterData):
+    """Clusters without METIS: every n-th node."""
+
+    def _metis(self, edge_index: Any, num_nodes: int) -> Any:
+        return torch.arange(num_nodes) % self.num_parts
+
+
+class Successors(BaseSampler):
+    """Samples nodes and the ones behind them, of ``count`` in a ring, without a native library."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> SamplerOutput:
+        seeds, places = index.node, torch.arange(len(index.node))
+        node = torch.cat([seeds, (seeds + 1) % self.count])
+        return SamplerOutput(node=node, row=places + len(seeds), col=places, edge=places, metadata=(seeds, None))
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        raise NotImplementedError

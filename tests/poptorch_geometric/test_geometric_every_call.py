@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import by_subject, check_rows, folded, outcome
 
 torch = pytest.importorskip("torch")
 geometric = pytest.importorskip("torch_geometric")
 
+from geometriccases import Clusters, Successors  # noqa: E402
 from torch.utils.data import RandomSampler  # noqa: E402, F401  # what is not used here, calls use
 from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402, F401
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
 from ipuperf.poptorch import export_substitutes  # noqa: E402
-from ipuperf.poptorch_geometric import collate, counts, ops, padding, substitutes, trimming, types  # noqa: E402, F401
+from ipuperf.poptorch_geometric import collate, counts, fixed_size_options, ops, padding, substitutes, trimming, types  # noqa: E402, F401
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
 FILE = Path(__file__).parent / "every_call.csv"
@@ -87,6 +88,71 @@ def timed(devices: Any) -> Any:
     """The times that a comparison tells."""
     found = stepped()[-1].benchmark(1, (torch.ones(3, 2),), devices)
     return sorted(found), all(value > 0 for value in found.values())
+
+
+def bar(count: int, **named: Any) -> Any:
+    """Whether a progress bar is shown for a data set of so many graphs, and for how many of them."""
+    seen: list[Any] = []
+
+    class Same(list[Data]):
+        def __len__(self) -> int:
+            return count
+
+    def told(graphs: Any, total: int, disable: bool) -> Any:
+        seen.extend((not disable, total))
+        return [next(iter(graphs))]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fixed_size_options, "tqdm", told)
+        poptorch_geometric.FixedSizeOptions.from_dataset(Same([graph(2, 1)]), 2, **named)
+    return seen
+
+
+def rebuilt(batch: Any) -> Any:
+    """What a batch keeps besides tensors when it is made anew."""
+    parser = types.PyGArgsParser()
+    again = parser.reconstruct(batch, iter([tensor + 1 for tensor in parser.yieldTensors(batch)]))
+    stores = [each._global_store if isinstance(each, HeteroData) else each._store for each in (batch, again)]
+    within = [[name in vars(store) for name in ("_slice_dict", "_inc_dict", "_num_graphs")] for store in stores]
+    return within, again, batch, len(batch.to_data_list()), "Error: " in outcome(again.to_data_list)
+
+
+def clusters(sizes: Any, **named: Any) -> Any:
+    """A loader of three clusters of a graph."""
+    whole = Data(x=torch.arange(1.0, 10).reshape(-1, 1), edge_index=torch.arange(18).reshape(2, 9) % 9)
+    return poptorch_geometric.FixedSizeClusterLoader(Clusters(whole, num_parts=3, log=False), sizes, **named)
+
+
+def sampled(**named: Any) -> Any:
+    """A loader of neighbourhoods in a ring of six nodes."""
+    return poptorch_geometric.FixedSizeNeighborLoader(graph(6, 6), [1], neighbor_sampler=Successors(6), **named)
+
+
+def sized(*sizes: int) -> Any:
+    """What layers aggregate to after each of these sizes."""
+    layer = geometric.nn.GraphConv(1, 1, bias=False)
+    model = torch.nn.Sequential(layer, torch.nn.ReLU())
+    found = []
+    for size in sizes:
+        poptorch_geometric.set_aggregation_dim_size(model, size)
+        shape = tuple(layer.aggregate(torch.ones(2, 1), torch.tensor([0, 1])).shape)
+        found.append((type(layer).__name__, len(type(layer).__mro__), shape))
+    return found
+
+
+def drifted() -> str:
+    """What a step says after which the weights here are others."""
+    stepper = stepped()[-1]
+    step = stepper.ipu_step
+
+    def other(batch: Any) -> Any:
+        result = step(batch)
+        with torch.no_grad():
+            stepper.ipu_model.layer.bias.add_(1)
+        return result
+
+    stepper.ipu_step = other
+    return outcome(lambda: stepper.run(1, (torch.ones(3, 2),)))[:45]
 
 
 CALLS = """
@@ -215,7 +281,41 @@ CALLS = """
     fixed([graph(2, 3), graph(1, 2)], 2, fixed_size_strategy=pack, batch_sampler=[[0]])
     fixed([graph(2, 3), graph(1, 2)], 2, over_size_strategy=skip)
     fixed([graph(2, 3), graph(1, 2)], 2, collate_fn=list)
-    [(each.name, each.trims_nodes, each.trims_edges) for each in poptorch_geometric.OverSizeStrategy]
+    [(each.name, each.value, each.trims_nodes, each.trims_edges) for each in poptorch_geometric.OverSizeStrategy]
+    [(each.name, each.value) for each in poptorch_geometric.FixedSizeStrategy]
+    [bar(10_000), bar(10_001), bar(20_000, sample_limit=10_000), bar(3, progress_bar=True)]
+    bar(20_000, progress_bar=False)
+    rebuilt(Batch.from_data_list([graph(2, 1), graph(1, 1)]))
+    rebuilt(Batch.from_data_list([typed(2, 1, 1)]))
+    list(loader([graph(2, 3), graph(1, 2)], 2, False, ['x'], ['y', 'edge_attr']))
+    list(fixed([graph(2, 3), graph(1, 2)], 2, follow_batch=['x'], exclude_keys=['edge_attr']))
+    list(fixed([graph(2, 3), graph(1, 2)]))
+    fixed([graph(2, 3), graph(5, 4)], 3).fixed_size_options
+    seeded(4, lambda: list(fixed([graph(n, 2) for n in (1, 2, 3)], 2, True)))
+    seeded(4, lambda: list(fixed([graph(n, 2) for n in (1, 2, 3)], 4, True, o(7, 9, 4), pack)))
+    list(fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(7, 7, 4), pack))
+    [batch.graphs_mask.tolist() for batch in fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(6, 7, 4), pack)]
+    [batch.graphs_mask.tolist() for batch in fixed([graph(n, 2) for n in (1, 2, 3)], 4, False, o(7, 6, 4), pack)]
+    [batch.graphs_mask.tolist() for batch in fixed([graph(1, 1)] * 4, 4, False, o(9, 9, 4), pack)]
+    list(fixed([typed(2, 3, 4)], 2, fixed_size_options=o(7, 8)))
+    c(o({'user': 5, 'item': 6}, 7, 2), True)([typed(2, 3, 4)])
+    drifted()
+    list(clusters(o(4, 5)))
+    list(clusters(o(7, 7), batch_size=2, add_pad_masks=False))
+    seeded(1, lambda: list(clusters(o(3, 1))))
+    list(clusters(o(3, 9), over_size_strategy=poptorch_geometric.OverSizeStrategy.Error))
+    clusters(o(9, 9, 3))
+    clusters(o(9, 9), collate_fn=list, batch_sampler=[[0]])
+    clusters(o(9, 9), shuffle=False)
+    clusters(o(9, 9), exclude_keys=['x'])
+    clusters(o(9, 9)).cluster_data
+    list(sampled(fixed_size_options=o(5, 4)))
+    list(sampled(fixed_size_options=o(7, 5), add_pad_masks=False, batch_size=3, exclude_keys=['y'], follow_batch=['x']))
+    list(sampled(input_nodes=torch.tensor([4, 1]), fixed_size_options=o(5, 4)))
+    seeded(1, lambda: list(sampled(fixed_size_options=o(2, 1))))
+    sampled(collate_fn=list)
+    next(iter(sampled(batch_size=4)))
+    sized(2, 3)
 """
 NAMES = {
     **globals(),
@@ -231,9 +331,12 @@ NAMES = {
 }
 
 
-def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
-    calls = [line.strip() for line in CALLS.strip().splitlines()]
-    found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in calls]
+SUBJECTS = by_subject(line.strip() for line in CALLS.strip().splitlines())
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_what_calls_give(subject: str, cycle_baseline: CycleBaseline) -> None:
+    found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in SUBJECTS[subject]]
     check_rows(FILE, folded(found), cycle_baseline.update)
 
 
@@ -244,6 +347,12 @@ LAYERS: dict[str, Any] = {
     ),
     "MFConv of one, with a size": lambda: (
         geometric.nn.MFConv((1, 1), 2, max_degree=1), ((graph(4, 6).x, None), graph(4, 6).edge_index, (4, 4))
+    ),
+    "MFConv of one, with fewer targets": lambda: (
+        geometric.nn.MFConv((1, 1), 2, max_degree=1), ((graph(4, 6).x, None), EACH[:, :2] - EACH[:, :1], (4, 3))
+    ),
+    "MFConv of one": lambda: (
+        geometric.nn.MFConv((1, 1), 2, max_degree=1), ((graph(4, 6).x, None), graph(4, 6).edge_index)
     ),
     "MFConv from targets": lambda: (
         geometric.nn.MFConv(1, 2, max_degree=9, flow="target_to_source"), (graph(4, 6).x, graph(4, 6).edge_index)

@@ -10,10 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
+from geometriccases import Clusters, Successors  # noqa: E402
 from torch_geometric import nn as g  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
-from torch_geometric.loader import ClusterData  # noqa: E402
-from torch_geometric.sampler import BaseSampler, SamplerOutput  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf import poptorch_geometric as pg  # noqa: E402
@@ -136,18 +135,11 @@ def test_graphs_of_one_size_need_no_padding() -> None:
     assert batches[0].edge_index.shape == (4, 16)
 
 
-class Halves(ClusterData):
-    """Clusters without METIS: even and odd nodes."""
-
-    def _metis(self, edge_index: Any, num_nodes: int) -> Any:
-        return torch.arange(num_nodes) % self.num_parts
-
-
 def test_clusters_are_joined_and_padded() -> None:
     torch.manual_seed(1)
     whole = graph(24)
     whole.y = torch.arange(24)
-    clusters = Halves(whole, num_parts=6, log=False)
+    clusters = Clusters(whole, num_parts=6, log=False)
     loader = pg.FixedSizeClusterLoader(
         clusters, pg.FixedSizeOptions(10, 20), batch_size=2, options=poptorch.Options().deviceIterations(3)
     )
@@ -160,22 +152,9 @@ def test_clusters_are_joined_and_padded() -> None:
         pg.FixedSizeClusterLoader(clusters, pg.FixedSizeOptions(10, 20), shuffle=True)
 
 
-class Successors(BaseSampler):
-    """Samples a node and the one behind it, without a native library."""
-
-    def sample_from_nodes(self, index: Any, **kwargs: Any) -> SamplerOutput:
-        seeds = index.node
-        node = torch.cat([seeds, (seeds + 1) % 12])
-        count = torch.arange(len(seeds))
-        return SamplerOutput(node=node, row=count + len(seeds), col=count, edge=count, metadata=(seeds, None))
-
-    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
-        raise NotImplementedError
-
-
 def test_sampled_neighbourhoods_are_padded() -> None:
     whole = Data(x=torch.arange(12.0)[:, None], edge_index=torch.zeros(2, 12, dtype=torch.long), y=torch.arange(12))
-    given: dict[str, Any] = {"neighbor_sampler": Successors(), "batch_size": 3}
+    given: dict[str, Any] = {"neighbor_sampler": Successors(12), "batch_size": 3}
     sizes = pg.FixedSizeOptions(8, 5)
     loader = pg.FixedSizeNeighborLoader(whole, [1], fixed_size_options=sizes, **given)
     batches = list(loader)

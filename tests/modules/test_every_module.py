@@ -30,11 +30,13 @@ from ipuperf.version import __version__
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 PACKAGE = Path(ipuperf.__file__).parent
+ONCE = {"aten_marks", "collective_ops", "core", "custom_ops", "host_calls", "import_hook", "log", "ops", "popart_ir"}
+"""Modules of PopTorch and cppimport that register something when they are imported, which a second would replace."""
 MODULES = sorted(
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     for file in PACKAGE.rglob("*.py")
     if file.name not in ("sitecustomize.py", "__main__.py")  # one would run this machine's, the other the program
-    and "torch.library.custom_op" not in file.read_text(encoding="utf-8")  # PyTorch would have a second op of the name
+    and not (file.stem in ONCE and file.parent.name in ("poptorch", "cppimport"))
 )
 LIBRARIES = {
     "poptorch": ["torch"],

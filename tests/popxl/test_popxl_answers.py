@@ -6,7 +6,6 @@ raised (``.``: nothing) with a checksum of all texts and programs.
 
 from __future__ import annotations
 
-import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -341,39 +340,6 @@ def test_every_call(expression: str, golden_row: Any, program: Any) -> None:
 @each("\n".join(dict.fromkeys(line for line in TABLE.splitlines() if "(" in line and "context(" not in line)))
 def test_every_spoiled_call(expression: str, golden_row: Any, program: Any) -> None:
     golden_row(spoiled_row(expression, program, program["ir"]._ir))
-
-
-def _public(module: Any) -> list[tuple[str, Any]]:
-    found = []
-    for name in sorted(getattr(module, "__all__", vars(module))):
-        value = getattr(module, name, None)
-        if inspect.isclass(value) and value.__module__.startswith("ipuperf.popxl"):
-            members = [(f"{name}.{key}", member) for key, member in vars(value).items() if inspect.isfunction(member)]
-            found += [(key, member) for key, member in members if not key.split(".")[1].startswith("_")]
-            found.append((name, value.__init__))
-        elif inspect.isfunction(value):
-            found.append((name, value))
-    return found
-
-
-MODULES = {
-    m.__name__.removeprefix("ipuperf."): m for m in (popxl, ops, collectives, var_updates, transforms, fp8_utils)
-}
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_default(module: str, golden_row: Any) -> None:
-    """The arguments of all public functions and methods that have a default."""
-    found = {}
-    for name, function in _public(MODULES[module]):
-        try:
-            parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):
-            continue
-        defaults = [f"{p.name}={p.default!r}" for p in parameters if p.default is not p.empty]
-        if defaults:
-            found[name] = ", ".join(defaults)
-    golden_row({"defaults": "; ".join(f"{name}({given})" for name, given in found.items())})
 
 
 def test_graphs_as_text(golden_row: Any, program: Any) -> None:

@@ -326,7 +326,11 @@ def meet(mutant: Mutant, tests: Sequence[str], seconds: float) -> Result:
     return Result(**asdict(mutant), end=end, test=test, tests=len(tests), cpu=round(cpu, 2))
 
 
-_ENDS = {0: "survived", NOT_LOADED: "not loaded"}
+_ENDS = {
+    int(pytest.ExitCode.OK): "survived",
+    int(pytest.ExitCode.NO_TESTS_COLLECTED): "no test",  # the cases of the record are gone
+    NOT_LOADED: "not loaded",
+}
 
 
 def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) -> int:

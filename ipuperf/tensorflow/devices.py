@@ -93,7 +93,7 @@ def selection_order(config: IPUConfig | None, shards: int, pipeline_default_mapp
     if name == "AUTO":
         name = "SNAKE" if pipeline_default_mapping else "ZIGZAG"
     if name == "SNAKE":
-        return tuple(i ^ 1 if i % 4 >= 2 and shards > 2 else i for i in range(shards))
+        return tuple(i ^ 1 if i % 4 >= 2 else i for i in range(shards))
     if name == "HOOF":
         return (*range(0, shards, 2), *reversed(range(1, shards, 2)))
     return tuple(range(shards))

@@ -125,6 +125,8 @@ def lists() -> Iterator[Case]:
     for places, count in (([2, 0, 1], 3), ([2, 0, 1], -1)):
         yield f"scatter {places} of {count}", lambda x, p=places, n=count: whole(scattered(x, p, n)), (rows,)
     yield "scatter into more", lambda x: whole(scattered(x[:2], [2, 0], 5)), (rows,)
+    nothing = lambda x: raw.TensorListScatter(tensor=x, indices=tf.zeros([0], tf.int32), element_shape=[3])
+    yield "scatter nothing", lambda x: whole(nothing(x)) + x, (f32(0, 3),)
     yield "zeros of one", lambda x, i: summed(raw.ZerosLike(x=one(x, i)), one(x, i)), (f32(3), place)
     for name, made in (("sliced", sliced), ("pushed", pushed)):
         yield f"more and more {name}", lambda x, m=made: whole(growing(m(x), x)), (rows,)
@@ -387,9 +389,10 @@ def test_classes_are_drawn_as_often_as_they_are_likely(stateless: bool) -> None:
         (lambda n: with_key(raw.StatelessRandomNormalV2, n), (0.0, 1.0)),
         (lambda n: with_key(raw.StatelessRandomUniformV2, n), (0.5, 1 / np.sqrt(12))),
         (lambda n: raw.StatelessTruncatedNormal(shape=n, seed=[3, 4]), (0.0, 0.88)),
+        (lambda n: tf.cast(raw.StatelessTruncatedNormal(shape=n, seed=[3, 4], dtype=tf.float16), F32), (0.0, 0.88)),
         (lambda n: tf.cast(tf.random.stateless_uniform(n, [3, 4], 2, 7, tf.int32), F32), (4.0, np.sqrt(2))),
     ],
-    ids=["uniform", "normal", "normal of a key", "uniform of a key", "truncated", "whole"],
+    ids=["uniform", "normal", "normal of a key", "uniform of a key", "truncated", "truncated half", "whole"],
 )
 def test_numbers_of_a_seed_have_their_distribution(call: Callable[..., Any], shares: tuple[float, float]) -> None:
     found = drawn(lambda x: call([4000]) + x, np.zeros((), np.float32))

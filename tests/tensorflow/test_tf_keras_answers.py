@@ -1,6 +1,6 @@
 """What Keras models on the IPU say of data, steps, results, stages and saved options, without a run: values and logs.
 
-The golden rows have the answers, or the class and text of the error.
+The golden files have the answers, or the class and text of the error, and what is logged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ pytest.importorskip("tf_keras")
 
 import tensorflow as tf
 import tf_keras
-from answers import asked, each
+from answers import asked
+from built import FOLDER
 from kerasruns import ipus
 
 from ipuperf.tensorflow.addons.v1 import layers as popnn
@@ -289,36 +290,27 @@ LAYERS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is logged. Names of Keras count from the start."""
-    found: list[str] = []
-    tf_keras.backend.reset_uids()
+TABLES = {
+    f"{name}-{first // 20 + 1}": table[first : first + 20]
+    for name, table in (("data", FED), ("results", RESULTS), ("models", MODELS), ("options", SIDES), ("layers", LAYERS))
+    for first in range(0, len(table), 20)
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_answer(name: str, kept_lines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
     for level in ("info", "warning"):
-        monkeypatch.setattr(tf.get_logger(), level, lambda text, *_, level=level: found.append(f"{level}: {text}"))
-    return found
+        monkeypatch.setattr(tf.get_logger(), level, lambda text, *_, level=level: messages.append(f"{level}: {text}"))
 
-
-@each("", FED)
-def test_data(expression: str, messages: list[str], golden_row: Any) -> None:
-    golden_row({"answer": asked(expression, NAMES), "log": "; ".join(messages)})
-
-
-@each("", RESULTS)
-def test_results(expression: str, golden_row: Any) -> None:
-    golden_row({"answer": asked(expression, NAMES)})
-
-
-@each("", LAYERS)
-def test_layers(expression: str, golden_row: Any) -> None:
-    golden_row({"answer": asked(expression, NAMES)})
-
-
-@each("", MODELS + SIDES)
-def test_models(expression: str, messages: list[str], golden_row: Any) -> None:
     def logged(act: Any) -> list[Any]:
         messages.clear()
         return [act(), *messages]
 
+    def answered(expression: str) -> str:
+        tf_keras.backend.reset_uids()
+        messages.clear()
+        return " ".join([expression, "->", asked(expression, {**NAMES, "logged": logged}), *messages])
+
     with ipus(4):
-        golden_row({"answer": asked(expression, {**NAMES, "logged": logged})})
+        kept_lines([answered(expression) for expression in TABLES[name]], FOLDER / "answers" / f"{name}.txt")

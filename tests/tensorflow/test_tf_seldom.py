@@ -185,6 +185,9 @@ def test_what_a_strategy_and_processes_say() -> None:
         )
         mean = tf.distribute.get_strategy().run(tf.function(reduced, jit_compile=True), args=(tf.constant(3.0),))
         assert extended._global_batch_size()
+        with tf.Graph().as_default():
+            outside = tf.ones(())
+            assert extended._reduce_to(tf.distribute.ReduceOp.SUM, outside, None, None) is outside
     assert [float(v) for v in tf.nest.flatten(mean)] == [3.0, 6.0]
     assert ipu.horovod.is_homogeneous()
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from answers import answer
 
 from ipuperf.tensorflow.graph import resource_of
+from ipuperf.tensorflow.pipeline_rule import PipelineRule
 from ipuperf.tensorflow.tracer import trace
 from ipuperf.tensorflow.update_slices import Slicer, elementwise
 
@@ -96,14 +97,22 @@ UPDATES: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def told(function: Callable[..., Any]) -> list[Any]:
-    """For each part: its operations, state and numbers, and the op that needs the whole variable; the joint numbers."""
-    shapes = {"a": [2, 3], "b": [2, 3], "m": [2, 3], "n": [2, 3], "step": [], "power": []}
-    v = {name: tf.Variable(tf.ones(shape), name=name) for name, shape in shapes.items()}
+SHAPES = {"a": [2, 3], "b": [2, 3], "m": [2, 3], "n": [2, 3], "step": [], "power": []}
+
+
+def traced_update(function: Callable[..., Any]) -> tuple[dict[str, Any], Any, list[Any]]:
+    """The variables, the traced update, and the resources of those that are trained."""
+    v = {name: tf.Variable(tf.ones(shape), name=name) for name, shape in SHAPES.items()}
     specs = [tf.TensorSpec([2, 3]), tf.TensorSpec([2, 3])]
     traced = trace("update", lambda ga, gb: function(v, ga, gb) and None, specs, automatic=True)
+    return v, traced, [resource_of(v["a"].handle), resource_of(v["b"].handle)]
+
+
+def told(function: Callable[..., Any]) -> list[Any]:
+    """For each part: its operations, state and numbers, and the op that needs the whole variable; the joint numbers."""
+    v, traced, trained = traced_update(function)
     names = {resource_of(one.handle): name for name, one in v.items()}
-    slicer = Slicer(traced, [resource_of(v["a"].handle), resource_of(v["b"].handle)], "mine")
+    slicer = Slicer(traced, trained, "mine")
 
     def number(tensor: Any) -> str:
         outside = slicer.outside(tensor)
@@ -120,9 +129,17 @@ def told(function: Callable[..., Any]) -> list[Any]:
     return [*found, parts, [t.op.type for t in joint.results.values()]]
 
 
+def sharded(function: Callable[..., Any]) -> bool:
+    """Whether replicas can update shards of the variables; an error says why not."""
+    _, traced, trained = traced_update(function)
+    return PipelineRule(None, traced, trained, "mine", {}, True, 1).joins  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", UPDATES)
 def test_the_parts_of_an_update(name: str, golden_row: Any) -> None:
-    golden_row({"parts": answer(lambda: str(told(UPDATES[name])))})
+    golden_row({
+        "parts": answer(lambda: str(told(UPDATES[name]))), "sharded": answer(lambda: sharded(UPDATES[name])),
+    })  # fmt: skip
 
 
 def test_a_scalar_is_element_by_element() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def _text(value: Any, module: str = "") -> str:
         return checksum(value)
     if isinstance(value, bool | int | float | str | bytes | None) and not isinstance(value, Enum):
         return repr(value)
-    if value is Any:
+    if value is Any or get_origin(value) is not None:
         return OPAQUE
     if isinstance(value, type) and value.__module__ == module:
         return _of_class(value)

@@ -231,7 +231,7 @@ class Kinds:
         meant = scope.get(name)
         if meant is Any or getattr(meant, "_is_protocol", False):
             return ANYTHING
-        if inspect.isclass(meant):
+        if inspect.isclass(meant) and get_origin(meant) is None:  # Python 3.10 calls dict[...] a class
             return ArgumentKind(lambda value: isinstance(value, meant), _one(name), frozenset([meant]))
         if get_origin(meant) is not None:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})

@@ -18,7 +18,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def _text(value: Any, module: str = "") -> str:
         return checksum(value)
     if isinstance(value, bool | int | float | str | bytes | None) and not isinstance(value, Enum):
         return repr(value)
-    if value is Any:
+    if value is Any or get_origin(value) is not None:
         return OPAQUE
     if isinstance(value, type) and value.__module__ == module:
         return _of_class(value)

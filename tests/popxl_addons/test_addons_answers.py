@@ -134,16 +134,10 @@ def test_every_call(expression: str, golden_row: Any, program: Any) -> None:
     golden_row({"answer": said, **figures(program["ir"]._ir)})
 
 
-ALIKE = (
-    "environ",
-    "munging",
-    "rotary.trig",
-    "quantized.group_quantize_compress",
-    "quantized.group_quantize_decompress_numpy",
-)
-"""Of their errors NumPy says the text, or an earlier line has them all."""
+ALIKE = ("environ(", "munging.", "rotary.trig", "_numpy(", "inside(")
+"""Of their errors NumPy and Python say the text, in other words by version, or an earlier line has them all."""
 
 
-@each("\n".join(line for line in CALLS.splitlines() if "(" in line and not line.startswith(ALIKE)))
+@each("\n".join(line for line in CALLS.splitlines() if "(" in line and not any(part in line for part in ALIKE)))
 def test_every_spoiled_call(expression: str, golden_row: Any, program: Any) -> None:
     golden_row(spoiled_row(expression, program, program["ir"]._ir))

@@ -291,6 +291,13 @@ def module_options(wrong: str) -> Any:
     return Scaled(grad_inlining_error=wrong).grad_inlining_error
 
 
+def inlined_after_its_graph() -> Any:
+    """A module forgets the variables of a graph when that is made."""
+    module = Scaled()
+    module.create_graph(SPEC)
+    return popxl.gir().create_graph(lambda x: module(x), SPEC).inputs
+
+
 def cached_graphs() -> Any:
     module, x = Scaled(cache=True), popxl.variable(HOST)
     made = [module.create_graph(spec) for spec in (SPEC, x, popxl.TensorSpec((1, 4), popxl.float32))]
@@ -314,6 +321,7 @@ CASES: dict[str, Callable[[], Any]] = {
     },
     **{f"inlined, {how}": lambda how=how: run(Outer(inline=partial(Own, grad_inlining_error=how)), popxl.variable(HOST))
        .outputs for how in ("error", "warning", "none")},
+    "inlined after its graph": inlined_after_its_graph,
     "cached graphs": cached_graphs,
     "list of inputs": lambda: run(ListOfInputs(), popxl.variable(HOST)).outputs,
     **{f"variables {wrong!r}": lambda wrong=wrong: added(wrong)

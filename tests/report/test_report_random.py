@@ -24,6 +24,7 @@ from ipuperf.trace import KINDS, MEMORY_CATEGORIES, PHASES, TRANSFER_KINDS, Trac
 
 facts = import_module("ipuperf.report.page.facts")
 timeline = import_module("ipuperf.report.timeline")
+pipeline = import_module("ipuperf.report.pipeline")
 marks = import_module("ipuperf.report.marks")
 window = import_module("ipuperf.report.window")
 SEEDS = range(8)
@@ -158,6 +159,8 @@ VIEWS: Mapping[str, Callable[[Trace], Any]] = {
     "live": lambda t: {str(k): v for k, v in {**report.live_memory(t), **report.link_use(t)}.items()},
     "split": lambda t: {str(ipu): parts for ipu, parts in report.pipeline_split(t, window.whole(t)).items()},
     "memory": lambda t: {"steps": report.liveness_figure(t), "tiles": report.tile_memory_figure(t)},
+    "pipeline": lambda t: report.pipeline_timeline_figure(t, window.whole(t)),
+    "stages": lambda t: [str(work) for work in pipeline.stage_work(t, 0, window.whole(t))],
     "arrows": lambda t: [str(arrow) for arrow in marks.arrows(t, None)],
     "operations": lambda t: t.operations(),
 }

@@ -109,13 +109,14 @@ def test_what_stands_in_the_way(installed_front_ends: Callable, kept_lines: Any)
 # -- shards ------------------------------------------------------------------------------------------------------------
 
 
-def by_reference(x: Any, y: Any) -> Any:
-    """``x`` after a graph has changed it by ``y``."""
+def by_reference(x: Any, y: Any, times: int = 0) -> Any:
+    """``x`` after a graph has changed it by ``y``, in a loop or once."""
 
     def change(inner: popxl.TensorByRef, other: popxl.Tensor) -> None:
         ops.add_(inner, other)
 
-    ops.call(popxl.gir().create_graph(change, x, y), x, y)
+    graph = popxl.gir().create_graph(change, x, y)
+    ops.repeat(graph, times, x, y) if times else ops.call(graph, x, y)
     return x
 
 
@@ -148,6 +149,8 @@ FLOWS: Mapping[str, tuple[bool, Callable[[Any, Any, Any], Any]]] = {
     "random": (True, lambda same, host, own: ops.random_normal(popxl.constant([1, 2], popxl.uint32), (2048,))),
     "changed by reference": (False, lambda same, host, own: by_reference(same, same + 1.0)),
     "changed by reference by the host's": (True, lambda same, host, own: by_reference(same, host)),
+    "changed by reference in a loop": (False, lambda same, host, own: by_reference(same, same + 1.0, 3)),
+    "changed by reference in a loop by the host's": (True, lambda same, host, own: by_reference(same, host, 3)),
     "a view of what the host's changes": (True, lambda same, host, own: _viewed(same, host)),
     "chosen": (False, lambda same, host, own: branching(popxl.constant(True), same, same)),
     "chosen by the host": (True, lambda same, host, own: branching(host[0] > 0.0, same, same)),

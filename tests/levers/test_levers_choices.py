@@ -15,7 +15,7 @@ from unittest import mock
 import digest
 import pytest
 from programtext import checksum
-from test_levers_golden import PROGRAMS, run_of
+from test_levers_golden import ONLY, PROGRAMS, run_of
 
 from ipuperf.levers import LeverResults, Trial, Untried, levers_text, measure, stages, unsimulated_text
 from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
@@ -166,7 +166,7 @@ def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> N
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "synchronised"])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ONLY])
 def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends: Callable, kept_lines: Any) -> None:
     with installed_front_ends():
         run = run_of(name, installed_front_ends)

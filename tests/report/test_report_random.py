@@ -37,9 +37,11 @@ def steps_of(build: Any, pick: random.Random, segment: int, ops: int) -> int:
     for _ in range(pick.randint(1, 4)):
         at += pick.choice((0, 0, 3))
         trips = pick.choice((1, 1, 3))
-        loop, begin = -1, at
+        loop, begin, outer = -1, at, -1
         if trips > 1:
-            loop = build.add("loops", len(build.rows["loops"]), -1, trips, 0)
+            if pick.random() < 0.5:  # a loop of nothing but this one
+                outer = build.add("loops", len(build.rows["loops"]), -1, 2, 0)
+            loop = build.add("loops", len(build.rows["loops"]), outer, trips, 0)
         for _ in range(pick.randint(1, 3)):
             kind, op, dur = pick.choice(KINDS[:-1]), pick.randint(-1, ops - 1), pick.choice((0, 2, 5, 9))
             build.add("programs", len(build.rows["programs"]), -1, 0, "Sync", f"p{pick.randint(0, 5)}", op, -1)
@@ -58,8 +60,12 @@ def steps_of(build: Any, pick: random.Random, segment: int, ops: int) -> int:
             at, seq = at + dur, seq + 1
         if trips > 1:
             period = at - begin + pick.choice((0, 2))
-            build.rows["loops"][loop] = (loop, -1, trips, period)
+            build.rows["loops"][loop] = (loop, outer, trips, period)
             at = begin + trips * period
+            if outer >= 0:
+                period = at - begin + pick.choice((0, 2))
+                build.rows["loops"][outer] = (outer, -1, 2, period)
+                at = begin + 2 * period
     if pick.random() < 0.4 and at:
         begin, op = pick.randint(0, at - 1), pick.randint(-1, ops - 1)
         kind = pick.choice(("host_mid", "remote_load", "exchange"))

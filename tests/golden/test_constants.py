@@ -50,6 +50,8 @@ def text(value: Any) -> str:
         return f"{{{', '.join(f'{text(key)}: {text(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(text, value))}]"
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name  # its own name is another one in NumPy 1
     if isinstance(value, type | FunctionType | ModuleType):
         return value.__name__
     said = re.sub(r" at 0x[0-9a-f]+", "", repr(value))

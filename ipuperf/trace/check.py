@@ -63,7 +63,7 @@ def counts(trace: Trace) -> list[str]:
         limits["step_from"] = limits["step_to"] = int(steps.max()) + 2
     found = []
     for table in TABLES.values():
-        for column in {column.name for column in table.columns} & limits.keys():
+        for column in sorted({column.name for column in table.columns} & limits.keys()):
             values = _kept(trace, table.name, column)
             if values is not None and (bad := values >= limits[column]).any():
                 least = limits[column]

@@ -19,6 +19,7 @@ from ipuperf.ir import Graph, Ir, IrError, Op, schedule
 from ipuperf.levers import Trial, measure
 from ipuperf.levers.io_tiles import _obstacle, _overlapped
 from ipuperf.levers.layers import divided, layers_of, obstacle
+from ipuperf.levers.remote import _by_ipu, _held
 from ipuperf.levers.rerun import RerunError
 from ipuperf.levers.sharding import Differences, shard, shardable
 from ipuperf.levers.trial import Lever
@@ -109,13 +110,14 @@ def test_what_stands_in_the_way(installed_front_ends: Callable, kept_lines: Any)
 # -- shards ------------------------------------------------------------------------------------------------------------
 
 
-def by_reference(x: Any, y: Any) -> Any:
-    """``x`` after a graph has changed it by ``y``."""
+def by_reference(x: Any, y: Any, times: int = 0) -> Any:
+    """``x`` after a graph has changed it by ``y``, in a loop or once."""
 
     def change(inner: popxl.TensorByRef, other: popxl.Tensor) -> None:
         ops.add_(inner, other)
 
-    ops.call(popxl.gir().create_graph(change, x, y), x, y)
+    graph = popxl.gir().create_graph(change, x, y)
+    ops.repeat(graph, times, x, y) if times else ops.call(graph, x, y)
     return x
 
 
@@ -148,6 +150,14 @@ FLOWS: Mapping[str, tuple[bool, Callable[[Any, Any, Any], Any]]] = {
     "random": (True, lambda same, host, own: ops.random_normal(popxl.constant([1, 2], popxl.uint32), (2048,))),
     "changed by reference": (False, lambda same, host, own: by_reference(same, same + 1.0)),
     "changed by reference by the host's": (True, lambda same, host, own: by_reference(same, host)),
+    "changed by reference in a loop": (False, lambda same, host, own: by_reference(same, same + 1.0, 3)),
+    "changed by reference in a loop by the host's": (True, lambda same, host, own: by_reference(same, host, 3)),
+    "of a variable as it was": (False, lambda same, host, own: _updated(same, same)),
+    "of a variable that the host's changes after it": (True, lambda same, host, own: _updated(same, host)),
+    "of a graph that is called with it alone": (False, lambda same, host, own: _called(same, same)),
+    "of a graph that is called with the host's too": (True, lambda same, host, own: _called(same, host)),
+    "of a graph in a graph": (False, lambda same, host, own: _called(_called(same, same), same)),
+    "of a graph that loads from the host": (True, lambda same, host, own: _loading(same)),
     "a view of what the host's changes": (True, lambda same, host, own: _viewed(same, host)),
     "chosen": (False, lambda same, host, own: branching(popxl.constant(True), same, same)),
     "chosen by the host": (True, lambda same, host, own: branching(host[0] > 0.0, same, same)),
@@ -163,6 +173,26 @@ def _other() -> Any:
     group = popxl.gir().replica_grouping(group_size=1)
     popxl.remote_variable(np.zeros((4, 2048), np.float32), buffer, 0, replica_grouping=group)
     return buffer
+
+
+def _updated(x: Any, y: Any) -> Any:
+    """With a variable that takes ``y`` afterwards, for the next run."""
+    kept = popxl.variable(np.zeros(2048, np.float32), name="kept")
+    found = x + kept
+    ops.add_(kept, y)
+    return found
+
+
+def _called(x: Any, y: Any) -> Any:
+    """What a graph makes of ``x`` that is called with ``y`` as well."""
+    graph = popxl.gir().create_graph(lambda t: (t + 1.0, t), x)
+    ops.call(graph, y)
+    return ops.call(graph, x)[0]
+
+
+def _loading(x: Any) -> Any:
+    stream = popxl.h2d_stream((2048,), popxl.float32, "within")
+    return ops.call(popxl.gir().create_graph(lambda t: t + ops.host_load(stream), x), x)[0]
 
 
 def _viewed(x: Any, y: Any) -> Any:
@@ -191,6 +221,40 @@ def test_what_differs_between_replicas(name: str) -> None:
     buffer = program.remote_buffers[0]
     assert (buffer in Differences(program, {buffer}).stored) is differs
     assert shardable(program) == ([] if differs else [buffer])
+
+
+@pytest.mark.parametrize(("size", "replicas", "sharded"), [(1024, 2, True), (1023, 2, False), (32 * 32, 3, True)])
+def test_the_smallest_that_is_sharded(size: int, replicas: int, sharded: bool) -> None:
+    """What two buffers hold: one is stored from the other, which the host's goes into."""
+    program = popxl.Ir(replication=replicas)
+    with program.main_graph, popxl.in_sequence():
+        one, two, three = (popxl.remote_buffer((size,), popxl.float32, 2) for _ in range(3))
+        for buffer in (one, two, three):
+            popxl.remote_variable(np.zeros(size, np.float32), buffer, 1)
+        ops.remote_store(one, 0, ops.remote_load(two, 1))
+        ops.remote_store(two, 1, ops.host_load(popxl.h2d_stream((size,), popxl.float32, "x")))
+    ir = program._ir
+    assert shardable(ir) == ir.remote_buffers[2:] * sharded
+    if sharded:
+        shard(ir, ir.remote_buffers[2:3])
+        part = ir.remote_buffers[3]
+        assert (part.shape, part.entries, part.meta_shape) == ((-(-size // replicas),), 2, (size,))
+
+
+def test_remote_bytes_by_ipu() -> None:
+    """Of a buffer with variables on an IPU all of it; IPU 0 where the program does not say."""
+    program = popxl.Ir()
+    with program.main_graph, popxl.in_sequence():
+        one, two = popxl.remote_buffer((5,), popxl.float32, 3), popxl.remote_buffer((2, 2), popxl.float16, 1)
+        popxl.remote_variable(np.zeros(5, np.float32), one, 0)
+        popxl.remote_variable(np.zeros(5, np.float32), one, 2)
+        with popxl.ipu(2):
+            popxl.remote_variable(np.zeros((2, 2), np.float16), two, 0)
+    held = _held(program._ir)
+    assert list(held.values()) == [3 * 5 * 4, 4 * 2]
+    for variable, ipu in zip(program._ir.variables(), (None, None, 2), strict=True):
+        variable.ipu = ipu
+    assert _by_ipu(program._ir, held) == {0: 60, 2: 8}
 
 
 def order_of(graph: Graph) -> dict[Op, set[Op]]:

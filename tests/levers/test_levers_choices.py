@@ -15,7 +15,7 @@ from unittest import mock
 import digest
 import pytest
 from programtext import checksum
-from test_levers_golden import PROGRAMS, run_of
+from test_levers_golden import ONLY, PROGRAMS, run_of
 
 from ipuperf.levers import LeverResults, Trial, Untried, levers_text, measure, stages, unsimulated_text
 from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
@@ -149,6 +149,32 @@ def test_the_fastest_division_that_fits_is_chosen(installed_front_ends: Callable
                 assert [one.what for one in stages.StageDivision().tries(run)] == [str(chosen)]
 
 
+def test_cycles_of_forward_ops() -> None:
+    """Those of local steps of called graphs, by op; the op with number 0 is one."""
+    steps = [SimpleNamespace(op_id=op, duration=cycles) for op, cycles in ((0, 5), (-1, 7), (1, 2), (0, 1))]
+    bodies = {"f": SimpleNamespace(steps=[*steps, "a loop"]), "g": SimpleNamespace(steps=steps[2:3])}
+    program = SimpleNamespace(functions=bodies, ops=[SimpleNamespace(name="a"), SimpleNamespace(name="b")])
+    with mock.patch.object(stages, "LocalStep", SimpleNamespace):
+        assert stages._forward_cycles(program) == {"a": 6, "b": 4}
+
+
+def test_an_ipu_is_busy_with_steps_on_its_tiles() -> None:
+    trace = traced(ipus=3)
+    slices = trace.expand(kinds=("compute", "exchange", "sync"))
+    assert stages._busy(trace) == slices.groupby("ipu")["dur"].sum().to_dict()
+
+
+@pytest.mark.parametrize("name", ["pipeline", "replicated-pipeline", "stages-in-turn"])
+def test_cycles_of_layers(name: str, installed_front_ends: Callable, kept_lines: Any) -> None:
+    asked: list[Any] = []
+    with installed_front_ends():
+        run = run_of(name, installed_front_ends)
+        run.fresh(lambda request: asked.append(request) or request)
+        found = stages._chain(asked[0], run)
+    assert sum(found.now) == len(found.layers) == len(found.cycles)
+    kept_lines([str(found.now), str(list(found.cycles))], HERE / name / "layers.txt")
+
+
 def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> None:
     names = ("a.w", "a.b", "b/w", "c", "a.w2")
     parameters = {name: SimpleNamespace(id=name) for name in names}
@@ -166,7 +192,7 @@ def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> N
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "synchronised"])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ONLY])
 def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends: Callable, kept_lines: Any) -> None:
     with installed_front_ends():
         run = run_of(name, installed_front_ends)

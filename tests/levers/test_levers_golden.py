@@ -56,6 +56,21 @@ def streamed(times: int, update: bool, io_tiles: int = 0) -> Executable:
     return popxl.Session(ir, "ipu_hw").executable
 
 
+def inference(times: int) -> Executable:
+    """Batches of a stream in a loop, with results and without an update."""
+    ir = popxl.Ir()
+    ir.num_host_transfers = times
+    with ir.main_graph, popxl.in_sequence():
+        source, sink = popxl.h2d_stream((16, 64), popxl.float32, "x"), popxl.d2h_stream((16, 64), popxl.float32, "y")
+        weight = programs.weights(64, 64)
+
+        def batch(weight: popxl.Tensor) -> None:
+            ops.host_store(sink, ops.host_load(source) @ weight)
+
+        ops.repeat(ir.create_graph(batch, weight), times, weight)
+    return popxl.Session(ir, "ipu_hw").executable
+
+
 def synchronised() -> Executable:
     """A program in which all IPUs stand while one is at the host."""
     executable = programs.encoder("sharded", 2, 2, host_inputs=True, hidden=16)
@@ -75,7 +90,9 @@ PROGRAMS: Mapping[str, Callable[[], Executable]] = {
     "stages-in-turn": partial(programs.encoder, "sharded", 2, 4, host_inputs=True),
     "one-stage": partial(programs.encoder, "grouped", 1, 4, host_inputs=True),
     "placed-by-hand": programs.ladder((0, 1)),
+    "inference": partial(inference, 3),
     "synchronised": synchronised,
+    "one-replica": partial(programs.perceptron, "pod4", replicas=1, threshold=float("inf")),
 }
 _made: dict[str, Made] = {}
 
@@ -94,9 +111,18 @@ def told(found: Any) -> dict[str, Any]:
     return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}
 
 
-HOST = ("SyncPatterns", "PrefetchDepth")
-TRIED = [(name, lever) for name in PROGRAMS for lever in LEVERS
-         if name != "synchronised" or type(lever).__name__ in HOST]  # fmt: skip
+ONLY = {
+    "inference": ("MoreMicroBatches", "CallLength"),
+    "synchronised": ("SyncPatterns", "PrefetchDepth"),
+    "one-replica": ("Sharding", "OnChip"),
+}
+"""Programs that are about some levers."""
+TRIED = [
+    (name, lever)
+    for name in PROGRAMS
+    for lever in LEVERS
+    if type(lever).__name__ in ONLY.get(name, [type(lever).__name__])
+]
 
 
 @pytest.mark.parametrize(("name", "lever"), TRIED, ids=lambda one: one if isinstance(one, str) else type(one).__name__)

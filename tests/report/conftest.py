@@ -26,3 +26,11 @@ def synthetic() -> ModuleType:
 def trace(synthetic: ModuleType):
     """A pipeline over 4 IPUs, 8 micro-batches, 2 runs."""
     return synthetic.pipeline_trace()
+
+
+@pytest.fixture(scope="session")
+def rich(synthetic: ModuleType):
+    """A folded trace with loops, parts that are empty, and all phases."""
+    trace = synthetic.rich_trace()
+    trace.meta["ipuperf_version"] = "1.0"
+    return trace

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -32,13 +32,6 @@ text, timeline, tracks, waiting, why = room("text", "timeline", "tracks", "waiti
 compared, facts, link_facts = room("page.comparison", "page.facts", "page.link_facts")
 memory_facts, op_facts, time_facts = room("page.memory_facts", "page.op_facts", "page.time_facts")
 HERE = Path(__file__).parents[1] / "golden" / "report"
-
-
-@pytest.fixture(scope="module")
-def rich(synthetic: ModuleType) -> Trace:
-    trace = synthetic.rich_trace()
-    trace.meta["ipuperf_version"] = "1.0"
-    return trace
 
 
 def both(trace: Trace) -> Any:
@@ -183,6 +176,7 @@ CALLS = """
 [text.size(n) for n in (None, 0, 999, 1000, 999_949, 10 ** 6, 10 ** 9, 10 ** 12, -10 ** 6)]
 [report.duration(s) for s in (0, 1e-10, 9.999e-7, 1e-6, 9.9994e-4, 1e-3, 0.5, 1, 123456, -2e-3)]
 [comparison_text.number(n) for n in (0, 1234, 1234.5, 0.00012345, -3.0, 1e15)]
+[row_of("x" * n, a, b) for n in (44, 45, 46, 60) for a, b in ((0, 5), (4, 3))]
 [comparison_text._plain(n) for n in (3.0, 3.5, np.int64(4))]
 [comparison._growth(a, b) for a, b in ((0, 0), (0, 1), (2, 3), (4, 1))]
 [comparison._signed(s) for s in (0.0, 1e-6, -1e-6)]
@@ -255,10 +249,20 @@ report.timelines_figure({})
 [marks.arrows(rich, w) == [a for a in marks.arrows(rich, None) if w[0] <= a.start < w[1]] for w in ((177, 178), (0, 177), (271, 900), (900, 901))]
 [sorted(live.link_use(changed("links", "bandwidth_bytes_per_s", row, rate))) for row, rate in ((0, 0.0), (2, 1.0))]
 [link["utilisation"] for link in changed("links", "bandwidth_bytes_per_s", 0, 0.0).summary()["links"]]
+[said(draw(changed("runs", "dur", 0, 10 ** 6))) for draw in (report.timeline_figure, report.pipeline_timeline_figure, report.summary_text, report.why_text)]
+[said(report.pipeline_timeline_figure(rich, (80, 80 + n))) for n in (19_999, 20_000)]
 [[tuple(m) for m in marks.loop_marks(rich, np.array(rows))] for rows in ([], [0], [3, 4])]
 empty("breakdown"), empty("summary_text"), empty("why_text"), empty("step_time"), empty("waits"), empty("weight_update_windows")
 empty("timeline_figure"), empty("liveness_figure"), empty("tile_memory_figure"), empty("pipeline_timeline_figure"), empty("live_memory"), empty("link_use")
 """  # noqa: E501
+
+
+def _row_of(name: str, old: float, new: float) -> str:
+    """The line of a figure of this name in a comparison of two runs."""
+    runs = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
+    ratio = new / old if old else float("nan")
+    row = {"group": "op", "key": name, "unit": "ns", "a": old, "b": new, "diff": new - old, "ratio": ratio}
+    return comparison_text._row(SimpleNamespace(runs=runs), row)
 
 
 def _covered(rows: int, span: Any, width: int, slices: list[Any], share: float = 1.0) -> Any:
@@ -342,7 +346,7 @@ def test_every_answer(expression: str, rich: Trace, synthetic: ModuleType, golde
     names |= dict(zip(ASKED, room(*ASKED), strict=True))
     names |= {
         "answer": answer, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
-        "covered": _covered, "added": _added, "line": _line, "idle": _idle,
+        "covered": _covered, "row_of": _row_of, "added": _added, "line": _line, "idle": _idle,
         "doing": lambda a, b: _line().doing(np.array([a]), np.array([b])).tolist(),
         "worked": lambda t: [a.tolist() for a in _line().last_work(np.array([t]))],
         "report": report, "said": _said, "changed": lambda *cell: _changed(rich, *cell),

@@ -24,6 +24,7 @@ from ipuperf.trace import KINDS, MEMORY_CATEGORIES, PHASES, TRANSFER_KINDS, Trac
 
 facts = import_module("ipuperf.report.page.facts")
 timeline = import_module("ipuperf.report.timeline")
+pipeline = import_module("ipuperf.report.pipeline")
 marks = import_module("ipuperf.report.marks")
 window = import_module("ipuperf.report.window")
 SEEDS = range(8)
@@ -36,9 +37,11 @@ def steps_of(build: Any, pick: random.Random, segment: int, ops: int) -> int:
     for _ in range(pick.randint(1, 4)):
         at += pick.choice((0, 0, 3))
         trips = pick.choice((1, 1, 3))
-        loop, begin = -1, at
+        loop, begin, outer = -1, at, -1
         if trips > 1:
-            loop = build.add("loops", len(build.rows["loops"]), -1, trips, 0)
+            if pick.random() < 0.5:  # a loop of nothing but this one
+                outer = build.add("loops", len(build.rows["loops"]), -1, 2, 0)
+            loop = build.add("loops", len(build.rows["loops"]), outer, trips, 0)
         for _ in range(pick.randint(1, 3)):
             kind, op, dur = pick.choice(KINDS[:-1]), pick.randint(-1, ops - 1), pick.choice((0, 2, 5, 9))
             build.add("programs", len(build.rows["programs"]), -1, 0, "Sync", f"p{pick.randint(0, 5)}", op, -1)
@@ -57,8 +60,12 @@ def steps_of(build: Any, pick: random.Random, segment: int, ops: int) -> int:
             at, seq = at + dur, seq + 1
         if trips > 1:
             period = at - begin + pick.choice((0, 2))
-            build.rows["loops"][loop] = (loop, -1, trips, period)
+            build.rows["loops"][loop] = (loop, outer, trips, period)
             at = begin + trips * period
+            if outer >= 0:
+                period = at - begin + pick.choice((0, 2))
+                build.rows["loops"][outer] = (outer, -1, 2, period)
+                at = begin + 2 * period
     if pick.random() < 0.4 and at:
         begin, op = pick.randint(0, at - 1), pick.randint(-1, ops - 1)
         kind = pick.choice(("host_mid", "remote_load", "exchange"))
@@ -158,6 +165,8 @@ VIEWS: Mapping[str, Callable[[Trace], Any]] = {
     "live": lambda t: {str(k): v for k, v in {**report.live_memory(t), **report.link_use(t)}.items()},
     "split": lambda t: {str(ipu): parts for ipu, parts in report.pipeline_split(t, window.whole(t)).items()},
     "memory": lambda t: {"steps": report.liveness_figure(t), "tiles": report.tile_memory_figure(t)},
+    "pipeline": lambda t: report.pipeline_timeline_figure(t, window.whole(t)),
+    "stages": lambda t: [str(work) for work in pipeline.stage_work(t, 0, window.whole(t))],
     "arrows": lambda t: [str(arrow) for arrow in marks.arrows(t, None)],
     "operations": lambda t: t.operations(),
 }

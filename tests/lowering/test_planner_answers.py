@@ -39,9 +39,9 @@ NAMES = {
     "load_scaled": load_scaled, "plans": plans, "row": row, "of": of,
 }  # fmt: skip
 SPOILED = {
-    "product": 'plan_matmul(CHIP, 1, 16, 32, 24, "f16", "f16", "nonemm", 0.5, "f16").explain()',
-    "layer": 'plan_matmul(CHIP, 2, 6, 20, 24, "f32", "f32", "fcfwd", 0.01, "f32").explain()',
-    "convolution": 'plan_convolution(CHIP, 2, 4, 8, (9, 8), 3, 1, 1, 1, 2, "f16", "f32", "wu", 0.5, "f16").explain()',
+    "product": 'plan_matmul(CHIP, 1, 16, 32, 24, "f16", "f16", "nonemm", 0.5, "f16")',
+    "layer": 'plan_matmul(CHIP, 2, 6, 20, 24, "f32", "f32", "fcfwd", 0.01, "f32")',
+    "convolution": 'plan_convolution(CHIP, 2, 4, 8, (9, 8), 3, 1, 1, 1, 2, "f16", "f32", "wu", 0.5, "f16")',
 }
 WAYS = [(key, factor, pass_) for pass_ in ("nonemm", "fcbwd")
         for key, factor in (("chip.tiles", 0.02), ("chip.exchange_rate", 0.5),

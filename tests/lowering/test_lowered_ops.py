@@ -62,13 +62,15 @@ def recurrence(name: str, gates: int, time: int, units: int, dtype: DType = FLOA
     """A recurrent layer of 3 sequences."""
     kind, wide = CELLS[name], gates * units
     shapes: list[Shape] = [(time, 3, 24), (wide, 24), (wide, units), *[(wide,)] * (2 if name == "gru" else 1)]
-    shapes += [(3, units)] * kind.states
+    operands = [(shape, dtype) for shape in (*shapes, *[(3, units)] * kind.states)]
+    operands += [((3,), INT32)] if attributes.get("lengths") else []
+    operands += [((time, 3), dtype)] if attributes.get("scored") else []
     results = [f"y{n}" for n in range(2 * kind.states + (kind.kept > 0))]
 
     def build(graph: Graph, *given: Tensor) -> Tensor:
         return graph.create(ops.Recurrent, given, results, cell=name, trains=True, **attributes).outputs[0]
 
-    return trained(build, *((shape, dtype) for shape in shapes))
+    return trained(build, *operands)
 
 
 def several(plan_type: str) -> Ir:
@@ -83,17 +85,18 @@ def several(plan_type: str) -> Ir:
     return trained(build, ((2, 8, 9, 9), FLOAT16), ((12, 4, 3, 3), FLOAT16), ((12, 8, 3, 3), FLOAT16))
 
 
-def branch(program: Ir, name: str, kinds: Sequence[type[ops.Op]], ipu: int) -> Graph:
-    """Some ops on an IPU, with operand and result on IPU 0."""
+def branch(program: Ir, name: str, kinds: Sequence[type[ops.Op]], ipu: int, home: int = 0) -> Graph:
+    """Some ops on an IPU, with operand and result on another, or the same."""
     graph = program.create_graph(name)
     t = graph.add_input(TensorSpec((40, 30), FLOAT32), "t")
-    if ipu:
-        (t,) = graph.create(ops.IpuCopy, [t], ["there"], source=0, destination=ipu).outputs
+    if ipu != home:
+        (t,) = graph.create(ops.IpuCopy, [t], ["there"], source=home, destination=ipu).outputs
     for kind in kinds:
-        op = graph.create(kind, [t], [name])
+        callee = {"callee": branch(program, f"{name}_inner", [ops.Sqrt], ipu, ipu)} if kind is ops.Call else {}
+        op = graph.create(kind, [t], [name], **callee)
         op.ipu, t = ipu, op.outputs[0]
-    if ipu:
-        (t,) = graph.create(ops.IpuCopy, [t], ["back"], source=ipu, destination=0).outputs
+    if ipu != home:
+        (t,) = graph.create(ops.IpuCopy, [t], ["back"], source=ipu, destination=home).outputs
     graph.add_output(t)
     return graph
 
@@ -101,7 +104,7 @@ def branch(program: Ir, name: str, kinds: Sequence[type[ops.Op]], ipu: int) -> G
 def conditional(longer: int, ipus: Sequence[int] = (0, 0)) -> Ir:
     """One of two branches, of which either may be longer, each on an IPU."""
     program = Ir()
-    main, kinds = program.main_graph, [(ops.Exp,), (ops.Exp, ops.Sin, ops.Tanh)][:: 1 if longer else -1]
+    main, kinds = program.main_graph, [(ops.Exp,), (ops.Exp, ops.Call, ops.Sin)][:: 1 if longer else -1]
     graphs = [branch(program, f"branch{n}", each, ipu) for n, (each, ipu) in enumerate(zip(kinds, ipus, strict=True))]
     given = [variable(main, "c", (), BOOL), variable(main, "a", (40, 30)), variable(main, "b", (40, 30))]
     (y,) = main.create(ops.If, given, ["y"], then_branch=graphs[0], else_branch=graphs[1]).outputs
@@ -140,6 +143,8 @@ UPDATED = ((2000, 40), FLOAT32), ((2000,), INT32)
 PROGRAMS: Mapping[str, Mapping[str, Callable[[], Ir]]] = {
     **{f"{cell} of {time}": {cell: partial(recurrence, cell, gates, time, 20)}
        for cell, gates in GATES.items() for time in (3, 60)},
+    "lengths": {"gru": partial(recurrence, "gru", 3, 6, 20, lengths=True, scored=True),
+                "lstm": partial(recurrence, "lstm", 4, 6, 20, lengths=True)},
     "half lstm": {"half lstm": partial(recurrence, "lstm", 4, 20, 16, FLOAT16)},
     "images": {
         "image": partial(one, ops.Conv, ((2, 3, 12, 12), FLOAT16), ((8, 3, 3, 3), FLOAT16), padding=1),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from casewise import digest
 
 from ipuperf.lowering.code import exchange_code
-from ipuperf.lowering.reductions import has_intermediate_stage, plan_reduction
+from ipuperf.lowering.reductions import _last, has_intermediate_stage, intermediate_groups, plan_reduction
 from ipuperf.lowering.tilevector import TileVector
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Reduction
@@ -75,3 +78,13 @@ def test_instructions_of_an_exchange(sent, moves):
 def test_one_byte_is_an_exchange_too():
     code = exchange_code(CHIP, TileVector.uniform(1, 2, 1)).parts["internalExchangeCode"]
     assert code.tolist() == [4 * (8 + 2), 4 * 4]
+
+
+@pytest.mark.parametrize("fan_in", [2, 3, 5, 8, 30, 200])
+def test_where_the_last_stage_is(fan_in: int, golden_row: Any) -> None:
+    """At the destination or balanced, on 24 tiles; of 44 sums of 3 and of 27 of 5 both take the same."""
+    chip = CHIP.with_tiles(24)
+    made = [_last(outputs, fan_in, chip) for outputs in range(1, 120)]
+    said = [[vector and vector.dense().tolist() for vector in (stage.partials, stage.last_copy)] for stage in made]
+    groups = has_intermediate_stage(fan_in, 20, chip), intermediate_groups(fan_in)
+    golden_row({"balanced": sum(stage.last_copy is not None for stage in made), "groups": groups, "all": digest(said)})

@@ -145,7 +145,7 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
     every, running = how.pop("every", 1), how.pop("running", False)
     sent, kept = how.pop("sent", ""), how.pop("kept", False)
     checkpoints, seeded = how.pop("checkpoints", ()), how.pop("seeded", False)
-    forms, nested = how.pop("forms", False), how.pop("nested", False)
+    forms, nested, shared = (how.pop(name, False) for name in ("forms", "nested", "shared"))
     if "seed_of_all" in how:
         given["seed"] = how.pop("seed_of_all")
     net = network(timetable.stages, ipus=[group[0] for group in timetable.devices], **how)
@@ -168,6 +168,10 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
             turned = graph.create(Transpose, [matrix], ["turned"], permutation=(1, 0)).outputs
             y = graph.create(MatMul, [y, *turned], ["y"]).outputs[0]
         graph.outputs[0] = y
+    if shared:  # the last part reads the weight of the first
+        net.parts[2] = replace(net.parts[2], sources=[Data(net.weights[0]) if isinstance(source, Data) else source
+                                                      for source in net.parts[2].sources])  # fmt: skip
+        training = replace(training, trainable=net.weights[:2])
     if nested:  # what its gradient needs becomes a result of the call, and of the part
         graph, inner = net.parts[1].graph, net.ir.create_graph("inner")
         t = inner.add_input(graph.outputs[0].spec, "t")
@@ -252,6 +256,13 @@ TOGETHER = [
 def test_every_way_to_train(ways: list[tuple[str, str]], golden_row: Any) -> None:
     impossible = ("every_4th", "sharded_once")  # one micro-batch
     golden_row(joined(*(row(SCHEDULES[s](), **WAYS[way]) for way, s in ways if (way, s) != impossible)))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "running_mean"])
+def test_a_weight_of_two_parts(reduction: str, golden_row: Any) -> None:
+    ways = {"replicas": 2}, {"offload": Offload(accumulators=True)}, {"offload": Offload(activations=True)}
+    timetable = popart_pipeline(3, 7, devices=[0, 1, 0])
+    golden_row(joined(*(row(timetable, shared=True, reduction=reduction, **way) for way in ways)))
 
 
 ACROSS = (("", 1), ("x", 2), ("loss", 3)), (("", 2), ("x target", 3), ("x target loss", 4))

@@ -30,14 +30,9 @@ def told(table: Any) -> tuple[object, ...]:
 NAMES["told"] = told
 
 COUNTS = [(1, 1), (1, 2), (2, 4), (2, 5), (3, 4), (3, 5), (3, 6), (3, 8), (3, 12), (4, 8), (4, 12)]
+INFERRING = ("grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "grouped_overlapped",
+             "phased_serial", "phased_parallel")  # fmt: skip
 MADE = [
-    *(f"told(timetable_of({name!r}, {n}, {m}))" for name in SCHEDULES for n, m in COUNTS),
-    *(f"told(timetable_of({name!r}, {n}, {m}, recompute=True))"
-      for name in ("grouped", "interleaved", "sequential", "popart_pipeline", "1f1b") for n, m in COUNTS),
-    *(f"told(timetable_of({name!r}, 2, 4, recompute=True))" for name in SCHEDULES),
-    *(f"told({name}({n}, {m}, inference=True))"
-      for name in ("grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "grouped_overlapped",
-                   "phased_serial", "phased_parallel") for n, m in COUNTS),
     *(f"told(grouped_overlapped(2, {m}))" for m in (4, 5, 6, 7)),
     *(f"told(grouped(2, 4, recompute=MODES.{mode.name}))" for mode in RecomputationMode),
     *(f"told(interleaved(2, 4, recompute=MODES.{mode.name}))" for mode in RecomputationMode),
@@ -146,6 +141,17 @@ assemble("x", 1, ((0,), (1,)), cells((0, 0, "F", 0, 0), (1, 0, "F", 1, 0), (1, 1
 chain(3)
 chain(1)
 """
+
+
+@pytest.mark.parametrize(("stages", "count"), COUNTS)
+def test_every_schedule(stages: int, count: int, golden_row: Any) -> None:
+    """All of them in a row: in training, with recomputation, and in inference."""
+    calls = {
+        **{name: f"timetable_of({name!r}, {stages}, {count})" for name in SCHEDULES},
+        **{f"{name} again": f"timetable_of({name!r}, {stages}, {count}, recompute=True)" for name in SCHEDULES},
+        **{f"{name} inferring": f"{name}({stages}, {count}, inference=True)" for name in INFERRING},
+    }
+    golden_row({name: asked(f"told({call})", NAMES) for name, call in calls.items()})
 
 
 @each(REFUSED, MADE)

@@ -46,7 +46,9 @@ def chip_named(chip: Chip | str) -> Chip:
     Raises:
         ValueError: an unknown name; :class:`~ipuperf.machine.MachineError`: a wrong file.
     """
-    return _chip_of(chip) if isinstance(chip, str) else chip
+    if isinstance(chip, Chip):
+        return chip
+    return _chip_of(chip if isinstance(chip, str) else repr(chip))
 
 
 def dtype_named(dtype: DType | str, what: str = "dtype") -> DType:
@@ -55,7 +57,7 @@ def dtype_named(dtype: DType | str, what: str = "dtype") -> DType:
     Raises:
         ValueError: any other type.
     """
-    found = dtype if isinstance(dtype, DType) else _DTYPES.get(dtype.lower())
+    found = dtype if isinstance(dtype, DType) else _DTYPES.get(str(dtype).lower())
     if found not in (FLOAT16, FLOAT32):
         raise ValueError(f"{what} is {dtype!r}; allowed: f16, f32")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import FLOAT16
@@ -22,7 +23,7 @@ _OF_FLOAT8: dict[str, Any] = {"input_dtype": FLOAT16, "partials_dtype": FLOAT16,
 
 
 def _check_proportion(proportion: float) -> None:
-    if not 0 < proportion <= 1:
+    if not (isinstance(proportion, Real) and 0 < proportion <= 1):
         raise ValueError(f"availableMemoryProportion is {proportion}; allowed: above 0, at most 1")
 
 

@@ -44,8 +44,16 @@ def said(value: Any) -> str:
         return f"{type(value).__name__}.{value.name}"
     if value is None or isinstance(value, (str, int, float, bytes, torch.dtype)):
         return repr(value)
+    held = inspect.getclosurevars(value).nonlocals if inspect.isfunction(value) and value.__closure__ else {}
+    plain = {cell: each for cell, each in held.items() if callable(each) or isinstance(each, (int, float, str, list))}
+    cells = [f"{cell}={name_of(each) if callable(each) else each}" for cell, each in sorted(plain.items())]
+    return f"{name_of(value)}[{', '.join(cells)}]" if cells else name_of(value)
+
+
+def name_of(value: Any) -> str:
+    """The name of a function or class; of one of ours where it stands."""
     ours = getattr(value, "__module__", None) or ""
-    return getattr(value, "__qualname__" if ours.startswith("ipuperf") else "__name__", type(value).__name__)
+    return str(getattr(value, "__qualname__" if ours.startswith("ipuperf") else "__name__", type(value).__name__))
 
 
 def constants(module: Any, file: Path) -> Iterator[str]:

@@ -38,9 +38,8 @@ class PyGArgsParser(ICustomArgParser):
         made = copy.copy(original_structure)
         for store, key in _places(made):
             store[key] = next(tensor_iterator)
-        store = made._global_store if isinstance(made, HeteroData) else made._store
         for name in _WITHIN:
-            store.__dict__.pop(name, None)
+            made.stores[0].__dict__.pop(name, None)
         return made
 
 

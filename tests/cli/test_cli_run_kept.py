@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import signal
 import sys
@@ -228,10 +228,15 @@ def test_words_that_cannot_be_written_are_given_up(monkeypatch: pytest.MonkeyPat
 
 def test_a_folder_that_is_not_writable(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(os, "access", lambda path, mode: (Path(path).name, mode) != ("out", os.W_OK))
+    (tmp_path / "kept.csv").touch()
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: (Path(path).name in ("out", "kept.csv"), mode) != (True, os.W_OK)
+    )
     (tmp_path / "x").touch()
     done = ipuperf_here("estimate", "--csv", "x", "--out", "out/f.csv", cwd=tmp_path)
     assert "out/f.csv: the folder out is not writable" in done.stderr
+    done = ipuperf_here("estimate", "--csv", "x", "--out", "kept.csv", cwd=tmp_path)
+    assert "File 'kept.csv' is not writable" in done.stderr
     assert "an empty text is no path" in ipuperf_here("estimate", "--csv", "", "--out", "f.csv", cwd=tmp_path).stderr
 
 
@@ -338,3 +343,17 @@ def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
         found.best = best
         tune._run(found, hidden)
     kept_lines(Bar.told, HERE / f"bars-{terminal}.txt")
+
+
+@pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("3", "3")])
+def test_blas_has_one_thread_unless_somebody_says_more(
+    given: str | None, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(given))  # so that it is afterwards as it was before
+    if given is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    spec = importlib.util.find_spec("ipuperf.cli")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert os.environ["OPENBLAS_NUM_THREADS"] == threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,8 @@ from ipuperf.sweep.spec import Configuration
 from ipuperf.sweep.work import rows
 
 from .conftest import ENCODER
+
+HERE = Path(__file__).parents[1] / "golden" / "sweep"
 
 
 def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
@@ -169,3 +171,22 @@ def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_proces
         assert found["cycles"][1] == file["cycles"][0] != found["cycles"][0]
         cycles.append(found["cycles"][0])
     assert len(set(cycles)) == 1
+
+
+@pytest.mark.parametrize("name", ["encoder", "script"])
+def test_rows_are_kept(name: str, script: Path, kept_lines: Callable[[list[str], Path], None]) -> None:
+    """Every figure of a row, and what cannot be run."""
+    if name == "encoder":
+        factors = {**ENCODER, "accumulation": (2, 6), "machine": ("pod4", "gc200-1"), "machine.chip.clock": (1, 2)}
+        sweep = Sweep(factors, model="encoder")
+    else:
+        factors = {"machine": ("pod4", "auto", "gc200-1"), "prefetch_depth": (1, 3, 0), "callback_threads": (1, 4),
+                   "width": (8, 16)}  # fmt: skip
+        chosen = ("prefetch_depth == 1 or width < 9", "callback_threads < 4 or machine == 'pod4'")
+        sweep = Sweep(factors, str(script), ("--width={width}",), constraints=chosen)
+    said = []
+    for row in rows(sweep, sweep.configurations()):
+        kept = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()}
+        varied = [kept.pop(key) for key in sweep.factors]
+        said.append(f"{varied} { {key: kept[key] for key in kept if key not in ('took_seconds', 'ipuperf')} }")
+    kept_lines([line.replace(str(script.parent), "THERE") for line in said], HERE / f"rows-{name}.txt")

@@ -19,7 +19,8 @@ from programtext import checksum
 from ipuperf import ir, ops
 
 WHOLE = {"Ctc": (2, 4), "Recurrent": (1, 5), "Gather": (0, 6), "Scatter": (0, 6), "OneHot": (0, 5), "Nll": (0, 6),
-         "Dynamic": (0, 4), "Cross": (0, 24), "Sparse": (0, 6), "Bitwise": (-9, 9), "Shift": (0, 9), "Div": (1, 9),
+         "Dynamic": (0, 4), "CrossEntropyShardedGrad(f(5": (0, 2),
+         "Cross": (0, 24), "Sparse": (0, 6), "Bitwise": (-9, 9), "Shift": (0, 9), "Div": (1, 9),
          "Fmod": (1, 9), "Floor": (1, 9), "Remain": (1, 9), "Group": (0, 9999), "Block": (0, 9999), "Increment": (0, 9),
          "Reduce": (0, 4), "Random": (0, 99), "Modify": (0, 99), "Drop": (0, 99)}  # fmt: skip
 """Whole numbers that operands hold, by the first letters of the op; others: 0 and 1."""

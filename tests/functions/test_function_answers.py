@@ -18,6 +18,7 @@ from programtext import checksum
 
 from ipuperf.functions import products
 from ipuperf.functions.scattering import Change
+from ipuperf.ir import Constant
 from ipuperf.ir import dtype as types
 
 CASES = (Path(__file__).parent / "functioncases.txt").read_text(encoding="utf-8").splitlines()
@@ -59,6 +60,9 @@ def asked(expression: str, run: Run) -> tuple[str, list[np.ndarray]]:
         result = eval(expression, NAMES | tensors)
         graph = next(iter(tensors.values())).graph
         made.extend(f"{op.type} {sorted(op.attributes.items())} {op.inputs} {op.outputs}" for op in graph.ops)
+        made.extend(
+            f"{t.id}={checksum(str(t.data.tolist()))}" for t in graph.tensors.values() if isinstance(t, Constant)
+        )
         made.append(repr(result))
         several = result if isinstance(result, list | tuple) else [result]
         return [each for each in several if hasattr(each, "producer")]

@@ -27,9 +27,9 @@ class FakeEnvironment:
         return spoilt(self._slots[slot][:size].view(dtype).reshape(tuple(shape)))
 
 
-def garbage(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def garbage(shape: tuple[int, ...], dtype: Any, order: Any = "C") -> np.ndarray:
     """An array whose old contents would show in a result."""
-    return spoilt(np.empty(shape, dtype))
+    return spoilt(np.empty(shape, dtype, order))
 
 
 def spoilt(array: np.ndarray) -> np.ndarray:
@@ -38,8 +38,11 @@ def spoilt(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def evaluate(graph: ir.Graph, feeds: dict[ir.Tensor, np.ndarray], views: bool = True) -> dict[ir.Tensor, np.ndarray]:
-    """Values of all tensors of ``graph``; ``feeds`` holds ``(R, *shape)`` arrays for its inputs."""
+def evaluate(
+    graph: ir.Graph, feeds: dict[ir.Tensor, np.ndarray], views: bool = True, order: Any = "C"
+) -> dict[ir.Tensor, np.ndarray]:
+    """Values of all tensors of ``graph``; ``feeds`` holds ``(R, *shape)`` arrays for its inputs. ``order``: of results
+    in memory."""
     values = dict(feeds)
     replicas = next(iter(feeds.values())).shape[0] if feeds else 1
     env = FakeEnvironment(replicas)
@@ -52,7 +55,7 @@ def evaluate(graph: ir.Graph, feeds: dict[ir.Tensor, np.ndarray], views: bool = 
             inputs = [values[t] for t in op.inputs]
             made = op.view(inputs, env) if views or op.aliases() else None
             if made is None:
-                made = [garbage((replicas, *t.shape), t.dtype.numpy) for t in op.outputs]
+                made = [garbage((replicas, *t.shape), t.dtype.numpy, order) for t in op.outputs]
                 for output, index in op.aliases().items():
                     if index in op.modified_inputs():
                         made[output] = inputs[index]

@@ -89,7 +89,10 @@ def digest(array: np.ndarray) -> str:
 def told(value: Any) -> str:
     """A value as text; of a work its fields, with cycles for some numbers of elements."""
     if isinstance(value, Work):
-        given = {field.name: getattr(value, field.name) for field in fields(value)} | {"flops": value.flops}
+        given = {field.name: getattr(value, field.name) for field in fields(value)} | {
+            "flops": value.flops,
+            "": value.outlining.value,
+        }
         shown = [f"{name}={_field(name, item)}" for name, item in given.items() if item not in (None, False)]
         return f"{type(value).__name__}({', '.join(shown)})"
     if isinstance(value, tuple | list):

@@ -20,7 +20,9 @@ HERE = Path(__file__).resolve().parent
 def said(op: ops.Op) -> str:
     """Results, attributes, and what the op does to its operands."""
     kept = ", ".join(f"{name}={told(value)}" for name, value in op.attributes.items() if value is not None)
+    kinds = [name for name in ("flat", "overwrites", "renames", "rearranges", "replaced") if getattr(op, name)]
     flags = [op.modified_inputs(), op.aliases(), op.views(), op.movable(), op.seen(), op.fixed_ipu(), op.own_phase]
+    flags += [op.circumstances(), *kinds]
     specs = [f"{t.shape} {t.dtype} {t.spec.meta_shape}" for t in op.outputs]
     return f"{op.type} -> {', '.join(specs)} ({kept}) {flags}"
 

@@ -19,7 +19,8 @@ from programtext import checksum
 from ipuperf import ir, ops
 
 WHOLE = {"Ctc": (2, 4), "Recurrent": (1, 5), "Gather": (0, 6), "Scatter": (0, 6), "OneHot": (0, 5), "Nll": (0, 6),
-         "Dynamic": (0, 4), "Cross": (0, 24), "Sparse": (0, 6), "Bitwise": (-9, 9), "Shift": (0, 9), "Div": (1, 9),
+         "Dynamic": (0, 4), "CrossEntropyShardedGrad(f(5": (0, 2),
+         "Cross": (0, 24), "Sparse": (0, 6), "Bitwise": (-9, 9), "Shift": (0, 9), "Div": (1, 9),
          "Fmod": (1, 9), "Floor": (1, 9), "Remain": (1, 9), "Group": (0, 9999), "Block": (0, 9999), "Increment": (0, 9),
          "Reduce": (0, 4), "Random": (0, 99), "Modify": (0, 99), "Drop": (0, 99)}  # fmt: skip
 """Whole numbers that operands hold, by the first letters of the op; others: 0 and 1."""
@@ -43,10 +44,10 @@ def numbers(case: str, spec: ir.TensorSpec, rng: np.random.Generator) -> np.ndar
     return rng.integers(*_of(WHOLE, case, (0, 2)), shape).astype(spec.dtype.numpy)
 
 
-def written(place: Place, call: Call) -> ops.Op:
-    """The op of a call in a graph of its own, of float64 if it takes that."""
-    wide = [_wide(operand) for operand in call.operands]
-    for operands in (wide, call.operands):
+def written(place: Place, call: Call, wide: bool = True) -> ops.Op:
+    """The op of a call in a graph of its own, if ``wide`` of float64 where it takes that."""
+    ways = [[_wide(operand) for operand in call.operands], call.operands]
+    for operands in ways if wide else ways[1:]:
         tensors = [
             place.graph.add_input(operand, f"x{n}")
             if isinstance(operand, ir.TensorSpec)
@@ -108,3 +109,37 @@ def test_every_value_and_gradient(
     row["ops"] = f"{' '.join(each.type for each in ir.schedule(back.graph))} {checksum(repr(made))}"
     found = run_graph(back.graph, given)
     golden_row({**row, "gradients": " ".join(digest(found[tensor]) for tensor in back.graph.outputs)})
+
+
+def _evaluated(case: str, run_graph: Callable[..., Any], wide: bool, **how: Any) -> list[np.ndarray]:
+    """Results of a case for numbers that float16 has; nothing where there is no value."""
+    place, rng = Place(), np.random.default_rng(6)
+    op = written(place, place.call(case), wide)
+    feeds = {tensor: numbers(case, tensor.spec, rng) for tensor in op.graph.inputs}
+    arrays = {t: a.astype(np.float16).astype(a.dtype) if a.dtype.kind == "f" else a for t, a in feeds.items()}
+    with suppress(ir.IrError, AttributeError, TypeError):
+        order = how.get("order", "C")
+        values = run_graph(op.graph, {t: np.array(a, order=order) for t, a in arrays.items()}, **how)
+        return [values[tensor] for tensor in op.outputs]
+    return []
+
+
+IN_ORDER = ("Reshape(", "ReplicatedAllGather(")
+"""Ops whose kernels count on results in C order, as the evaluator makes all that are no operand."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[:100] for case in CASES])
+def test_every_layout_and_type_gives_the_same(case: str, run_graph: Callable[..., Any]) -> None:
+    """Copies for views, arrays the other way round in memory, and the types that the case names."""
+    plain = _evaluated(case, run_graph, True)
+    turned = {} if case.startswith(IN_ORDER) else {"order": "F"}
+    for how in ({"views": False}, turned, {"views": False, **turned}):
+        for array, expected in zip(_evaluated(case, run_graph, True, **how), plain, strict=True):
+            np.testing.assert_allclose(*map(_codes, (array, expected)), rtol=1e-9, atol=1e-12)
+    for array, expected in zip(_evaluated(case, run_graph, False), plain, strict=True):
+        np.testing.assert_allclose(*map(_codes, (array, expected)), rtol=1e-2, atol=1e-2)
+
+
+def _codes(array: np.ndarray) -> np.ndarray:
+    """8-bit floats as whole numbers, others as they are."""
+    return np.ascontiguousarray(array).view(np.uint8) if array.dtype.kind == "V" else array

@@ -126,7 +126,7 @@ def _text(value: Any, module: str = "") -> str:
     if inspect.isfunction(value) and value.__module__ == module:
         return _defaults(value)
     if isinstance(value, type) or inspect.isroutine(value):
-        return getattr(value, "__name__", OPAQUE)
+        return _name(value) + _cells(value)
     if type(value).__name__ == "dtype" or isinstance(value, np.dtype):
         return str(value)
     if isinstance(value, Kinds):
@@ -143,6 +143,20 @@ def _text(value: Any, module: str = "") -> str:
         items = [item for item in value if not str(item).startswith("@py")]  # names that pytest's rewriting adds
         return f"{type(value).__name__}({', '.join(map(_text, items))})"
     return OPAQUE
+
+
+def _name(value: Any) -> str:
+    """Of what is ours where it stands, of others the last part alone."""
+    module = getattr(value, "__module__", None) or ""
+    return str(getattr(value, "__qualname__" if module.startswith("ipuperf") else "__name__", OPAQUE))
+
+
+def _cells(function: Any) -> str:
+    """What a function was made with: a pooling of three axes is no pooling of two."""
+    held = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) and function.__closure__ else {}
+    told = {name: _name(value) if callable(value) else _text(value) for name, value in sorted(held.items())}
+    said = ", ".join(f"{name}={text}" for name, text in told.items() if text != OPAQUE)
+    return f"[{said}]" if said else ""
 
 
 def _defaults(function: Any) -> str:

@@ -32,6 +32,7 @@ expm1 = unary("expm1", _k.Expm1, "``exp(t) - 1``, exact for small ``t``.", aten=
 sqrt = unary("sqrt", _k.Sqrt, "Square root.", aten="sqrt")
 reciprocal = unary("reciprocal", _k.Reciprocal, "``1 / t``.", aten="reciprocal")
 erf = unary("erf", _k.Erf, "The error function.", aten="erf")
+erfc = unary("erfc", _k.Erfc, "``1 - erf(t)``, exact where that is small.", aten="erfc")
 tanh = unary("tanh", _k.Tanh, "Hyperbolic tangent.", aten="tanh")
 sigmoid = unary("sigmoid", _k.Sigmoid, "``1 / (1 + exp(-t))``.", aten="sigmoid")
 sin = unary("sin", _k.Sin, "Sine.", aten="sin")

@@ -13,7 +13,6 @@ from .arithmetic import (
     cast,
     cos,
     equal,
-    erf,
     exp,
     floor,
     fmod,
@@ -70,12 +69,6 @@ def exp2(t: Tensor) -> Tensor:
 def tan(t: Tensor) -> Tensor:
     """Tangent."""
     return sin(t) / cos(t)
-
-
-@named(aten="erfc")
-def erfc(t: Tensor) -> Tensor:
-    """``1 - erf(t)``."""
-    return 1 - erf(t)
 
 
 @named(aten="frac")

@@ -85,7 +85,7 @@ from .float8 import (
     Pow2ScaleThenCast,
 )
 from .fp8_scale import Fp8Scale
-from .functions import Erf, ErfGrad, Expm1, Log1p, Reciprocal, Round
+from .functions import Erf, Erfc, ErfGrad, Expm1, Log1p, Reciprocal, Round
 from .gather import Gather, GatherGrad, OneHot, TiedGather
 from .grad_reduce import GradReduceSquareAdd
 from .gradients import autodiff

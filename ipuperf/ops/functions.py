@@ -1,4 +1,4 @@
-"""Further element-wise functions: Reciprocal, Log1p, Expm1, Round, Erf."""
+"""Further element-wise functions: Reciprocal, Log1p, Expm1, Round, Erf, Erfc."""
 
 from __future__ import annotations
 
@@ -86,6 +86,27 @@ class Erf(ActivationOp):
             vertices.unary("NEGATE", dtype, count, in_place=True),
             vertices.broadcast_scalar("ADD", dtype, count, in_place=True),
             vertices.binary("MULTIPLY", dtype, count, in_place=True),
+        ]
+
+
+class Erfc(Erf):
+    """What the error function leaves of 1, also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
+    has not)."""
+
+    type = "Erfc"
+    slope = staticmethod(lambda grad, x: -made(ErfGrad, grad, x))
+
+    def value(self, x: Term) -> Term:
+        """``2 Phi(-sqrt(2) x)``."""
+        return normal_cdf(x * -math.sqrt(2), self.inputs[0].dtype) * 2
+
+    def work(self) -> list[Work]:
+        """The error function's, with its sign turned and 1 added."""
+        dtype, count = self.inputs[0].dtype, self.inputs[0].spec.elements
+        return [
+            *super().work(),
+            vertices.unary("NEGATE", dtype, count, in_place=True),
+            vertices.broadcast_scalar("ADD", dtype, count, in_place=True),
         ]
 
 

@@ -38,7 +38,8 @@ CONSTANTS = {
         lowering/lookups.py INDEX_BYTES, lowering/new_values.py SCALAR_BYTES,
         lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
-        GELU_CUBE ERFC_LIMIT, ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
+        GELU_CUBE ERFC_DEGREE ERFC_LIMIT FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
+        ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
         ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
         ops/randomness.py LEVELS, ops/resize.py NEAREST
         COORDINATES SHARPNESS, ops/scatter.py COMBINED

@@ -85,12 +85,22 @@ def test_operands_that_are_not_contiguous(bench, rng):
     np.testing.assert_array_equal(bench.run(ops.Gelu, x), bench.run(ops.Gelu, np.ascontiguousarray(x)))
 
 
-@pytest.mark.parametrize(("degree", "error"), [(10, 3e-8), (22, 1e-13)])
-def test_erfc_fit(degree, error):
-    powers, a, b = erfc_polynomial(degree)
-    for z in np.linspace(0, 6, 301):
+@pytest.mark.parametrize(("degree", "limit", "error"), [(10, 10.5, 3e-8), (22, 6, 1e-13)])
+def test_erfc_fit(degree, limit, error):
+    powers, a, b = erfc_polynomial(degree, limit)
+    for z in np.linspace(0, limit, 301):
         t = 1 / (1 + z / 2)
         assert t * math.exp(np.polyval(powers, a * t + b) - z * z) == pytest.approx(math.erfc(z), rel=2 * error)
+
+
+@pytest.mark.parametrize("op", [ops.Erfc, ops.GeluErf])
+def test_small_values_are_as_exact_as_large_ones(bench, op):
+    """What the error function leaves of 1 keeps its digits, far beyond the resolution of 1."""
+    z = np.float32([[0.01, 0.5, 1, 2, 3, 4, 6, 9]])
+    x = z if op is ops.Erfc else -z * math.sqrt(2)
+    expected = [math.erfc(v) if op is ops.Erfc else -v * math.sqrt(2) * math.erfc(v) / 2 for v in z[0].tolist()]
+    np.testing.assert_allclose(bench.run(op, x.astype(np.float32))[0], expected, rtol=3e-5)
+    assert not bench.run(op, np.float32([[11 if op is ops.Erfc else -99]])).any()
 
 
 def test_errors(bench):

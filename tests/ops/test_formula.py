@@ -107,6 +107,7 @@ def native(name: str) -> Callable[[np.ndarray], np.ndarray]:
         "Gelu": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
         "GeluErf": lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))),
         "Erf": erf,
+        "Erfc": lambda x: 1 - erf(x),
         "Sigmoid": sigmoid,
         "Swish": lambda x: x * sigmoid(x),
         "Softplus": lambda x: np.log1p(np.exp(x)),

@@ -10,7 +10,7 @@ import pytest
 from ipuperf import ir
 from ipuperf.ops.comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from ipuperf.ops.extrema import Minimum
-from ipuperf.ops.functions import Erf, Expm1, Log1p, Reciprocal, Round
+from ipuperf.ops.functions import Erf, Erfc, Expm1, Log1p, Reciprocal, Round
 from ipuperf.ops.logsoftmax import LogSoftmax
 from ipuperf.ops.piecewise import Elu, HardSigmoid, LeakyRelu
 from ipuperf.ops.sigmoid import Sigmoid, Softplus, Swish
@@ -24,6 +24,7 @@ FUNCTIONS = [
     (LeakyRelu, {"alpha": 0.2}, "lambda x: F.leaky_relu(x, 0.2)"),
     (HardSigmoid, {"alpha": 1 / 6, "beta": 0.5}, "F.hardsigmoid"),
     (Erf, {}, "torch.erf"),
+    (Erfc, {}, "torch.erfc"),
     (Expm1, {}, "torch.expm1"),
     (Reciprocal, {}, "torch.reciprocal"),
     (LogSoftmax, {"axis": -1}, "lambda x: F.log_softmax(x, -1)"),

@@ -46,11 +46,10 @@ def _alike(names: str) -> dict[str, Callable[..., Tensor]]:
 #: Functions of one tensor by op type.
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     **_alike("""
-        abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log logical_not reciprocal round
+        abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor log logical_not reciprocal round
         rsqrt sigmoid sign sin sinh softplus sqrt square tanh
     """),
     "Digamma": gamma.digamma,
-    "Erfc": elementary.erfc,
     "Inv": arithmetic.reciprocal,
     "Invert": arithmetic.bitwise_not,
     "IsFinite": arithmetic.isfinite,

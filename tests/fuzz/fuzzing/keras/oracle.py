@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -216,8 +217,16 @@ def _difference(program: Program, name: str, got: np.ndarray | None, want: np.nd
 
 
 def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict[str, float]:
-    """How far Keras' own results move when each start weight and each input does by :data:`JITTER`."""
+    """How far Keras' own results move when each start weight and each input does by :data:`JITTER`, or when it computes
+    in float64 instead of float32."""
     moved: dict[str, float] = {}
+    if program.policy == "float32":
+        tf.keras.backend.set_floatx("float64")
+        try:
+            wide = run(replace(program, policy="float64"), [w.astype(np.float64) for w in weights], data(program))[1]
+        finally:
+            tf.keras.backend.set_floatx("float32")
+        moved = {name: _distance(value, want[name]) for name, value in wide.items()}
     for seed in range(JITTERED_RUNS):
         given, rng = data(program), np.random.default_rng(seed)
         others = [_disturbed(program, rng, w) for w in weights]

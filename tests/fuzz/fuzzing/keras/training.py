@@ -107,7 +107,7 @@ def optimizer(name: str, options: dict[str, Any], drawn_rate: Any, on_ipu: bool)
 
 def mapped(gradient: Any, variable: Any) -> Any:
     """What a ``MapGradientOptimizerInvertedChaining`` does to gradients."""
-    return gradient * 0.5 + variable * 0.01
+    return tf.convert_to_tensor(gradient) * 0.5 + variable * 0.01  # of an embedding, rows and their numbers come
 
 
 class ByHand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -221,11 +223,8 @@ def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict
     in float64 instead of float32."""
     moved: dict[str, float] = {}
     if program.policy == "float32":
-        tf.keras.backend.set_floatx("float64")
-        try:
+        with _floats("float64"):
             wide = run(replace(program, policy="float64"), [w.astype(np.float64) for w in weights], data(program))[1]
-        finally:
-            tf.keras.backend.set_floatx("float32")
         moved = {name: _distance(value, want[name]) for name, value in wide.items()}
     for seed in range(JITTERED_RUNS):
         given, rng = data(program), np.random.default_rng(seed)
@@ -234,6 +233,19 @@ def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict
         for name, value in run(program, others, given)[1].items():
             moved[name] = max(moved.get(name, 0.0), _distance(value, want[name]))
     return moved
+
+
+@contextmanager
+def _floats(dtype: str) -> Iterator[None]:
+    """Keras' own type of numbers."""
+    before = tf.keras.backend.floatx()
+    try:
+        tf.keras.backend.set_floatx(dtype)
+        tf.keras.mixed_precision.set_global_policy(dtype)
+        yield
+    finally:
+        tf.keras.backend.set_floatx(before)
+        tf.keras.mixed_precision.set_global_policy(before)
 
 
 def _disturbed(program: Program, rng: np.random.Generator, values: np.ndarray) -> np.ndarray:

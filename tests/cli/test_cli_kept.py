@@ -167,7 +167,7 @@ sweep s.py --factor n
 sweep s.py --factor =3
 sweep s.py --factor n= --format csv -- {n}
 sweep s.py --factor n=x,true,1.5,null,[1] --format csv -- {n}
-sweep s.py --factor n=4 --where m>3 -- {n}
+sweep s.py --factor n=4 --where m>3 --format csv -- {n}
 sweep f.toml --format csv
 sweep f.toml --factor n=1
 sweep f.toml --where n

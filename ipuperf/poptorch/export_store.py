@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import (
-    ConstantArgument,
     ExportGraphSignature,
     InputKind,
     InputSpec,
@@ -35,9 +34,7 @@ def stored(traced: Traced, tensors: list[torch.Tensor]) -> dict[str, Any]:
     return {
         "nodes": [_node(node, tensors) for node in program.graph.nodes],
         "inputs": [_input(spec) for spec in program.graph_signature.input_specs],
-        "outputs": [
-            [spec.kind.name, spec.target, *_argument(spec.arg)] for spec in program.graph_signature.output_specs
-        ],
+        "outputs": [[spec.kind.name, spec.target, _name(spec.arg)] for spec in program.graph_signature.output_specs],
         "constants": encode(dict(program.constants), tensors),
         "uses": encode(traced.uses, tensors),
         "results": encode(traced.results, tensors),
@@ -57,9 +54,9 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
         node.meta.update(val=_value(seen), custom=tags)
         nodes[name] = node
     signature = ExportGraphSignature(
-        [InputSpec(InputKind[kind], _argued(*arg), target, persistent) for kind, target, persistent, *arg in
+        [InputSpec(InputKind[kind], TensorArgument(name), target, persistent) for kind, target, persistent, name in
          content["inputs"]],
-        [OutputSpec(OutputKind[kind], _argued(*arg), target) for kind, target, *arg in content["outputs"]],
+        [OutputSpec(OutputKind[kind], TensorArgument(name), target) for kind, target, name in content["outputs"]],
     )  # fmt: skip
     program = Simplified(
         torch.fx.GraphModule(torch.nn.Module(), graph), signature, decode(content["constants"], tensors)
@@ -94,19 +91,14 @@ def _node(node: torch.fx.Node, tensors: list[torch.Tensor]) -> list[Any]:
 
 
 def _input(spec: Any) -> list[Any]:
-    return [spec.kind.name, spec.target, spec.persistent, *_argument(spec.arg)]
+    return [spec.kind.name, spec.target, spec.persistent, _name(spec.arg)]
 
 
-def _argument(argument: Any) -> list[Any]:
-    if isinstance(argument, TensorArgument):
-        return [argument.name]
-    if isinstance(argument, ConstantArgument) and type(argument.value) in (bool, int, float, str, type(None)):
-        return [argument.name, argument.value]
-    raise NotStorable(f"the argument {argument!r}")
-
-
-def _argued(name: str, *value: Any) -> Any:
-    return ConstantArgument(name, value[0]) if value else TensorArgument(name)
+def _name(argument: Any) -> str:
+    """Arguments and results that are no tensors are no part of an export: ``results`` has them."""
+    if not isinstance(argument, TensorArgument):
+        raise NotStorable(f"the argument {argument!r}")
+    return argument.name
 
 
 def _seen(value: Any) -> Any:

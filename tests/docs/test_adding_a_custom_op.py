@@ -66,6 +66,12 @@ def test_what_is_wrong_is_said(names: dict[str, Any]) -> None:
         def value(self, x: np.ndarray) -> np.ndarray:
             return x[: len(x) // 2]
 
+    class Turned(names["Snake"]):
+        type = "Turned"
+
+        def value(self, x: np.ndarray) -> np.ndarray:
+            return x * np.complex64(1j)
+
     class Nothing(CustomOp):
         type = "Nothing"
 
@@ -78,6 +84,8 @@ def test_what_is_wrong_is_said(names: dict[str, Any]) -> None:
 
     with pytest.raises(popart_exception, match=r"`value` gave shape \(2,\).*`infer` \(4,\)"):
         run(Half)
+    with pytest.raises(popart_exception, match=r"`value` gave complex64 for .*, which is float32"):
+        run(Turned)
     with pytest.raises(popart_exception, match="no shape rule"):
         run(Nothing)
     with pytest.raises(TypeError, match="no subclass"):

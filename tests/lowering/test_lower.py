@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -236,6 +237,16 @@ def test_remote_buffers_that_do_not_fit_into_streaming_memory_are_refused(replic
     with pytest.raises(MachineError, match="bytes of Streaming Memory"):
         Executable(program, machine).device_program  # noqa: B018 - a property that raises
     check_capacity(program, load_scaled("pod16", {"ipu_machine.ddr_capacity": 4}))
+
+
+def test_the_three_largest_buffers_are_named():
+    program = ir.Ir()
+    for entries in (3, 1, 5, 2, 4):
+        program.remote_buffer((1_000,), FLOAT32, entries * 25_000_000)
+    with pytest.raises(MachineError) as caught:
+        check_capacity(program, load_machine("pod4"))
+    named = re.search("largest on a replica: (.*); would help", str(caught.value))
+    assert re.findall(r" ([\d,]+)(?:, |$)", named[1]) == ["500,000,000,000", "400,000,000,000", "300,000,000,000"]
 
 
 def test_too_many_replicas_are_refused():

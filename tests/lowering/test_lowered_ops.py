@@ -154,7 +154,8 @@ PROGRAMS: Mapping[str, Mapping[str, Callable[[], Ir]]] = {
         "groups": partial(one, ops.Conv, ((2, 8, 9, 9), FLOAT16), ((8, 4, 3, 3), FLOAT16), groups=2),
         "transposed": partial(one, ops.ConvTranspose, ((2, 8, 5, 5), FLOAT32), ((8, 6, 3, 3), FLOAT32), strides=2),
     },
-    "tables": {"rows": partial(one, ops.Gather, *TABLE, axis=0)},
+    "tables": {"rows": partial(one, ops.Gather, *TABLE, axis=0),
+               "parts of rows": partial(one, ops.Gather, ((700, 8), FLOAT16), ((20,), INT32), axis=0)},
     **{f"updates {name}": {name: partial(one, ops.ScatterReduce, *UPDATED, axis=0, axis_size=30, reduction=name)}
        for name in ("sum", "max")},
     "branches": {"then": partial(conditional, 0), "else": partial(conditional, 1),

@@ -64,6 +64,7 @@ SUMMED = {
         False,
     ),
     "with a step": (along(1, (0, 6), (1, 6), step=2), False),
+    "with a step, apart": (along(1, (0, 3), (3, 6), step=2), False),
     "beside another gradient": (along(0, (0, 2), (2, 5)), True),
     "empty": (along(0, (0, 0), (0, 5)), False),
 }

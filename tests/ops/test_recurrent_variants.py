@@ -153,8 +153,9 @@ def test_wrong_rows_are_refused(bench, rng):
     lstm = operands(rng, cell="lstm", scored=True)
     with pytest.raises(ShapeError, match="'lstm' takes no scores"):
         bench.op(ops.Recurrent, *lstm, outputs=3, cell="lstm", scored=True)
-    with pytest.raises(IrError, match="share of memory 0.0; allowed: above 0, up to 1"):
-        bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", available_memory_proportion=0.0)
+    for name, share in (("available_memory_proportion", 0.0), ("gradient_memory_proportion", 1.5)):
+        with pytest.raises(IrError, match=f"share of memory {share}; allowed: above 0, up to 1"):
+            bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", **{name: share})
     graph = bench.op(ops.Recurrent, *lstm[:-1], outputs=5, cell="lstm", trains=True).graph
     with pytest.raises(IrError, match="no gradient of what is kept"):
         ops.autodiff(graph, [graph.add_output(graph.ops[0].outputs[3])], [graph.inputs[0]])

@@ -77,7 +77,8 @@ def run(change: str) -> list[Any]:
     """Results, changed inputs and anchored tensors of the second of two calls."""
     o = poptorch.Options().showCompilationProgressBar(False)
     exec(f"o.{change}", {"o": o, "poptorch": poptorch})
-    for name, mode in ANCHORS.items():
+    anchors = {name: mode for name, mode in ANCHORS.items() if name != "second" or o.device_iterations > 1}
+    for name, mode in anchors.items():
         exec(f"o.anchorTensor('{name}', 'linear', {', '.join(mode)})", {"o": o, "poptorch": poptorch})
     model = poptorch.inferenceModel(Everything(), o)
     rows = 2 * o.samples_factor
@@ -86,7 +87,7 @@ def run(change: str) -> list[Any]:
         count = torch.tensor(5) if rows == 2 else torch.arange(rows // 2)
         given = (numbers.clone(), numbers.clone(), count, torch.zeros(rows))
         results = model(*given)
-    return [results, given[1:], [model.getAnchoredTensor(name) for name in ANCHORS]]
+    return [results, given[1:], [model.getAnchoredTensor(name) for name in anchors]]
 
 
 @pytest.mark.parametrize("name", CASES)

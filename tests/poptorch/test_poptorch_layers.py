@@ -169,6 +169,7 @@ def test_the_state_of_random_numbers_can_be_set() -> None:
     state = model.rng_state
     first, _ = model(torch.ones(12, 64))
     second, _ = model(torch.ones(12, 64))
+    assert model.rng_state != state, "what was drawn counts"
     model.rng_state = state
     assert torch.equal(model(torch.ones(12, 64))[0], first)
     assert torch.equal(model(torch.ones(12, 64))[0], second)

@@ -387,6 +387,9 @@ def test_what_is_replaced_during_exports() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(export_substitutes, "_AROUND", [])
             substitutes.offer()
+            with export_substitutes.front_ends_in_force():
+                assert geometric.is_experimental_mode_enabled("disable_dynamic_shapes")
+        assert not geometric.is_experimental_mode_enabled("disable_dynamic_shapes")
         names = {(place.__name__.rpartition(".")[2], name) for place, name in export_substitutes._REPLACED}
     finally:
         export_substitutes._REPLACED.update(before)

@@ -20,10 +20,13 @@ class Terminal(io.StringIO):
 
 
 def session() -> tuple[popxl.Session, popxl.DeviceToHostStream]:
-    """A program whose output is the number 3."""
+    """A program whose only floating-point number is 3, after an integer and a vector."""
     ir = popxl.Ir()
-    with ir.main_graph:
+    with ir.main_graph, popxl.in_sequence():
         x = popxl.variable(np.float32(1.5), name="x")
+        for name, value in (("count", np.int32(7)), ("vector", np.ones(2, np.float32))):
+            variable = popxl.variable(value, name=f"v_{name}")
+            ops.host_store(popxl.d2h_stream(variable.shape, variable.dtype, name), variable)
         out = popxl.d2h_stream((), popxl.float32, "loss")
         ops.host_store(out, x * 2)
     return popxl.Session(ir, "ipu_hw"), out

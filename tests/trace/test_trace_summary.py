@@ -131,6 +131,33 @@ def test_an_ipu_that_only_waits_for_others_makes_no_call(synthetic):
     assert _calls(synthetic, segments) == {"D": 0, "E": 1}
 
 
+@pytest.mark.parametrize(
+    ("rows", "calls"),
+    [
+        ([("A", 0, -1), ("A", 1, 0), ("B", 2, 0)], {"A": 5, "B": 5}),  # the first trip goes on with what came before
+        ([("A", 0, 0), ("A", 1, 0)], {"A": 5}),
+        ([("A", 3, 0), ("A", 3, 0)], {"A": 10}),
+        ([("A", 3, 0), ("A", 2, 0)], {"A": 10}),
+        ([("A", 3, -1), ("A", 3, -1)], {"A": 1}),
+    ],
+)
+def test_calls_within_a_loop(synthetic, rows, calls):
+    """Five trips; a program that comes again, or an earlier one, is a graph that is called again."""
+    build = synthetic.Builder()
+    looped = sum(loop >= 0 for *_, loop in rows)
+    build.add("loops", 0, -1, 5, 10 * looped)
+    names = sorted({name for name, *_ in rows})
+    for number, name in enumerate(names):
+        build.add("ops", number, name, name, "main", "fwd", 0, "model.py:1", "float16")
+    for program in sorted({program for _, program, _ in rows}):
+        build.add("programs", program, -1, program, "OnTileExecute", f"p{program}", 0, 0)
+    for place, (name, program, loop) in enumerate(rows):
+        row = (place, program, names.index(name), "compute", 10 * place, 10, 10.0, 4, 0, 0, 0, 0, 0, loop)
+        build.add("steps", 0, *row)
+    build.add("instances", 0, 0, 0, 0, 0, 0, 0, 10 * len(rows) + 40 * looped, 0)
+    assert build.trace().operations().set_index("op").calls.to_dict() == calls
+
+
 def test_diff_of_a_trace_with_itself_is_empty(trace):
     assert len(trace.diff(trace)) == 0
 

@@ -367,6 +367,9 @@ def test_a_step_of_the_demo_is_that_of_numpy(
             x = x if layer == 4 else 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
         return x
 
+    tested = []
+    inference = mnist_mlp.inference_session
+    monkeypatch.setattr(mnist_mlp, "inference_session", lambda *a: tested.append(inference(*a)) or tested[0])
     monkeypatch.setattr(mnist_mlp, "training_session", kept)
     np.random.seed(5)  # noqa: NPY002 - the factories of the model draw from it
     accuracy = demo._train(train, test, 1, np.random.default_rng(11))
@@ -377,6 +380,9 @@ def test_a_step_of_the_demo_is_that_of_numpy(
     assert float(capsys.readouterr().out.split()[-1]) == pytest.approx(losses.mean(), abs=2e-4)
     right = logits(values(programs[0]), test[0][:160]).argmax(axis=1) == test[1][:160]
     assert accuracy == pytest.approx(right.mean(), abs=1.5 / 160)
+    trained, used = values(programs[0]), values(tested[0])
+    assert set(used) <= set(trained)
+    assert all(np.array_equal(used[name], trained[name]) for name in used), "the weights that were trained are tested"
 
 
 @pytest.mark.usefixtures("upstream_names")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -264,3 +265,7 @@ SPOILED = "\n".join(line for line in CALLS.splitlines() if line.startswith(("bui
 @each(SPOILED)
 def test_every_spoiled_call(expression: str, golden_row: Any, names: dict[str, Any]) -> None:
     golden_row(spoiled_row(expression, names, names["ir"]))
+
+
+def test_what_can_be_detached_and_goes_to_no_host_is_no_data() -> None:
+    assert not is_host_data(SimpleNamespace(detach=len))

@@ -108,3 +108,16 @@ def test_rounding_with_a_straight_gradient_and_distances():
 def test_outside_a_program_there_are_no_replicas():
     with pytest.raises(poptorch.UnsupportedError, match="runs in a program only"):
         collectives.all_gather_cross_replica(FIRST, 4)
+
+
+def test_attributes_of_another_op_are_refused() -> None:
+    gather = poptorch.inferenceModel(Gathering(), poptorch.Options().replicationFactor(2))
+    with pytest.raises(poptorch.Error, match="ReplicatedAllGather: attributes axis are not those of this op"):
+        gather(torch.ones(2, 3))
+
+
+class Gathering(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        example = [x.expand(2, *x.shape)]
+        (y,) = poptorch.custom_op([x], "ReplicatedAllGather", "ai.graphcore", 1, example, attributes={"axis": 0})
+        return y

@@ -414,6 +414,9 @@ def shapes() -> Iterator[Case]:
     yield "depth_to_space", lambda x: tf.nn.depth_to_space(x, 2), (f32(2, 3, 2, 8),)
     yield "space_to_depth", lambda x: tf.nn.space_to_depth(x, 2), (f32(2, 4, 6, 3),)
     yield "space_to_batch", lambda x: tf.space_to_batch(x, [2, 3], [[1, 0], [0, 1]]), (f32(2, 3, 5, 2),)
+    yield "space_to_batch 1", lambda x: tf.space_to_batch(x, [3], [[1, 0]]), (f32(2, 5, 2),)
+    yield "space_to_batch 3", lambda x: tf.space_to_batch(x, [2, 1, 2], [[0, 0]] * 3), (f32(2, 4, 3, 2, 2),)
+    yield "batch_to_space 3", lambda x: tf.batch_to_space(x, [2, 1, 2], [[0, 1], [0, 0], [0, 0]]), (f32(8, 2, 3, 1, 2),)
     yield "batch_to_space", lambda x: tf.batch_to_space(x, [2, 3], [[1, 0], [0, 1]]), (f32(12, 3, 4, 2),)
     yield "meshgrid", lambda x, y: tf.meshgrid(x, y), (f32(3), f32(4))
 

@@ -12,6 +12,7 @@ from tensorflow import keras  # noqa: E402
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
 from ipuperf.tensorflow.keras.stage_functions import KerasStages  # noqa: E402
+from ipuperf.tensorflow.python.ipu import config as ipu_config  # noqa: E402
 from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 
@@ -277,3 +278,15 @@ def test_the_summary_is_a_table():
     assert lines[2].split() == ["Layer", "(type)", "(node", "index)", "Input", "Layers", "Pipeline", "Stage"]
     assert lines[4].endswith(" 0" + " " * 17)
     assert all(len(line) == 89 for line in lines[1:])
+
+
+def test_a_loss_without_targets_is_refused():
+    config = ipu_config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.set_pipeline_stage_assignment([0, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    model.compile("sgd", loss="mse", steps_per_execution=4)
+    with pytest.raises(ValueError, match="Target data is missing"):
+        model.fit(tf.data.Dataset.from_tensors(np.ones((2, 3), np.float32)).repeat(4), verbose=0)

@@ -386,6 +386,22 @@ def test_a_step_of_the_demo_is_that_of_numpy(
 
 
 @pytest.mark.usefixtures("upstream_names")
+def test_the_demo_trains_on_the_one_and_tests_on_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ipuperf.commands import demo
+
+    train, test = (np.zeros((3, 28, 28)),), (np.zeros((2, 28, 28)),)
+    asked: list[Any] = []
+    monkeypatch.setattr(demo, "_data", lambda: ("nowhere", train, test))
+    monkeypatch.setattr(demo, "_train", lambda *given: asked.extend(given) or 0.25)
+    monkeypatch.setattr(demo, "_tables", asked.append)
+    demo.demo.callback(7, "pod4", 1)
+    assert (asked[0] is train, asked[1] is test, asked[2], asked[4]) == (True, True, 7, "pod4")
+    assert capsys.readouterr().out.split("\n")[:2] == ["data: nowhere", "accuracy on 2 test images: 25.00%"]
+
+
+@pytest.mark.usefixtures("upstream_names")
 def test_tables_of_the_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from ipuperf.commands import demo
     from ipuperf.scenarios import rts_mnist

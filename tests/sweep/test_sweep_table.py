@@ -36,6 +36,14 @@ def test_round_trip(tmp_path: Path, kind: str) -> None:
     pd.testing.assert_frame_equal(found, table, check_dtype=False, check_exact=True)
 
 
+def test_values_of_mixed_types_and_lists_are_json() -> None:
+    factors = {"lists": [[1], [2, 3]], "numbers": [1, 2.5], "mixed": [1, "a"], "texts": ["a", "b"]}
+    table = table_of([{name: values[row] for name, values in factors.items()} for row in (0, 1)], list(factors))
+    assert table[list(factors)].to_dict("list") == {
+        "lists": ["[1]", "[2, 3]"], "numbers": [1, 2.5], "mixed": ["1", "a"], "texts": ["a", "b"]
+    }  # fmt: skip
+
+
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(ROWS, FACTORS)
     write_table(table.assign(format=2), tmp_path / "later.csv")

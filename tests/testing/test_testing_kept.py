@@ -119,6 +119,8 @@ def test_refused_bounds(kept_lines: Keep) -> None:
                 *(line.replace(repr(value), f"{shown!r}") for line in outcome(lambda v=value, c=call: c(v))),
             ]
     empty = build_trace([])
+    with pytest.raises(ValueError, match="no run that takes time"):
+        measures.throughput(build_trace([], runs=[(0, 0)]), 1)
     said += [*outcome(lambda: measures.throughput(empty, 1)), *outcome(lambda: measures.bubble(empty))]
     said += outcome(lambda: measures.overlap(empty, ("links", "compute")))
     said += outcome(lambda: assertions.assert_fits(empty))

@@ -209,6 +209,8 @@ def _distance(got: np.ndarray, want: np.ndarray) -> float:
 def _difference(program: Program, name: str, got: np.ndarray | None, want: np.ndarray) -> str:
     if got is None or got.size != want.size:
         return f"shape {None if got is None else got.shape}, expected {want.shape}"
+    if program.policy != "float32":  # formulas of one gradient overflow at different points
+        got, want = (values.reshape(-1)[np.isfinite(want).reshape(-1)] for values in (got, want))
     largest = np.abs(want[np.isfinite(want)]).max(initial=SMALLEST)
     exact = STATE_TOLERANCE if name.startswith("state") else TOLERANCE
     allowed = (exact if program.policy == "float32" else HALF_TOLERANCE) * float(largest)
@@ -223,9 +225,7 @@ def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict
     in float64 instead of float32."""
     moved: dict[str, float] = {}
     if program.policy == "float32":
-        with _floats("float64"):
-            wide = run(replace(program, policy="float64"), [w.astype(np.float64) for w in weights], data(program))[1]
-        moved = {name: _distance(value, want[name]) for name, value in wide.items()}
+        moved = {name: _distance(value, want[name]) for name, value in _in_float64(program, weights).items()}
     for seed in range(JITTERED_RUNS):
         given, rng = data(program), np.random.default_rng(seed)
         others = [_disturbed(program, rng, w) for w in weights]
@@ -233,6 +233,16 @@ def _jittered(program: Program, weights: list[np.ndarray], want: Values) -> dict
         for name, value in run(program, others, given)[1].items():
             moved[name] = max(moved.get(name, 0.0), _distance(value, want[name]))
     return moved
+
+
+def _in_float64(program: Program, weights: list[np.ndarray]) -> Values:
+    """The CPU's results in float64, without metrics where one of them knows float32 alone (``InTopK``)."""
+    wide, started = replace(program, policy="float64"), [w.astype(np.float64) for w in weights]
+    with _floats("float64"):
+        try:
+            return run(wide, started, data(program))[1]
+        except tf.errors.InvalidArgumentError:
+            return run(replace(wide, metrics=[[] for _ in program.metrics]), started, data(program))[1]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Positions in the host streams of one run: each load takes the next slice, each store writes the next."""
+"""Positions in the host streams of one run. Each load takes the next slice, each store writes the next."""
 
 from __future__ import annotations
 

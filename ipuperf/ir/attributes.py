@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .op import Op
 
 T = TypeVar("T")
-GivenT = TypeVar("Given")
+Given = TypeVar("Given")
 
 #: Stands for "no default": the attribute has to be given.
 REQUIRED: Any = object()
@@ -212,7 +212,7 @@ class Attribute(Generic[T]):
 
     @overload
     def __init__(
-        self: Attribute[T], kind: Kind[GivenT], default: Any = REQUIRED, *, settle: Callable[[Any, GivenT], T]
+        self: Attribute[T], kind: Kind[Given], default: Any = REQUIRED, *, settle: Callable[[Any, Given], T]
     ) -> None: ...
 
     def __init__(self, kind: Kind[Any], default: Any = REQUIRED, *, settle: Callable[[Any, Any], Any] | None = None):

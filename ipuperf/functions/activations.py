@@ -1,7 +1,7 @@
 """Activation functions. ReLU, leaky ReLU, GELU, Swish, softplus, sigmoid and tanh are in :mod:`.arithmetic`.
 
-Compositions are those of PopTorch's canonicalisation (``poptorch: popart_canonicalization/ActivationOps.cpp``) where it
-composes too.
+Compositions are those of PopTorch's canonicalisation (``poptorch: popart_canonicalization/ActivationOps.cpp``) where
+PopTorch composes the function too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def hard_swish(t: Tensor) -> Tensor:
 
 @named(aten="relu6")
 def relu6(t: Tensor) -> Tensor:
-    """Limited to 0 to 6, where there is no gradient."""
+    """``t`` limited to 0 to 6; outside there is no gradient."""
     return clip(t, 0, 6)
 
 
@@ -67,8 +67,10 @@ def prelu(t: Tensor, weight: Tensor) -> Tensor:
 
 @named(aten="softplus")
 def steep_softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``; from 20 on (the
-    default) the two agree to the type's resolution."""
+    """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``.
+
+    From a threshold of 20 on (the default) the two agree to the type's resolution.
+    """
     smooth = make(_k.Softplus, t, beta=float(beta))
     return smooth if threshold >= 20 else where(t * beta > threshold, t, smooth)
 

@@ -66,6 +66,7 @@ class Kind(Generic[T]):
 def _integer(value: Any) -> int:
     if type(value) is int:
         return value
+    # bool is a subclass of int, but True is hardly meant as 1 here.
     if isinstance(value, (bool, np.bool_)):
         raise TypeError("a truth value is not a number")
     return operator.index(value)
@@ -257,6 +258,7 @@ class Attribute(Generic[T]):
 
 def declared(op_class: type) -> dict[str, Attribute[Any]]:
     """The attributes of a class by name, those of its bases first."""
+    # With a single base its attributes are known already; only several bases need the whole MRO.
     base, *others = op_class.__bases__
     inherited = getattr(base, "declared", None) if not others else None
     attributes: dict[str, Attribute[Any]] = dict(inherited or {})

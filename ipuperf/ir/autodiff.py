@@ -114,6 +114,7 @@ class GradientBuilder(Builder):
 
         All calls that use the same results share it; calls that use others get one of their own.
         """
+        # A program-defined gradient cannot be derived from the ops, so it has to be passed in.
         if callee not in self.known and callee.own_gradient:
             raise IrError(
                 f"graph {callee.name!r} has been marked as unsafe to autodiff where it is called: its module defines "
@@ -141,6 +142,7 @@ def _dependents(order: Sequence[Op], sources: Sequence[Tensor]) -> set[Tensor]:
     reached = set(sources)
     for op in order:
         if any(tensor in reached for tensor in op.inputs):
+            # No gradient flows through integers and bools.
             reached.update(tensor for tensor in op.outputs if tensor.dtype.category in ("float", "float8"))
     return reached
 
@@ -186,6 +188,7 @@ def differentiate(
     required += [tensor for tensor in within if tensor not in required]
     name = f"{forward.name or 'main'}_bwd"
     suffix = 0
+    # A graph may be differentiated several times, with different outputs provided.
     while name in forward.ir.graphs:
         suffix += 1
         name = f"{forward.name or 'main'}_bwd_{suffix}"
@@ -210,6 +213,7 @@ def differentiate(
             derivative.graph.add_output(grads.of[tensor])
             derivative.outputs.append(Connection(tensor, True))
     images = dict(builder.forward_inputs())
+    # A loop or conditional cannot return extra values, so everything but the results runs again.
     if recomputation is None and _inner(forward, images) and any(site.type != "Call" for site in _sites(forward)):
         recomputation = Recomputation(frozenset(forward.ops), frozenset(forward.outputs), constants=True)
     external_images = images if recomputation is None else replay(forward, derivative.graph, images, recomputation)
@@ -250,6 +254,7 @@ class _Gradients:
         """The gradient of ``tensor`` when no part can follow any more. A result of ``join`` replaces the sum of the
         parts."""
         parts = self._parts.pop(tensor, [])
+        # The sums made so far lose their readers and are dropped at the end.
         if self._builder.join is not None and len(parts) > 1:
             op_count, last_sum = len(self._builder.graph.ops), self.of[tensor].producer
             joined = self._builder.join(self._builder, parts, gradient_name(tensor))
@@ -262,6 +267,7 @@ class _Gradients:
 def _backward(forward: Graph, builder: GradientBuilder, grads: _Gradients, required: Sequence[Tensor]) -> None:
     """Walk the ops backwards and collect the gradient of each tensor in ``grads``."""
     order = schedule(forward)
+    # Ops that no required input leads to would only make gradients that nobody reads.
     active = _dependents(order, required)
     for op in reversed(order):
         out_grads = [grads.complete(tensor) for tensor in op.outputs]
@@ -337,6 +343,7 @@ def expose(forward: Graph, tensors: Sequence[Tensor]) -> None:
     if not missing:
         return
     sites = _sites(forward)
+    # All calls are checked first, so that an error leaves the graphs unchanged.
     for site in sites:
         if site.type != "Call":
             raise IrError(

@@ -72,6 +72,7 @@ class Builder:
         self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
     ) -> OpT:
         """:meth:`create` with the attributes as one mapping. Every op of the builder is made here."""
+        # A fixed location wins, as traced modules know the user's line better than the Python stack.
         location = self.location
         if location is None:
             location = user_location()
@@ -90,6 +91,7 @@ class Builder:
         names, own_operands = [tensor.name for tensor in op.outputs], self.taken(type(op), operands)
         copy = self.graph.create_at(type(op), own_operands, names, op.attributes, op.location, settled=True)
         self.made(copy)
+        # The context would give the copy tiles and scope of its own.
         copy.tile_set, copy.scope = op.tile_set, op.scope
         return copy
 

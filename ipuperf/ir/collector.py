@@ -19,5 +19,6 @@ def collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        # Nested uses leave it off until the outermost one ends.
         if enabled:
             gc.enable()

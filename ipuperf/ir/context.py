@@ -57,6 +57,7 @@ class _Detached:
 
     def __enter__(self) -> None:
         context = self._context
+        # Saved by reference: the suspended lists are put back unchanged.
         self._saved = context.modes, context.scopes, context.ipus, context.tile_sets, context._orders
         context.modes, context.scopes, context.ipus, context.tile_sets, context._orders = [], [], self._ipus, [], {}
         if self._builder is not None:
@@ -183,6 +184,7 @@ class BuildContext(threading.local):
         if not modes or modes[-1] == "pass":
             return
         mode = modes[-1]
+        # Each graph has its own order, as ops of different graphs cannot be ordered against each other.
         order = self._orders.setdefault(op.graph, _Order())
         predecessors = order.previous if mode is True else order.anchor
         for predecessor in predecessors:
@@ -192,6 +194,7 @@ class BuildContext(threading.local):
             order.previous = [op]
             order.anchor = [op]
         else:
+            # The anchor is before this op anyway, so it need not be named again.
             order.previous = [previous_op for previous_op in order.previous if previous_op not in order.anchor] + [op]
 
 

@@ -77,6 +77,7 @@ def dtype_of(array: np.ndarray | np.generic) -> DType:
     dtype = _BY_NUMPY.get(array.dtype)
     if dtype is not None:
         return dtype
+    # Structured arrays of 8-bit floats carry their type's name as the field's name.
     name = (array.dtype.names or (array.dtype.name,))[0]
     if name not in ALL_DTYPES:
         raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
@@ -101,5 +102,6 @@ def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
                 f"{what}: values from {low} to {high} do not fit {dtype.name}, in which the IPU holds them "
                 f"({bounds.min} to {bounds.max})"
             )
+    # Floats beyond the range of float16 become infinite, as on the device.
     with np.errstate(over="ignore"):
         return array.astype(dtype)

@@ -34,6 +34,7 @@ def _remove(graph: Graph, op: Op, source: Tensor, result: Tensor) -> None:
         tensor.consumers.remove(op)
     for reader in dict.fromkeys(result.consumers):
         reader.inputs = [source if tensor is result else tensor for tensor in reader.inputs]
+    # One entry per use, so readers of both tensors are listed once for each.
     source.consumers += result.consumers
     graph.outputs[:] = [source if tensor is result else tensor for tensor in graph.outputs]
     graph.ops.remove(op)

@@ -22,6 +22,7 @@ def values(dtype: DType) -> np.ndarray:
     bits, bias = (3, 8) if dtype == FLOAT8_143 else (2, 16)
     code = np.arange(128)
     exponent, fraction = code >> bits, (code & ((1 << bits) - 1)) / (1 << bits)
+    # Exponent 0 is subnormal: no hidden one, and the exponent of the smallest normal number.
     positive = np.ldexp(np.where(exponent == 0, fraction, 1 + fraction), np.maximum(exponent, 1) - bias)
     table = np.concatenate([positive, -positive]).astype(np.float32)
     table[NAN] = np.nan
@@ -49,6 +50,7 @@ def encoded(
     # Both neighbours in the table are compared; where they are equally near, the even code is taken.
     low, high = size - table[above - 1], table[above] - size
     code = np.where((low < high) | ((low == high) & (above % 2 == 1)), above - 1, above)
+    # A negative number that rounds to 0 keeps code 0, as 128 is NaN.
     code = np.where((scaled < 0) & (code > 0), code + 128, code)
     # Sizes from half a step above the largest value would round to a code that does not exist.
     too_large = size >= table[127] + (table[127] - table[126]) / 2

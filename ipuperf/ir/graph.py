@@ -52,6 +52,7 @@ def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
         if facts is None:
             return function(graph)
         if function not in facts:
+            # Keyed by the undecorated function, so every derived function has a cache of its own.
             facts[function] = function(graph)
         return facts[function]
 
@@ -184,6 +185,7 @@ class Graph:
         if self.facts is not None or self.ir.sealed:
             self._thawed()
         op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)
+        # The shape rule may refuse the op, so the Ir is changed only after it.
         specs = op.infer()
         self.ir.next_op_id += 1
         for tensor in op.inputs:
@@ -200,6 +202,7 @@ class Graph:
         self.ops.append(op)
         self.version += 1
         if self.created_hooks:
+            # A copy, as a hook may remove itself.
             for hook in list(self.created_hooks.values()):
                 hook(op)
         return op
@@ -370,6 +373,7 @@ class Ir:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Keep the program unchanged inside, and work out what follows from its graphs (:func:`derived`) only once."""
+        # Graphs that an outer ``frozen`` holds already keep their facts until that one ends.
         graphs = [graph for graph in self.all_graphs() if graph.facts is None]
         for graph in graphs:
             graph.facts = {}
@@ -420,6 +424,7 @@ class Ir:
     def _checked_depths(self) -> dict[Graph, int]:
         """:meth:`_depths`; IrError where one exceeds :data:`MAX_NESTING`."""
         depths = self._depths()
+        # An explicit limit gives an error that names the graph, instead of a RecursionError deep in some room.
         deepest = max(depths, key=depths.__getitem__)
         if depths[deepest] > MAX_NESTING:
             raise IrError(

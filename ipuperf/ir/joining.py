@@ -25,12 +25,14 @@ def join(op_class: type[OpT], ops: Sequence[Op], **attributes: Any) -> OpT:
     """
     graph, last_op = ops[0].graph, ops[-1]
     successors = _later(graph, ops)
+    # Not through Graph.create, which would define new results; these ops keep theirs.
     joined = op_class(
         graph, graph.ir.next_op_id, [tensor for op in ops for tensor in op.inputs], attributes, last_op.location
     )
     specs, outputs = joined.infer(), [tensor for op in ops for tensor in op.outputs]
     if [tensor.spec for tensor in outputs] != specs:
         raise IrError(f"{joined.where()}: it does not give what {', '.join(op.label for op in ops)} give")
+    # Only now, so that a refused joining uses up no number.
     graph.ir.next_op_id += 1
     joined.outputs = outputs
     joined.ipu, joined.tile_set, joined.scope, joined.phase = (

@@ -28,6 +28,7 @@ def user_location() -> str:
 
     Gives ``""`` where there is no such caller.
     """
+    # Two frames up: this function and its caller are always ipuperf's.
     frame: FrameType | None = sys._getframe(2)
     passed_over = _PASSED_OVER
     try:

@@ -63,6 +63,7 @@ class Op:
         cls.defaults = {name: attribute.default for name, attribute in cls.declared.items()}
         cls.settles = not all(attribute.plain for attribute in cls.declared.values())
         if "operator" in vars(cls):
+            # Only classes that state an operator themselves, so that subclasses do not take it over.
             OPERATIONS[cls.operator] = cls
 
     def __init__(
@@ -85,6 +86,7 @@ class Op:
         self.scope = ""
         self.location = location
         self.phase: Phase | None = None
+        # Settling looks at operands, so it comes after all other fields are set.
         if not settled and (attributes or self.declared):
             give(self, attributes)
 

@@ -77,6 +77,7 @@ def _follow(graph: Graph, followed: Mapping[Graph, _Followed]) -> _Followed:
     gradient_tensors: Sequence[Tensor]
     for op in schedule(graph):
         phase = phases[op] = op.phase or _said_of_callee(op) or _read(op, gradients, root) or _called(op, followed)
+        # What a backward op makes or changes is a gradient; other ops pass gradients on only through calls.
         if phase == "bwd":
             gradients.update([root[tensor] for tensor in op.outputs])
             gradient_tensors = [op.inputs[index] for index in changing.get(op, ())]

@@ -22,12 +22,14 @@ def prune(graph: Graph, sources: Sequence[T]) -> list[T]:
             needed_ops.append(op)
             needed.update(op.inputs)
             continue
+        # A tensor that stays must not list a removed op among its readers.
         for tensor in op.inputs:
             tensor.consumers.remove(op)
         for tensor in op.outputs:
             del graph.tensors[tensor.id]
     graph.ops = needed_ops[::-1]
     pairs = [(tensor, source) for tensor, source in zip(graph.inputs, sources, strict=True) if tensor in needed]
+    # Inputs and data that nothing needs; results of removed ops are gone already.
     for tensor in [tensor for tensor in graph.tensors.values() if tensor.producer is None and tensor not in needed]:
         del graph.tensors[tensor.id]
     graph.inputs = [tensor for tensor, _ in pairs]

@@ -77,6 +77,7 @@ class _Replay:
         """See :func:`replay`."""
         order: list[Op] = []
         for image, tensor in self.sources.items():
+            # The image stood for a value that nobody will provide.
             if self.recomputation.lost(tensor):
                 del self.graph.tensors[image.id]
         for op in schedule(self.graph):
@@ -113,6 +114,7 @@ class _Replay:
         operands = [self.value(tensor) for tensor in op.inputs]
         with CONTEXT.detached(), CONTEXT.phase("recompute"):
             copy = Builder(self.graph).copy(op, operands)
+        # The context is detached, so the copy would otherwise be placed on no IPU.
         copy.ipu = op.ipu
         for tensor, result in zip(op.outputs, copy.outputs, strict=True):
             result.ipu = tensor.ipu

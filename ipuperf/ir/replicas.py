@@ -100,6 +100,7 @@ class ReplicaGrouping(Grouping):
                 f"{self.replicas} replicas; stride * group_size must be a divisor of {self.replicas}"
             )
         if self.group_size == 1:
+            # Otherwise equal groupings of single replicas would compare as different.
             object.__setattr__(self, "stride", 1)
 
     @cached_property
@@ -137,6 +138,7 @@ class IrregularGrouping(Grouping):
         # A piece size must divide every run, so the largest one is their greatest common divisor.
         size = math.gcd(*(length for members in self.groups for length in _pieces(members, stride)))
         if self.replicas % (stride * size) == 0:
+            # Equal piece sizes are not enough: the pieces must also lie in one group each.
             candidate = ReplicaGrouping(self.replicas, stride, size)
             if all(len({self.assignment[member] for member in members}) == 1 for members in candidate.groups):
                 return candidate
@@ -176,6 +178,7 @@ def grouping_of(assignment: Sequence[int]) -> Grouping:
 def _regular(assignment: tuple[int, ...], size: int) -> ReplicaGrouping | None:
     """The regular grouping with this assignment, if there is one. Its stride is the distance to the next member of
     replica 0's group."""
+    # Replica 0 is always in group 0, so its next member shows the stride.
     stride = assignment.index(0, 1) if size > 1 else 1
     if len(assignment) % (stride * size):
         return None

@@ -92,6 +92,7 @@ class _Liveness:
         for index, op in enumerate(order):
             for owner in self.reads[op]:
                 last_reader[owner] = index
+        # Freed after the step of the last reader, as operands live while their reader runs.
         change = [self._allocated[op] for op in order]
         for owner, index in last_reader.items():
             change[index] -= self._freeable[owner]
@@ -131,6 +132,7 @@ def schedule(graph: Graph) -> list[Op]:
         for follower in predecessors:
             followers[follower].append(op)
     live = _Liveness(graph)
+    # The op id breaks ties, which makes the order independent of hashes.
     heap = [(live.delta(op), op.id, op) for op, count in missing.items() if count == 0]
     heapq.heapify(heap)
     order: list[Op] = []
@@ -146,6 +148,7 @@ def schedule(graph: Graph) -> list[Op]:
         done.add(op)
         order.append(op)
         for owner in live.take(op):
+            # Its last reader now frees the storage, so the estimates of waiting readers improve.
             if live.remaining[owner] == 1:
                 for follower in live.readers[owner]:
                     if follower not in done and missing[follower] == 0:
@@ -177,6 +180,7 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
             continue
         target_place = min([place[follower] for follower in followers[op]])
         anchor_index = target_place[0]
+        # The op already stands right before its follower, or must not move.
         if anchor_index - index <= 1 or not op.movable():
             continue
         gain = live.gain(op, target_place, place)
@@ -225,6 +229,7 @@ def _changers(graph: Graph) -> Users:
 def _users(graph: Graph) -> Users:
     """All ops that use each changed storage, in creation order."""
     root = roots(graph)
+    # Storages that nothing changes cannot be ambiguous, so their users are left out.
     users: Users = {owner: {} for owner in _changers(graph)}
     for op in graph.ops:
         for tensor in op.inputs:
@@ -284,6 +289,7 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler, which may choose the program's order.
     Against an op whose result is the changed tensor the ambiguity stays.
     """
+    # Programs without such calls, which are most, end here.
     calls = [(op, unseen) for op in calling(graph) if (unseen := op.unseen_changes())]
     if not calls:
         return []

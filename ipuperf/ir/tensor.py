@@ -99,6 +99,7 @@ class Tensor(Operators):
 
     def operate(self, function: str, *operands: Any) -> Any:
         """A new op of the class registered for the operator (:data:`OPERATIONS`); numbers take the tensors' type."""
+        # Arrays are refused, as front ends decide what host data becomes.
         numbers_and_tensors = all(isinstance(value, (Tensor, bool, int, float)) for value in operands)
         if function in OPERATIONS and numbers_and_tensors:
             return self.graph.operate(OPERATIONS[function], operands)

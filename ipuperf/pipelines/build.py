@@ -155,6 +155,7 @@ def build_pipeline(
         PipelineError: the parts contradict the timetable or each other.
     """
     copies = copies_of(timetable) if copies is None else copies
+    # Front ends pass everything through here, so a revision holds for all of them.
     request = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
     parts, outputs, training, offload, host_io = (
         request.parts, request.outputs, request.training, request.offload, request.host_io
@@ -229,6 +230,7 @@ class PipelineWriter:
         shape: tuple[int, ...] = data.shape
         meta: tuple[int, ...] = ()
         if shard_over is not None:
+            # The last shard is padded, so every replica has the same size.
             shape, meta = (-(-data.size // shard_over),), data.shape
         place_of = (self.ir.remote_buffer(shape, dtype, 1, meta), 0) if remote else None
         spec = TensorSpec(shape, dtype, meta)
@@ -279,6 +281,7 @@ class PipelineWriter:
             place(part.graph, part.ipu)
             self._place_data(part)
             for source in part.sources:
+                # Outputs that neither a stage nor the host reads stay inside the forward routine.
                 if isinstance(source, Activation):
                     self._passed_outputs[source.part].add(source.output)
         for output in outputs:
@@ -286,6 +289,7 @@ class PipelineWriter:
         if self.training is not None:
             differentiate(self.parts, stages, self.training)
             self.weights.gradients_of.update(variable for stage in stages for _, variable in stage.trained)
+        # Transport comes after differentiation, as it needs the gradients that stages pass back.
         self.transport.plan(stages)
         self.program = program_of(
             self.timetable,
@@ -306,6 +310,7 @@ class PipelineWriter:
             if not self.host_io.synthetic:
                 ipu = self.parts[output.part].ipu
                 self._send(anchor, output.stream, ipu)
+        # Sent after all runs, when accumulated gradients and variables have their last values.
         self._send_rest(variables)
         weights = self.weights if self.training is not None else None
         return Pipeline(
@@ -373,6 +378,7 @@ class PipelineWriter:
         trips = repeats
         if emitter.traffic.across and repeats > 1:
             emitter.emit(self.main, is_last_run=False)
+            # The first and the last run stand outside the loop, as one has no run before it and one no run after it.
             trips -= 2
         if trips == 1 and trips == repeats:
             emitter.emit(self.main)
@@ -400,6 +406,7 @@ class PipelineWriter:
         """Put parameters and states on the IPU of the stage that uses them."""
         data_tensors = [source.tensor for source in part.sources if isinstance(source, Data)]
         for variable in (*data_tensors, *part.updates.values()):
+            # A constant may lie on several IPUs, as each graph gets a copy.
             if isinstance(variable, Constant):
                 continue
             if variable.ipu is not None and variable.ipu != part.ipu:
@@ -409,6 +416,7 @@ class PipelineWriter:
                 )
             variable.ipu = part.ipu
             elements, state = variable.spec.elements, variable in changed_by(self.parts)
+            # State stays on chip, as every forward writes it.
             is_offloaded = self.offload.weights and not state and elements >= max(1, self.offload.min_elements)
             if is_offloaded and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
@@ -421,6 +429,7 @@ class PipelineWriter:
             (repeated and self._recompute != "in one piece") or (marked and not repeated)
         )
         recomputes = repeated and not interleaved
+        # Stashes are read by the cell that runs first after the forward.
         reader = "R" if recomputes else "B"
         # A stage has one recomputation routine, whose results stay in place only within one segment.
         if recomputes and self.program.crosses("R", "B", number):

@@ -48,6 +48,7 @@ def check_parts(parts: Sequence[StageGraph], timetable: Timetable, training: Tra
             if spec is not None and spec != tensor.spec:
                 raise PipelineError(f"stage {part.stage}: input {tensor.id!r} is {tensor.spec}, its source is {spec}")
     uses = [(source, part) for part in parts for source in part.sources]
+    # Only activations order stages; host inputs and data are there from the start.
     reads = {(parts[source.part].stage, part.stage) for source, part in uses if isinstance(source, Activation)}
     try:
         check_order(timetable, sorted(reads))

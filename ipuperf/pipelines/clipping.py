@@ -63,6 +63,7 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
         moved(scope, _sum_of_squares(scope, own_gradients, ipu), ipu, home) for ipu, own_gradients in by_ipu.items()
     ]
     with scope.on(home):
+        # max(norm, limit) as divisor leaves gradients below the limit unchanged.
         norm = make(Sqrt, _total(sums), name="gradient_norm")
         allowed = scope.constant(np.array(limit, np.float32), FLOAT32, "max_grad_norm")
         factor = make(Div, allowed, make(Maximum, norm, allowed, name="norm_or_limit"), name="clip_factor")
@@ -76,6 +77,7 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
 def meeting_place(gradients: Sequence[Reduced]) -> int:
     """The IPU with the most gradients, the first where several have equally many."""
     counts = Counter(gradient.ipu for gradient in gradients)
+    # The negated number makes the choice independent of the order of the gradients.
     return max(counts, key=lambda ipu: (counts[ipu], -ipu))
 
 

@@ -26,6 +26,7 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
     reachable = _depends_on(parts, trainable)
     requested_outputs: dict[int, set[int]] = {number: set() for number in range(len(parts))}
     requested_outputs[training.loss_part].add(training.loss_output)
+    # The last stage comes first: its input gradients decide which outputs of earlier stages get one.
     for stage in sorted(stages, key=lambda stage_entry: -stage_entry.description.stage):
         part = stage.description
         provided = [part.graph.outputs[index] for index in sorted(requested_outputs[stage.part])]
@@ -50,6 +51,7 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
             continue
         output_count = stage.own_outputs = len(part.graph.outputs)
         stage.provided = provided
+        # Checkpoints are kept even where the op that makes them runs again.
         recomputation = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
         stage.derivative = autodiff(
             part.graph,
@@ -78,6 +80,7 @@ def _check_trained(stages: Sequence[PipelineStage], trainable: set[Variable]) ->
 def _depends_on(parts: Sequence[StageGraph], trainable: set[Variable]) -> set[tuple[int, int]]:
     """Outputs (part, output) that depend on a trainable variable of the same or an earlier part."""
     dependent: set[tuple[int, int]] = set()
+    # Earlier stages first, as later ones depend on their outputs.
     for number in sorted(range(len(parts)), key=lambda part_number: parts[part_number].stage):
         part = parts[number]
         for index, output in enumerate(part.graph.outputs):

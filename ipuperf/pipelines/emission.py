@@ -52,6 +52,7 @@ class Emitter:
         self._segment(scope, program.before, values)
         if program.trips:
             body = scope.inner("steady")
+            # Values do not leave an iteration: what later ones need waits in stashes.
             self._segment(body, program.body, {})
             body.close(trips=program.trips)
             values = {}
@@ -77,6 +78,7 @@ class Emitter:
                 self._store(scope, cell, stage, fresh)
             if self._copying(window):
                 self._builder.transport.copies(scope, fresh, window.cells, window.time)
+            # Backwards of the next time step, in a rotated window.
             for cell in window.after:
                 for stage in self._of(cell):
                     self._run(scope, cell, stage, values, fresh)

@@ -88,9 +88,11 @@ class HostTraffic:
                         HostLoad, undefined(tensor.spec, tensor.name), name=tensor.name, stream=stream
                     )
         for stream in result_streams:
+            # The first micro-batch has no result before it to store.
             if stream in self._io.outputs and not self._comes_first(stream, micro_batch):
                 self._store_buffer(scope, stream, ipu)
         for stream in host_inputs.values():
+            # After the last micro-batch there is nothing more to load.
             if stream in self._io.inputs and not self._comes_last(stream, micro_batch):
                 self._load_buffer(scope, stream, ipu)
         return loaded
@@ -101,6 +103,7 @@ class HostTraffic:
             shape, dtype = stream.shape, stream.dtype
             data = np.zeros(shape, dtype.numpy)
             if dtype.is_floating_point:
+                # A fixed seed, so that synthetic runs give the same values each time.
                 data = np.random.default_rng(0).standard_normal(shape, np.float32).astype(dtype.numpy)
             self._synthetic[stream] = self._builder.variable(f"synthetic_{stream.name}", data, ipu)
         return self._synthetic[stream]

@@ -28,6 +28,7 @@ def copy_ops(
     with CONTEXT.detached(ipu):
         for op in ops:
             for tensor in op.inputs:
+                # Graphs are closed, so the copy needs a constant of its own.
                 if tensor not in images and isinstance(tensor, Constant):
                     images[tensor] = graph.constant(tensor.data, tensor.dtype, tensor.name)
             operands = [images[tensor] for tensor in op.inputs]
@@ -40,6 +41,7 @@ def copy_ops(
                 copy.phase = "recompute"
             images.update(zip(op.outputs, copy.outputs, strict=True))
             copies[op] = copy
+    # Constraints come last, when every copy exists.
     for op, copy in copies.items():
         for predecessor in op.graph.constraints.get(op, ()):
             if predecessor in copies:
@@ -100,6 +102,7 @@ def interleave(
     it depends on.
     """
     stretch_of_copy: dict[Op, int] = {}
+    # Readers come later in the forward, so they have their stretch before the ops they read.
     for op, copy in reversed(list(again.items())):
         if op not in stretch:
             continue
@@ -128,6 +131,7 @@ def interleave(
             earliest[op] = min(depends)
             last_ops.setdefault(earliest[op], []).append(op)
     numbers = sorted(set(stretch_of_copy.values()))
+    # Each stretch that runs again waits for the next later one.
     later = dict(zip(numbers, numbers[1:], strict=False))
     for copy, number in stretch_of_copy.items():
         begins_stretch = all(

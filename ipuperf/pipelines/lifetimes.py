@@ -39,6 +39,7 @@ def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_s
     cells = [Cell(kind, maker, number) for number in range(timetable.micro_batches)]
     steps = [timetable.when[cell] for cell in cells]
     reads = [timetable.when[Cell(kind, reader, cell.micro_batch)] for cell in cells]
+    # A copy at the end of each step takes a result one stage further.
     distance = abs(reader - maker) if every_step else 1
     arrivals = [step + distance - 1 for step in steps]
     for number, (arrival, reading) in enumerate(zip(arrivals, reads, strict=True)):
@@ -52,5 +53,6 @@ def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_s
     overwritten_in = [arrival + 1 for arrival in arrivals] if every_step else [*steps[1:], reads[-1]]
     if all(reading <= overwritten for reading, overwritten in zip(reads, overwritten_in, strict=True)):
         return Wait(0, tuple(arrivals))
+    # At the end of the step of each arrival: results that have arrived, less those already read.
     waiting_counts = (number + 1 - bisect_right(reads, arrival) for number, arrival in enumerate(arrivals))
     return Wait(max(waiting_counts), tuple(arrivals))

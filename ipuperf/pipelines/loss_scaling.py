@@ -60,6 +60,7 @@ class LossScaling:
         if ipu not in self._counts:
             self._counts[ipu] = self._builder.buffer(TensorSpec((2,), FLOAT32), ipu, f"loss_scale_ipu{ipu}", zero=True)
         for _, grad in grads:
+            # Relative to the type's range, as float16 overflows where float32 does not.
             edge = self._settings.bin_edge * float(np.finfo(grad.dtype.numpy).max)
             counts = routine.create(Histogram, [grad], ["counts"], levels=(edge,), absolute_of_input=True).outputs[0]
             counts = routine.create(Cast, [counts], ["counts"], dtype=FLOAT32).outputs[0]
@@ -71,11 +72,13 @@ class LossScaling:
         local_counts = []
         for ipu, counts in self._counts.items():
             with scope.on(ipu):
+                # A copy is sent, as the counts are cleared for the next update at once.
                 local_counts.append((make(Identity, scope.get(counts), name="counts"), ipu))
                 make(AccumulatorZero, scope.get(counts))
         arrived = [moved(scope, value, ipu, home) for value, ipu in local_counts]
         with scope.on(home):
             total = reduce(add, arrived)
+            # All replicas have to change the scale alike, as their weights must stay equal.
             if self._builder.ir.replication_factor > 1:
                 total = make(ReplicatedAllReduceInplace, total, op="add", group=self._builder.ir.grouping())
             below, above = (reshaped(cut(total, 0, index, index + 1), ()) for index in range(2))

@@ -53,6 +53,7 @@ def recomputing(
         _on_the_way(part.graph, [part.graph.outputs[loss[1]]] if number == loss[0] else part.graph.outputs)
         for number, part in enumerate(parts)
     ]
+    # The rule sees all stages as one schedule, so its checkpoints are found for all parts together.
     checkpoint_ops = _standard_checkpoints(parts, loss_ops) if how == "Standard" else set()
     for number, (part, ops) in enumerate(zip(parts, loss_ops, strict=True)):
         if how == "NormOnly":
@@ -62,6 +63,7 @@ def recomputing(
         elif how == "Standard":
             recomputed_parts.append(replace(part, recomputed=frozenset(ops) - checkpoint_ops, checkpoints=()))
         else:
+            # The backward follows these ops at once, so they would run twice in a row.
             final = number == loss[0] and not explicit
             final_ops = _after_last_checkpoint(part.graph.outputs[loss[1]], part.checkpoints) if final else set()
             recomputed_parts.append(replace(part, recomputed=frozenset(ops) - final_ops))
@@ -101,6 +103,7 @@ def _standard_checkpoints(parts: Sequence[StageGraph], loss_ops: Sequence[Sequen
     result_bytes = {op: sum(tensor.spec.bytes for tensor in op.outputs) for op in order}
     checkpoint_ops: set[Op] = set()
     for begin, end in decreasing_intervals(len(order)):
+        # The results that are live at that moment are the cheapest checkpoints of the interval.
         checkpoint_ops |= min(live[begin:end], key=lambda ops: sum(result_bytes[op] for op in ops))
     return checkpoint_ops
 

@@ -41,6 +41,7 @@ _REVISION: ContextVar[Revision | None] = ContextVar("revision of pipelines", def
 @contextmanager
 def revising(revise: Revision | None) -> Iterator[None]:
     """Build pipelines within as ``revise`` changes them; with None as they are requested."""
+    # A context variable, so that a revision ends with its block and does not reach other threads.
     token = _REVISION.set(revise)
     try:
         yield

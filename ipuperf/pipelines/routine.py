@@ -43,6 +43,7 @@ class Routine(Scope):
     def call(self, scope: Scope, values: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
         """Call the routine from ``scope``; gives the results as tensors of ``scope``. ``values`` holds (at least) its
         arguments."""
+        # Operands follow the order of the graph's inputs, which arguments and captured tensors share.
         operand = {image: values[key] for key, image in self.arguments.items()}
         operand.update({image: scope.get(tensor) for tensor, image in self.captured.items()})
         names = [tensor.name for tensor in self.results.values()]

@@ -60,7 +60,9 @@ class Scope(Builder):
             return tensor
         image = self.captured.get(tensor)
         if image is None:
+            # A slash would look like a name scope of this graph.
             name = tensor.name.replace("/", "_")
+            # By reference, so that changes inside are seen outside; a constant never changes.
             image = self.graph.add_input(tensor.spec, name, by_ref=not isinstance(tensor, Constant))
             image.ipu = tensor.ipu
             self.captured[tensor] = image
@@ -72,6 +74,7 @@ class Scope(Builder):
             self._floating.add(op)
             return
         ops, floating = self.graph.ops, self._floating
+        # The new op is the last one already; floating ops order nothing.
         index = len(ops) - 2
         while index >= 0 and ops[index] in floating:
             index -= 1

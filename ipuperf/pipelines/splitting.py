@@ -36,6 +36,7 @@ def split_of(derivative: Derivative, trained: Mapping[Tensor, Variable]) -> Spli
         leads_to.setdefault(tensor, set()).add(trained.get(connection.tensor))
     order = schedule(derivative.graph)
     ops: list[Op] = []
+    # Backwards, so that everything an op leads to is known when it is reached.
     for op in reversed(order):
         targets = set().union(*(leads_to.get(tensor, ()) for tensor in op.outputs))
         for_one_weight = len(targets) == 1 and None not in targets

@@ -126,6 +126,7 @@ class PipelineStageWriter:
         self.follows = follows
         changing = {tensor for tensor, source in zip(self.graph.inputs, stage.description.sources, strict=True)
                     if not isinstance(source, Data)}  # fmt: skip
+        # Parameters are the same in all micro-batches, so only other inputs start a stretch.
         self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
@@ -179,6 +180,7 @@ class PipelineStageWriter:
         if tensor.remote is None:
             return routine.get(tensor)
         key = ("loaded", tensor)
+        # Loaded once per routine, as each load passes the DDR.
         if key not in routine.local:
             buffer, entry = tensor.remote
             routine.local[key] = remote_load(buffer, entry, tensor.name)
@@ -209,6 +211,7 @@ class PipelineStageWriter:
         if not (self.recomputes or self.interleaved):
             return [tensor for tensor in self.needed() if self.lane_of(tensor).direct or not self.of_parameters(tensor)]
         inputs = [tensor for tensor in self.graph.inputs if not self.fixed(tensor)]
+        # An input that is a checkpoint waits anyway; one without a reader in the stage is not needed again.
         checkpoints = [
             tensor for tensor in self.stage.description.checkpoints if tensor not in inputs and tensor.consumers
         ]
@@ -277,6 +280,7 @@ class PipelineStageWriter:
         for lane in self.lanes():
             for tensor in lane.stashes.by_tensor:
                 lane.stashes.put(routine, tensor, values[tensor])
+            # After all puts of this lane, which share the counter.
             lane.stashes.advance(routine, "write")
         self.give_directly(routine, values)
         for index, variable in self.stage.description.updates.items():
@@ -293,6 +297,7 @@ class PipelineStageWriter:
                 continue
             source = self.source.get(tensor)
             if isinstance(source, Seed | Data) or (isinstance(source, Activation) and not self.lies(tensor)):
+                # A buffer may be overwritten before the backward reads it, so the value is copied.
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
             elif source is None:
@@ -368,6 +373,7 @@ class PipelineStageWriter:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
                 make(CopyVarUpdate, send_buffer, grads[tensor])
+        # Carried tensors exist only now, after the gradient ops have been copied.
         self.carry(routine, images)
         # A recomputation has advanced the counters already.
         if not self.recomputes:
@@ -480,6 +486,7 @@ class PipelineStageWriter:
             parts.append(self.loss_gradient(routine, output, training))
         if not parts:
             raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
+        # An output that several stages read gets the sum of their gradients.
         with routine.named("gradient"):
             return reduce(add, parts)
 

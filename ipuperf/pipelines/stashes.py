@@ -61,6 +61,7 @@ class Stashes:
         """Make memory for ``tensors``, and a counter for each side where there is more than one slot."""
         for tensor in tensors:
             self.by_tensor[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.name)
+        # With one slot nothing has to be counted.
         if self.by_tensor and self.slots > 1:
             for side in self.sides:
                 self.counters[side] = self.builder.buffer(
@@ -74,6 +75,7 @@ class Stashes:
             remote_store(stash.buffer, self._slot(routine, "write"), value)
             return
         assert stash.ring is not None
+        # A ring with one slot has the value's own shape and needs no dynamic update.
         if self.slots == 1:
             make(CopyVarUpdate, stash.ring, value)
             return

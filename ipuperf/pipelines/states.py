@@ -32,6 +32,7 @@ def read_states(
     states = {tensor for tensor, source in inputs if isinstance(source, Data) and source.tensor in changed}
     if not states:
         return set()
+    # A recomputed forward starts from the inputs, so it also reads states behind the needed values.
     return states & (depended_on(needed, schedule(part.graph)) if recomputed else set(needed))
 
 

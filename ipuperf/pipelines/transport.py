@@ -174,6 +174,7 @@ class Transport:
                 [Hop("F", part, key, value.spec, origin, ipu, source, target) for ipu, target in level.items()]
             )
             if self.every_step:
+                # The next hop starts where this one ended; one IPU of a stage passes the value on.
                 origin, source = next(iter(level.items()))
         self.hops += [hop for hops in chain for hop in hops]
 
@@ -206,6 +207,7 @@ class Transport:
     def _arrival(self, buffer: Tensor, kind: str, maker: StageGraph, reader: StageGraph) -> Arrival:
         """Where results of ``maker`` arrive at ``reader``, with a ring if they have to wait there."""
         wait = wait_of(self._builder.timetable, kind, maker.stage, reader.stage, every_step=self.every_step)
+        # Every value is read before the next copy into the buffer, which is then enough.
         if not wait.slots:
             return Arrival(buffer, None, frozenset())
         ring = Stashes(self._builder, f"stage{reader.stage}", reader.ipu, wait.slots)
@@ -240,17 +242,20 @@ class Transport:
                 with scope.on(hop.origin), CONTEXT.phase(hop.phase):
                     sources[hop] = make(CopyVarUpdate, copy_target, sources[hop])
         landed: dict[Tensor, Tensor] = {}
+        # Activations before gradients, as in PopART's schedule; sorting is stable.
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
                     landed[hop.target] = make(IpuCopy, sources[hop], hop.target, source=hop.origin,
                                               destination=hop.destination, exchange=hop.kind)  # fmt: skip
         for hop in hops:
+            # Stages on one IPU need no exchange between IPUs.
             if hop.origin == hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
                     landed[hop.target] = make(CopyVarUpdate, hop.target, sources[hop])
         for hop in hops:
             for arrival in self._waiting.get(hop.target, ()):
+                # In other steps an idle stage sent no particular contents.
                 if step in arrival.steps:
                     arrival.put(scope, landed[hop.target], hop.phase)
 

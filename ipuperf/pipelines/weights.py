@@ -106,6 +106,7 @@ class Weights:
             self._scaling.count(routine, grads, ipu)
         for variable, grad in grads:
             self.updated_on[variable] = ipu
+            # The only micro-batch hands its gradient straight to the update.
             if not self.accumulates:
                 routine.give(("weight gradient", variable), grad)
                 continue
@@ -119,17 +120,20 @@ class Weights:
             ):  # no count says which micro-batches have already added to a sum of several gradients
                 attributes["factor"] = 1.0 / self._builder.timetable.micro_batches
             if combined is not None:
+                # The combined rule scales gradients when they are added, as the state is not scaled later.
                 attributes["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
             # Accumulation may run as soon as the gradient exists; remote loads and stores keep their order.
             with routine.floating(stored is None):
                 op = routine.create(Accumulate, operands, ["t"], **attributes)
             for earlier_op in accumulations.setdefault(variable, []):
+                # Several gradients of one variable change the same accumulator and need an order.
                 routine.graph.constrain(earlier_op, op)
             accumulations[variable].append(op)
             if stored is not None:
                 remote_store(stored, 0, op.outputs[0])
         if routine.graph.name in self._counts:
             unit = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
+            # The count changes only after every accumulation of this micro-batch has read it.
             counted = routine.create(AddLhsInplace, [self._count(routine, ipu), unit], ["t"])
             for accumulation in (op for ops in accumulations.values() for op in ops):
                 routine.graph.constrain(accumulation, counted)
@@ -188,6 +192,7 @@ class Weights:
             grad = None if self.accumulates else self._single(routine, variable)
             self._update(routine, self._reduced(routine, variable, ipu, grad))
         for ipu, count in self._counts.values():
+            # The next update counts from zero again.
             with self._updates[ipu].on():
                 make(AccumulatorZero, count)
 
@@ -266,6 +271,7 @@ class Weights:
         replicas = self._builder.ir.replication_factor
         shards = self._shards(variable)
         if shards:
+            # A reduce-scatter leaves each replica the sum of its shard only, which is all that the update needs.
             gradient = _shard(gradient, "add", shards)
         remaining_group = _complement(_group(variable), shards)
         if remaining_group.group_size > 1:
@@ -300,6 +306,7 @@ class Weights:
         if shards:
             whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
                          group=shards)  # fmt: skip
+            # The forward needs whole weights, so the updated shards are gathered.
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
@@ -348,6 +355,7 @@ class Weights:
         offload, group = self._builder.offload, _group(variable)
         if offload.sharding_domain and group.num_groups == 1:
             group = ReplicaGrouping(group.replicas, 1, offload.sharding_domain)
+        # A tensor with fewer elements than replicas would leave some of them without a shard.
         large_enough = variable.spec.elements >= max(offload.min_elements_sharding, group.group_size)
         return group if offload.shard_optimiser_state and group.group_size > 1 and large_enough else None
 
@@ -376,6 +384,7 @@ class Weights:
         builder, offload = self._builder, self._builder.offload
         grouping = variable.grouping
         shards = self._shards(variable)
+        # Scalars such as step counts are not sharded.
         shard_over = shards.group_size if shards and value.shape == variable.shape else None
         is_offloaded = offload.optimiser_state and value.size >= max(1, offload.min_elements)
         self.state[key] = builder.variable(

@@ -94,6 +94,7 @@ def windows_of(timetable: Timetable, *, rotates: bool = True) -> list[Window]:
     step followed by the backwards of the next.
     """
     steps = [_ordered(rows) for rows in timetable.steps]
+    # Rotation needs every backward at the begin of its row, undivided.
     rotate = rotates and not any(_backward_late(row) for rows in timetable.steps for row in rows)
     if not rotate or timetable.inference:
         return [Window(time, tuple(cells), ()) for time, cells in enumerate(steps)]
@@ -121,7 +122,9 @@ def program_of(
     period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
     if peel:
+        # One iteration less at each end.
         begin, trips = begin + period, trips - 2
+    # Rounded up: a part of an iteration cannot be written out.
     settling_trips = -(-settling // period)
     begin, trips = begin + settling_trips * period, trips - settling_trips
     if trips < 2:
@@ -133,6 +136,7 @@ def program_of(
         segment = (index - begin) // period + 1 if inside else (0 if index < begin else trips + 1)
         for cell in window.executes():
             segments[cell] = segment
+    # Without a loop everything lies in one segment.
     if trips == 0:
         return WindowedProgram(tuple(windows), (), 0, (), dict.fromkeys(segments, 0))
     return WindowedProgram(

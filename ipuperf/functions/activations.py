@@ -39,6 +39,7 @@ def relu6(t: Tensor) -> Tensor:
 @named(aten="elu")
 def elu(t: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """``scale * t`` above 0, ``scale * alpha (exp(input_scale t) - 1)`` elsewhere."""
+    # ELU itself is one op; only CELU scales its input.
     if input_scale == 1:
         return scaled(make(_k.Elu, t, alpha=float(alpha)), scale)
     below = expm1(t * input_scale) * alpha
@@ -61,6 +62,7 @@ def celu(t: Tensor, alpha: float = 1.0) -> Tensor:
 def prelu(t: Tensor, weight: Tensor) -> Tensor:
     """``t`` above 0, ``weight t`` elsewhere; one weight, or one per channel (axis 1)."""
     if weight.spec.elements > 1:
+        # One weight per channel has to stand on axis 1 to broadcast.
         weight = reshaped(weight, [-1] + [1] * (len(t.shape) - 2))
     return where(t > 0, t, weight * t)
 

@@ -286,6 +286,7 @@ def _plain_sum(x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> bo
 def _scaled(op_class: type[_k.ScaledAdd], x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         return make(op_class, x, y, a=float(a), b=float(b))
+    # Factors that are tensors become inputs; attributes say which.
     inputs: list[Tensor] = [x, y]
     attributes: dict[str, Any] = {}
     for name, factor in (("a", a), ("b", b)):

@@ -61,6 +61,7 @@ def moved(t: Tensor, sources: Sequence[int], places: Sequence[int]) -> Tensor:
     rank = len(t.shape)
     sources = [axis % rank for axis in sources]
     order = [axis for axis in range(rank) if axis not in sources]
+    # In ascending order of places, so that each insertion leaves the earlier ones in place.
     for place, axis in sorted(zip([place % rank for place in places], sources, strict=True)):
         order.insert(place, axis)
     return permuted(t, order)
@@ -173,6 +174,7 @@ def padded(t: Tensor, amounts: Amounts, number: float = 0.0) -> Tensor:
     shape = tuple(length + sum(amounts.get(axis, (0, 0))) for axis, length in enumerate(t.shape))
     starts = [amounts[axis][0] for axis in axes]
     stops = [amounts[axis][0] + t.shape[axis] for axis in axes]
+    # The gradient of a slice writes into zeros, which is what padding does.
     result = make(_k.SliceGrad, t, shape=shape, axis=axes, start=starts, stop=stops, step=[1] * len(axes))
     if number == 0:
         return result
@@ -223,6 +225,7 @@ def picked(t: Tensor, positions: Tensor, axis: int) -> Tensor:
         (grid[other_axis] * strides[other_axis] for other_axis in range(len(strides)) if other_axis != axis),
         np.zeros(positions.shape, np.int64),
     )
+    # Linear positions turn a gather along one axis into one of single elements.
     linear = positions if strides[axis] == 1 else positions * strides[axis]
     if places.any():
         linear = linear + constant(places, INT32)
@@ -250,6 +253,7 @@ def running_sum(t: Tensor, axis: int) -> Tensor:
     if t.dtype.is_floating_point:
         return make(_k.CumSum, t, axis=axis)
     distance, length = 1, t.shape[axis]
+    # The distance doubles, so that the number of steps is logarithmic.
     while distance < length:
         t = t + padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)})
         distance *= 2

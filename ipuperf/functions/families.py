@@ -58,6 +58,7 @@ def reduction(name: str, op: type[Op], meaning: str, *, aten: str = "", **attrib
 
 def _called(function: FunctionT, name: str, meaning: str, aten: str) -> FunctionT:
     """``function`` under its name, with its docstring and PyTorch's names."""
+    # Messages and tables of names show the public name.
     function.__name__ = function.__qualname__ = name
     function.__doc__ = meaning
     return named(aten=aten)(function) if aten else function

@@ -54,6 +54,7 @@ def lgamma(t: Tensor) -> Tensor:
     """
     x = _in_float32(t)
     below = x < 0.5
+    # Both branches are computed for all elements, so their operands must stay in range.
     z = where(below, -x, x - 1.0)
     series = sum((coefficient / (z + (index + 1.0)) for index, coefficient in enumerate(_TERMS)), start=z * 0.0 + _BASE)
     logarithm = _logarithm(z)
@@ -72,6 +73,7 @@ def digamma(t: Tensor) -> Tensor:
     x = _in_float32(t)
     below = x < 0.5
     z = where(below, -x, x - 1.0)
+    # Each division is needed twice, for the sum and for its derivative.
     inverses = [1.0 / (z + (index + 1.0)) for index in range(len(_TERMS))]
     parts = [coefficient * inverse for coefficient, inverse in zip(_TERMS, inverses)]
     slopes = [part * inverse for part, inverse in zip(parts, inverses)]

@@ -77,6 +77,7 @@ def poisson_nll(t: Tensor, y: Tensor, log_input: bool, full: bool, eps: float) -
 def _stirling(y: Tensor) -> Tensor:
     """``y log y - y + log(2 pi y) / 2`` where y is above 1, else 0."""
     above = y > 1
+    # The logarithm of the unused branch must be finite, or its gradient would be NaN.
     safe = where(above, y, 1)
     return where(above, safe * log(safe) - safe + log(safe * (2 * math.pi)) * 0.5, 0)
 
@@ -98,6 +99,7 @@ def multilabel_margin(t: Tensor, labels: Tensor) -> Tensor:
     places = constant(np.arange(classes), INT32)
     is_target = greater(reductions.min(where(less(labels, 0), places, classes), -1, True), places)
     labels = where(is_target, labels, 0)
+    # Lines have different numbers of targets, so unused places are masked out.
     counted = reshaped(cast(is_target, t.dtype), (*labels.shape, 1))
     non_targets = 1 - reductions.max(one_hot(labels, classes, t.dtype) * counted, 1, True)
     margins = relu(1 - reshaped(picked(t, labels, 1), counted.shape) + reshaped(t, non_targets.shape))
@@ -136,6 +138,7 @@ def mean_of_kept(losses: Tensor, ignored: Tensor) -> Tensor:
 def mean_of_counted(losses: Tensor, counted: Tensor) -> Tensor:
     """The sum of ``losses`` divided by the sum of ``counted``; NaN without a gradient where nothing counts."""
     total, count = reductions.sum(losses), reductions.sum(counted)
+    # The divisor is replaced before the division, so that no gradient is NaN.
     nothing = equal(count, 0)
     return where(nothing, math.nan, total / where(nothing, 1, count))
 

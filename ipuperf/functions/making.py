@@ -40,4 +40,5 @@ def many(value: int | Sequence[int] | None) -> tuple[int, ...] | None:
     """Axes or sizes given as one number or several, as a tuple; None stays None."""
     if value is None:
         return None
+    # NumPy's integers are no subclass of int.
     return (int(value),) if isinstance(value, (int, np.integer)) else tuple(value)

@@ -45,6 +45,7 @@ def taking_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
     """
     operands = list(inspect.signature(handler).parameters.values())[1:]
     kinds = [operand.annotation in ("Tensor", Tensor) for operand in operands]
+    # Handlers without tensors need no wrapper.
     if not any(kinds):
         return handler
     # The last annotation also holds for all operands of ``*args``.
@@ -68,6 +69,7 @@ def modules() -> list[ModuleType]:
 
 def names_in(vocabulary: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Names of ``vocabulary`` with the functions that declare them."""
+    # A dictionary instead of a set keeps the order; modules also import each other's functions.
     functions = {function: None for module in modules() for function in vars(module).values() if callable(function)}
     for function in functions:
         for name in getattr(function, "front_end_names", {}).get(vocabulary, ()):

@@ -29,6 +29,7 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
 
 def rms_norm(t: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     """``t / sqrt(mean(t**2) + eps)`` over ``axes``."""
+    # One reduction and a factor, which is known when the program is built.
     mean = reductions.sumsquare(t, axes, keepdims=True) * (1 / math.prod(t.shape[axis] for axis in axes))
     return t / sqrt(mean + eps)
 

@@ -78,6 +78,7 @@ def window_padding(
     for length, window, step, spread in zip(size, kernel, stride, dilation, strict=True):
         # -(-a // b) rounds the number of outputs up.
         total = max(0, (-(-length // step) - 1) * step + spread * (window - 1) + 1 - length)
+        # An odd total leaves one element more on one side, which the pad type chooses.
         small, large = total // 2, total - total // 2
         pairs.append((small, large) if pad_type == "same_upper" else (large, small))
     return pairs
@@ -192,6 +193,7 @@ def _transposed_into(
         surplus = (length - 1) * stride + dilation * (window - 1) + 1 + extra_end - size
         if surplus < 0:
             missing[axis] = (0, -surplus)
+        # The larger half is cut at the begin, as in ONNX.
         pads.append((max(0, surplus) - max(0, surplus) // 2, max(0, surplus) // 2))
     convolved = make(*operands, padding=pads, output_padding=extra or 0, **attributes)
     return padded(convolved, missing) if missing else convolved

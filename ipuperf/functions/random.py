@@ -26,6 +26,7 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: 
 
     ``shape`` broadcasts to ``t``; leading axes may be left out.
     """
+    # NumPy's rule of broadcasting: missing leading axes have length 1.
     mask = (1,) * (len(t.shape) - len(shape)) + tuple(int(length) for length in shape)
     return make(_k.Dropout, t, seed_tensor, name="shapeddropout_out", p=float(ratio), mask_shape=mask)
 

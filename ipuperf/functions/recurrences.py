@@ -20,5 +20,6 @@ def recurrent(operands: Sequence[Tensor], *, cell: str, trains: bool, **attribut
     """
     cell_kind = CELLS[cell]
     backward_names = [*["cells"] * (cell_kind.states - 1), *["kept"] * (cell_kind.kept > 0)] if trains else []
+    # Values that only the backward pass needs come last, so that callers can cut them off.
     names = ["results", *["last", "last_cell"][: cell_kind.states], *backward_names]
     return make_all(Recurrent, operands, names, cell=cell, trains=trains, **attributes), len(backward_names)

@@ -121,6 +121,7 @@ def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepd
 
     Order 0 counts the elements that are not 0; the infinite orders give the largest and the smallest magnitude.
     """
+    # Orders with an op of their own are cheaper than powers and roots.
     if order == 1:
         return l1(t, axis, keepdims)
     if order == 2:
@@ -137,6 +138,7 @@ def _positive_power(t: Tensor, exponent: float) -> Tensor:
     """``t ** exponent`` for elements that are not negative; without a gradient at 0."""
     if exponent >= 2:
         return t**exponent
+    # At 0 the gradient of some powers is infinite or NaN, so 0 is replaced before the power.
     is_zero = arithmetic.equal(t, 0)
     power = arithmetic.where(is_zero, 1, t) ** exponent
     return arithmetic.where(is_zero, 0 if exponent > 0 else math.inf, power)

@@ -53,6 +53,7 @@ def scattered(changes: Sequence[Change], reduce: str, include_self: bool = True)
     if reduce == "mean":
         return _means(changes, include_self)
     if not include_self and reduce != "none":
+        # Elements that are changed begin with the neutral number instead of the table's.
         changes = _overwritten(changes, [_start(reduce, change.values.dtype) for change in changes])
     return combined(changes, reduce)
 
@@ -134,6 +135,7 @@ def _start(reduce: str, dtype: DType) -> float:
     number = {"sum": 0.0, "prod": 1.0, "amax": -np.inf, "amin": np.inf}[reduce]
     if dtype.is_floating_point or np.isfinite(number):
         return number
+    # Integers have no infinity.
     limits = np.iinfo(dtype.numpy)
     return float(limits.min if number < 0 else limits.max)
 
@@ -170,6 +172,7 @@ def narrow(indices: Tensor, axis: int) -> Tensor | None:
     op, rank = indices.producer, len(indices.shape)
     if op is None or op.type != _k.Expand.type:
         return None
+    # The expansion is undone: the original indices are enough, and much smaller.
     source = op.inputs[0]
     shape = (1,) * (rank - len(source.shape)) + source.shape
     if (

@@ -246,6 +246,7 @@ def _expanded(t: Tensor, key: Any) -> list[Any]:
     ellipses = [index for index, part in enumerate(parts) if part is Ellipsis]
     if len(ellipses) > 1:
         raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
+    # Without an ellipsis the missing axes come last, as in NumPy.
     position = ellipses[0] if ellipses else len(parts)
     index_count = len(parts) - len(ellipses) - len([None for part in parts if part is None])
     missing = len(t.shape) - index_count
@@ -287,6 +288,7 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         steps.append(1 if step is None else step)
         axes.append(axis)
     result = make(_k.Slice, t, axis=tuple(axes), start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+    # Slices alone keep every axis.
     if {*map(type, parts)} == {PySlice}:
         return result
     lengths = iter(result.shape)

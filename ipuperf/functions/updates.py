@@ -72,6 +72,7 @@ class Update(Protocol):
 
 def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
     """An array of one repeated value, which takes the memory of one element and cannot be written to."""
+    # A view with stride 0: states of large models are made without their memory.
     return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
 
 
@@ -112,6 +113,7 @@ class Sgd:
         if self.momentum:
             undamped = numbers["undamped"] if self.damped else 1.0
             velocity = _mixed("velocity", step.state["momentum"], direction, numbers["momentum"], undamped)
+            # Nesterov looks one step of momentum ahead.
             if self.nesterov:
                 direction = _like(direction, velocity) + velocity * _like(numbers["momentum"], velocity)
             else:
@@ -225,6 +227,7 @@ class Adam:
         numbers, state = step.numbers, step.state
         m = _average("m", state["exp_avg"], gradient, numbers["beta1"])
         v = _average("v", state["exp_avg_sq"], gradient, numbers["beta2"], squared=True)
+        # The op finds its optional inputs by these flags.
         inputs, attributes = [m, v, step.weight], {"has_weight": True}
         if self.corrected:
             inputs.append(state["step"])
@@ -335,6 +338,7 @@ class RmsProp:
             _mixed("weight", step.weight, update, b=numbers["rate"])
             return
         inside, outside = (numbers["step_size"], -1.0) if self.tensorflow else (1.0, numbers["rate"])
+        # TensorFlow keeps the learning rate in the velocity, PyTorch outside of it.
         velocity = _mixed("velocity", step.state["momentum"], update, numbers["momentum"], inside)
         _mixed("weight", step.weight, velocity, b=outside)
 
@@ -344,6 +348,7 @@ class RmsProp:
             mean = _like(_average("mean", step.state["grad_avg"], gradient, step.numbers["alpha"]), square)
             square = square + mean * mean * _like(constant(-1.0, FLOAT32), mean)
         epsilon = _like(step.numbers["epsilon"], square)
+        # TensorFlow adds epsilon under the root.
         return sqrt(square + epsilon) if self.tensorflow else sqrt(square) + epsilon
 
 

@@ -180,6 +180,7 @@ def differentiate(
             exist.
     """
     provided = list(forward.outputs if provided is None else provided)
+    # Inputs of integer type have no gradient.
     required = (
         [tensor for tensor in forward.inputs if tensor.dtype.is_floating_point] if required is None else list(required)
     )

@@ -131,6 +131,7 @@ def _called(op: Op, followed: Mapping[Graph, _Followed]) -> Phase | None:
     kinds = {
         phase for callee_op, phase in callee_phases if phase != "io" and not (phase is None and _counts(callee_op))
     }
+    # Loads, stores and counters surround a backward loop without being a phase of their own.
     if len(kinds) < 2:
         return next(iter(kinds), None)
     return None if kinds == {None, "update"} else "other"

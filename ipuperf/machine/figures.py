@@ -187,8 +187,10 @@ def _text(where: str, table: dict[str, Any], key: str) -> str:
 
 
 def _number(where: str, value: Any) -> float:
+    # bool is a subclass of int in Python.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise MachineError(f"{where}: value = {value!r} is not a number")
+    # Also catches NaN, for which every comparison is false.
     if not abs(value) <= sys.float_info.max:
         shown = value if isinstance(value, float) else f"an integer of {len(str(abs(value)))} digits"
         raise MachineError(f"{where}: value = {shown} is not a finite number")
@@ -200,9 +202,11 @@ def _check_range(where: str, figure: Figure, dimension: str) -> None:
     if base < 0 or (base == 0 and dimension not in _MAY_BE_ZERO):
         least = "at least 0" if dimension in _MAY_BE_ZERO else "greater than 0"
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
+    # Smaller ones may round to 0, and times are divided by them.
     if dimension in ("frequency", "bandwidth") and base < 1:
         least = f"at least 1 {next(iter(UNITS[dimension]))}"
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
+    # A latency in seconds is not in cycles yet, so the bound of times applies.
     largest = LARGEST["time" if dimension == "latency" and figure.unit != "cycles" else dimension]
     if base > largest:
         most = f"{float(largest / UNITS[dimension][figure.unit]):g} {figure.unit}"

@@ -139,6 +139,7 @@ def _chain(path: Path, room: str) -> list[FileLayer]:
     layers: list[FileLayer] = []
     visited: list[Path] = []
     while True:
+        # Resolved, so that two spellings of one path are recognised.
         if path.resolve() in visited:
             raise MachineError(f"{layers[-1].file}: extends: {path} extends itself in a circle")
         visited.append(path.resolve())
@@ -159,6 +160,7 @@ def _stack(path: Path) -> _Stack:
     for room, key in (("chip", "parts.chip"), ("ipu-machine", "parts.ipu_machine"), ("host", "parts.host")):
         naming_layers = [layer for layer in machine_layers if key in layer.texts]
         if naming_layers:
+            # The last layer wins, as with every other key.
             layer = naming_layers[-1]
             parts += _chain(_preset(layer.texts[key], room, f"{layer.file}: {key}"), room)
     return _Stack((*parts, *machine_layers), tuple(machine_layers))
@@ -189,6 +191,7 @@ class _Reader:
         is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
         if not (is_number and 0 < factor < math.inf):
             raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")
+        # The factor really applied differs from the one given where the figure is rounded.
         previous = self.base(dotted)
         self.figures[dotted] = scaled_figure(figure, FIGURES[canonical(dotted)], factor)
         if dotted == "chip.bytes_per_tile":
@@ -276,6 +279,7 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
         reader.scale(key, factor)
     name = stack.machine_layers[-1].texts.get("name", Path(stack.file).stem)
     chip, original = _chip(reader), _chip(_Reader(stack.of_presets()))
+    # Reports compare a changed chip with the preset that it comes from.
     if chip != original:
         chip = replace(chip, original=original)
     ipu_machine = _ipu_machine(reader, chip)
@@ -391,6 +395,7 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
     )
     joints = (*ipu_machine.bundles, *ipu_machine.cables)
     for ipu in range(ipus):
+        # A cable joins an IPU of one machine to one of the next, so both ends count here.
         used = sum(joint.links * (joint.first, joint.second).count(ipu) for joint in joints)
         if used > ipu_machine.links_per_ipu:
             problem = f"{ipu_machine.links_per_ipu} links, but bundles and cables use {used} of IPU {ipu}"

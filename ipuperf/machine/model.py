@@ -144,6 +144,7 @@ class Chip:
         """
         if dtype_bytes >= 4:
             return 2 * self.amp_units_f32_f32 * self.tiles
+        # 8 = four multiplications and four additions per unit and cycle.
         return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles
 
     def cycles(self, seconds: float) -> int:
@@ -320,6 +321,7 @@ class Machine:
             if number < 1:
                 raise MachineError(f"{self.name}: {number} {quantity} cannot be placed, it must be 1 or more")
         used = replicas * ipus_per_replica
+        # The smallest power of two that is not below ``used``.
         acquired = 1 << (used - 1).bit_length()
         if acquired > self.num_ipus:
             raise TooFewIpusError(self._too_small(replicas, ipus_per_replica, used, acquired))
@@ -327,6 +329,7 @@ class Machine:
         return tuple(tuple(range(start, start + ipus_per_replica)) for start in starts)
 
     def _too_small(self, replicas: int, ipus_per_replica: int, used: int, acquired: int) -> str:
+        # Imported here, as the loader imports this module.
         from ipuperf.machine.loader import preset_ipus
 
         sizes = preset_ipus()

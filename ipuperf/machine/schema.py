@@ -207,6 +207,7 @@ def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[st
         if name in allowed:
             leaves.append((dotted, value))
             continue
+        # A table in between is not a key itself, but leads to keys.
         if not any(allowed_key.startswith(f"{name}.") for allowed_key in allowed):
             siblings = _siblings(canonical(prefix + "?"), allowed)
             raise MachineError(

@@ -90,6 +90,7 @@ class Topology:
         """Whether IPU-Links, or GW-Links between racks, lead from one IPU to the other."""
         self._check(source)
         self._check(destination)
+        # Within a rack the precomputed distances are enough.
         if self._distances[source][destination] >= 0:
             return True
         return self._gateway_path(source, self.rack(destination)) != ()
@@ -140,6 +141,7 @@ class Topology:
         second one up and the others down (PopLibs' interleaved pattern). The first has one hop between all neighbours
         when the IPUs fill a stretch of the ladder, the last at most two when they fill a stretch of a rail.
         """
+        # Sorted, so that the ring does not depend on the order of the request.
         members = tuple(sorted(ipus))
         if not members or len(set(members)) != len(members):
             raise MachineError(f"topology: a ring needs one or more different IPUs, got {list(ipus)}")
@@ -254,12 +256,14 @@ class Topology:
         """The route through gateways to an IPU of another rack."""
         path = self._gateway_path(source, self.rack(destination))
         distance = self._distances
+        # The IPU-Links of the other rack are used as little as possible.
         landing = min(self._ipus_below[path[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
         return self._walk([f"ipu{source}", *path, f"ipu{landing}"]) + self.route(landing, destination)
 
     def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
         if self._distances[source][destination] < 0:
             return self._cross_racks(source, destination)
+        # All shortest paths are compared, as links differ in width.
         paths = ([f"ipu{ipu}" for ipu in path] for path in self._paths(source, destination))
         return min(map(self._walk, paths), key=_route_cost)
 
@@ -316,6 +320,7 @@ def _ring_candidates(members: tuple[int, ...]) -> list[tuple[int, ...]]:
     other_rail = [ipu for ipu in others if ipu % 2 != lowest % 2]
     zigzag: list[int] = []
     for _, pair in itertools.groupby(members, key=lambda ipu: ipu // 2):
+        # Each rung is walked from the end where the previous one was left.
         rung = list(pair)
         turns = bool(zigzag) and zigzag[-1] % 2 != rung[0] % 2
         zigzag += rung[::-1] if turns else rung

@@ -61,6 +61,7 @@ def _ipu_bundles(ipu_machine: IpuMachine, machines: int, wiring: str) -> list[tu
         for machine in range(machines)
         for bundle in ipu_machine.bundles
     ]
+    # A ladder has one joint fewer than machines; a torus closes with one more.
     joints = {"single": 0, "ladder": machines - 1, "torus": machines}[wiring]
     for lower in range(joints):
         upper = (lower + 1) % machines
@@ -72,6 +73,7 @@ def _ipu_bundles(ipu_machine: IpuMachine, machines: int, wiring: str) -> list[tu
 
 
 def _ipu_links(name: str, ipu_machine: IpuMachine, near_ipu: int, far_ipu: int, count: int) -> list[Link]:
+    # The efficiency of the protocol is applied once, here.
     bandwidth = round(count * ipu_machine.link_bandwidth_bytes_per_s * ipu_machine.link_efficiency)
     return _both_ways(
         name, f"ipu{near_ipu}", f"ipu{far_ipu}", "ipu_link", count, bandwidth, ipu_machine.link_latency_cycles
@@ -138,6 +140,7 @@ def _check(name: str, topology: Topology) -> None:
         if link.name in names:
             raise MachineError(f"{name}: two bundles of links make {link.name}; write one with the sum of their links")
         names.add(link.name)
+    # Links go both ways, so it is enough that IPU 0 reaches every other.
     for ipu in range(1, topology.ipus):
         if not topology.reaches(0, ipu):
             raise MachineError(f"{name}: no IPU-Links lead from IPU 0 to IPU {ipu}; add a bundle or a cable")

@@ -135,11 +135,13 @@ class Compiler:
         ``references``) that shares its memory. Others are bound as they are.
         """
         changed = self.plan(graph).changed_inputs()
+        # A change by reference is seen at once, also through a by-value operand in the same memory.
         changed_references = [arrays[index] for index in changed if index in references]
         bound, blocks = list(arrays), []
         for index, array in enumerate(arrays):
             if index in references:
                 continue
+            # may_share_memory compares bounds only: it may copy too often, but never too rarely.
             if index in changed or any(np.may_share_memory(array, reference) for reference in changed_references):
                 copy, block = self.allocate(array.shape, array.dtype)
                 code.append(partial(np.copyto, copy, array))
@@ -196,6 +198,7 @@ class Compiler:
 
     def bind_kernel(self, op: base.Op, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], code: Code) -> None:
         """Append the op's kernel. Memory lent to it while binding is free again afterwards."""
+        # Kernels may compile graphs, which bind kernels of their own: the list is kept per kernel.
         lent_before, self._lent = self._lent, []
         bound = self._unchanged(op, inputs, code)
         kernel = op.kernel(bound, outputs, self)
@@ -228,6 +231,7 @@ class _Frame:
         self.compiler = compiler
         self.graph = graph
         self.code = code
+        # Sharing matters only where something is changed; otherwise one plan serves all calls.
         self.plan = compiler.plan(graph, _sharing(inputs) if compiler.plan(graph).changed_inputs() else ())
         self._arrays: dict[Tensor, np.ndarray] = dict(zip(graph.inputs, inputs))
         self._blocks: dict[Tensor, Block] = {}
@@ -327,6 +331,7 @@ class _Frame:
             return None
         for index, view in enumerate(views):
             source = inputs[op.aliases().get(index, 0)]
+            # NumPy made a copy (a reshape of a strided array), so the op must compute its result.
             if view.size and not np.may_share_memory(view, source):
                 return None
         return views
@@ -341,6 +346,7 @@ class _Frame:
                     raise EvaluationError(f"{op.where()}: an in-place result must have its operand's shape")
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
+            # Nobody else reads the operand, so its memory can take the new values.
             if op.overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
@@ -389,6 +395,7 @@ class _Frame:
         for tensor, initial in zip(op.outputs, inputs):
             array, block = compiler.new(tensor)
             self.define(tensor, array, block, True)
+            # Carried values get arrays of their own, as every trip writes them.
             self.code.append(partial(np.copyto, array, initial))
             state.append(array)
         body: Code = []
@@ -397,6 +404,7 @@ class _Frame:
         results = compiler.frame(callee, bound, body, in_place=state)
         for array, (result, result_block) in zip(state, results):
             if result_block is not None:
+                # Copied at the end of the trip, when every op of it has read the old value.
                 body.append(partial(np.copyto, array, result))
                 copies.append(result_block)
         for copy in copies:
@@ -504,6 +512,7 @@ def _either(op: If, condition: np.ndarray, then: _Branch, otherwise: _Branch, re
             result[chosen] = branch_result[chosen]
 
     def run() -> None:
+        # Read at run time: the condition is computed by earlier steps of the same run.
         chosen = condition.astype(bool)
         if op.communicates and chosen.any() != chosen.all():
             raise EvaluationError(

@@ -44,6 +44,7 @@ class Evaluator:
         self._exceptions = exceptions
         byte_counts: list[int] = []
         with program.checked(), program.deep_calls(), room_for(program, byte_counts):
+            # All memory is allocated here, so a program that is too large fails before its first run.
             self._code = tuple(self._compiled())
             byte_counts += [self._compiler.memory_bytes, variable_bytes(program)]
         self._readers = {
@@ -133,12 +134,14 @@ class Evaluator:
             for stream, writer in self._writers.items():
                 outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
                 writer.open(outputs[stream])
+            # As on the device, NaN and infinities are results and no warnings.
             with np.errstate(all="ignore"), OneThread():
                 for step in self._code:
                     step()
         except MemoryError as error:
             raise out_of_room(self.program, error) from None
         for writer in self._writers.values():
+            # Slices that no store has written must not show old memory.
             writer.close()
         return outputs
 

@@ -32,6 +32,7 @@ class CheckedKernel:
     ) -> None:
         self._op = op
         self._kernel = kernel
+        # Integers cannot be infinite or NaN.
         self._inputs = [array for array in inputs if _floating(array)]
         changed = [inputs[index] for index in op.modified_inputs()]
         self._outputs = [array for array in (*outputs, *changed) if _floating(array)]
@@ -41,6 +42,7 @@ class CheckedKernel:
         # Operands are checked before the kernel runs, as it may change them in place.
         infinite = any(np.isinf(array).any() for array in self._inputs)
         undefined = any(np.isnan(array).any() for array in self._inputs)
+        # Checked first: the result of a comparison is a bool, which shows no NaN afterwards.
         if undefined and isinstance(self._op, Binary) and self._op.comparison:
             nan_mask = next(np.isnan(array) for array in self._inputs if np.isnan(array).any())
             self._raise("a comparison with an operand that is not a number", nan_mask)
@@ -54,6 +56,7 @@ class CheckedKernel:
                 )
 
         if isinstance(self._op, _DIVISIONS) and self._inputs:
+            # Checked by the operand, as a division by infinity gives an ordinary 0.
             divisor = self._inputs[-1]
             for mask, divisor_name in ((divisor == 0, "zero"), (np.isinf(divisor), "infinity")):
                 if mask.any():

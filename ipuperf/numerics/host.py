@@ -45,6 +45,7 @@ def shard_group(variable: Variable) -> ReplicaGrouping:
     grouping, elements = variable.grouping, math.prod(whole_shape(variable))
     shard_elements = math.prod(device_shape(variable))
     stated_shards = getattr(variable, "shard_over", None)
+    # The largest group first, as a value is spread as widely as its shard size allows.
     sizes = [stated_shards] if stated_shards else range(grouping.group_size, 0, -1)
     for size in sizes:
         if grouping.group_size % size == 0 and -(-elements // size) == shard_elements:
@@ -97,6 +98,7 @@ def write_back(variable: Variable, value: np.ndarray) -> None:
     Raises:
         EvaluationError: the data is a file that is mapped for reading only, and the value differs from it.
     """
+    # A file mapped read-only is fine as long as the program leaves the value as it is.
     if isinstance(variable.data, np.memmap) and not variable.data.flags.writeable:
         if not np.array_equal(variable.data, value):
             raise EvaluationError(
@@ -117,6 +119,7 @@ def _scatter(whole: np.ndarray, group: ReplicaGrouping, shape: tuple[int, ...]) 
     shards = np.zeros((replicas, size), dtype=whole.dtype)
     for members in group.groups:
         for index, replica in enumerate(members):
+            # The last part may be shorter; the rest of its shard stays zero.
             part = flat[replica, index * size : (index + 1) * size]
             shards[replica, : part.size] = part
     return shards.reshape(replicas, *shape)
@@ -127,6 +130,7 @@ def _gather(device_values: np.ndarray, group: ReplicaGrouping, shape: tuple[int,
     whole = np.empty((device_values.shape[0], *shape), dtype=device_values.dtype)
     count = math.prod(shape)
     for members in group.groups:
+        # Cuts off the zeros that pad the last shard.
         value = device_values[list(members)].reshape(-1)[:count].reshape(shape)
         whole[list(members)] = value
     return whole

@@ -35,6 +35,7 @@ def aligned_zeros(shape: Sequence[int], dtype: np.dtype, subject: str = "an arra
     """
     size = math.prod(shape) * dtype.itemsize
     try:
+        # zeros and not empty: the system then maps pages only when they are written.
         raw = np.zeros(max(size, 1) + ALIGNMENT, dtype=np.uint8)
     except MemoryError:
         raise MemoryError(
@@ -68,6 +69,7 @@ class Pool:
     def acquire(self, shape: Sequence[int], dtype: np.dtype) -> Block:
         """A block for an array: the smallest free one that fits and is not much too large, or a new one."""
         size = max(math.prod(shape) * dtype.itemsize, 1)
+        # Rounded up, so that blocks of nearly equal size can replace each other.
         size = -(-size // ALIGNMENT) * ALIGNMENT
         index = bisect.bisect_left(self._free, size, key=lambda entry: entry[0])
         if index < len(self._free) and self._free[index][0] <= SLACK * size:
@@ -80,6 +82,7 @@ class Pool:
         cache."""
         self._age += 1
         size = block.memory.size
+        # The negated age sorts the block released last before others of its size.
         entry = (size, -self._age, block)
         index = bisect.bisect_left(
             self._free, (size, -self._age), key=lambda free_entry: (free_entry[0], free_entry[1])
@@ -100,6 +103,7 @@ class Scratch:
         size = math.prod(shape) * numpy_dtype.itemsize
         buffer = self._buffers.get(slot)
         if buffer is None or buffer.size < size:
+            # The old buffer is not freed here, as kernels may hold views of it.
             buffer = self._buffers[slot] = aligned_bytes(max(size, ALIGNMENT))
         return buffer[:size].view(numpy_dtype).reshape(tuple(shape))
 

@@ -53,6 +53,7 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
     """Analyse ``graph``. ``shared`` holds pairs of its inputs that live in the same memory at this call."""
     plan = Plan(graph, schedule(graph))
     for leader, follower in shared:
+        # Inputs that share memory become one storage group before the ops are looked at.
         plan._parent[graph.inputs[follower]] = graph.inputs[leader]
     for op in plan.order:
         for index, source in op.aliases().items():
@@ -90,6 +91,7 @@ def _check_joined(plan: Plan, position: int, op: Op) -> None:
     for change_position in plan.changes.get(result, ()):
         if visible or any(plan.last_use[tensor] > change_position for tensor in sources):
             _refuse_joined(op, plan.order[change_position], "an operand of it")
+    # An output is read by the caller, after all ops.
     last_read = len(plan.order) if result in plan.output_groups else plan.last_use[result]
     for change_position in (
         change_position
@@ -128,6 +130,7 @@ def _elide(plan: Plan, position: int, op: Op) -> None:
     source, result = plan.group(op.inputs[0]), plan.group(op.outputs[0])
     if source is result or result in plan.changes or result in plan.output_groups:
         return
+    # A view stays valid only while nothing changes its source.
     end = plan.last_use[result]
     if any(position < change <= end for change in plan.changes.get(source, ())):
         return
@@ -145,6 +148,7 @@ def dead_ops(plan: Plan, needed: Sequence[bool]) -> set[Op]:
     needed_tensors = {tensor for tensor, is_needed in zip(plan.graph.outputs, needed, strict=True) if is_needed}
     dead: set[Op] = set()
     for op in reversed(plan.order):
+        # Only pure ops may go; everything else may have an effect that somebody sees.
         pure = op.outputs and not (op.modified_inputs() or op.aliases() or op.called_graphs() or op.seen())
         if pure and not any(tensor in needed_tensors for tensor in op.outputs):
             dead.add(op)

@@ -70,12 +70,14 @@ def free_bytes() -> tuple[int, str]:
             cached = sum(
                 int(statistics.get(name, 0)) for name in ("inactive_file", "active_file")
             )  # the kernel frees it on demand
+            # Cached files count as used, although the kernel frees them on demand.
             limits.append((limit_bytes - used_bytes + cached, "limit of the control group"))
     with suppress(ImportError, OSError):
         import resource
 
         limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit_bytes != resource.RLIM_INFINITY:
+            # The limit is one of address space, so mapped pages count and not resident ones.
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limits.append((limit_bytes - pages * resource.getpagesize(), "limit of address space, ulimit -v"))
     free, limit_name = min(limits)

@@ -70,7 +70,6 @@ def free_bytes() -> tuple[int, str]:
             cached = sum(
                 int(statistics.get(name, 0)) for name in ("inactive_file", "active_file")
             )  # the kernel frees it on demand
-            # Cached files count as used, although the kernel frees them on demand.
             limits.append((limit_bytes - used_bytes + cached, "limit of the control group"))
     with suppress(ImportError, OSError):
         import resource

@@ -122,7 +122,7 @@ def scatter_reduce(
 
 
 def scatter_extreme(data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor) -> Tensor:
-    """As :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
+    """Like :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
     operands, size = (data, indices, initial_values), initial_values.shape[0]
     return make(_k.ScatterReduce, *operands, axis=0, axis_size=size, reduction=reduction, share_ties=True)
 
@@ -176,7 +176,7 @@ def dynamic_update(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[in
 
 
 def dynamic_update_(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int]) -> Tensor:
-    """As :func:`dynamic_update`, in place."""
+    """Like :func:`dynamic_update`, in place."""
     return make(
         _k.DynamicUpdateInplace,
         t,
@@ -194,5 +194,5 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
 
 
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
-    """As :func:`increment_mod`, in place."""
+    """Like :func:`increment_mod`, in place."""
     return make(_k.IncrementModInplace, t, name="increment_mod_inplace_out", increment=increment, modulus=modulus)

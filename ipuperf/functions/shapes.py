@@ -52,7 +52,7 @@ def reshape(t: Tensor, shape: int | Sequence[int]) -> Tensor:
 
 
 def reshape_(t: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """As :func:`reshape`, sharing storage."""
+    """Like :func:`reshape`, sharing storage."""
     return make(_k.ReshapeInplace, t, name=f"{t.name}_reshaped", shape=_filled(t, shape))
 
 
@@ -62,7 +62,7 @@ def flatten(t: Tensor) -> Tensor:
 
 
 def flatten_(t: Tensor) -> Tensor:
-    """As :func:`flatten`, sharing storage."""
+    """Like :func:`flatten`, sharing storage."""
     return reshape_(t, (-1,))
 
 
@@ -87,7 +87,7 @@ def transpose(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
 
 
 def transpose_(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
-    """As :func:`transpose`, sharing storage."""
+    """Like :func:`transpose`, sharing storage."""
     return make(_k.TransposeInplace, t, name=f"{t.name}_T", permutation=_order(t, permutation))
 
 
@@ -125,7 +125,7 @@ def slice_(
     step: int | Sequence[int | None] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """As :func:`slice`, sharing storage."""
+    """Like :func:`slice`, sharing storage."""
     if start is None and stop is None and step is None:
         return t
     return make(_k.SliceInplace, t, **_slice_attributes(start, stop, step, axis))
@@ -186,7 +186,7 @@ def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """As :func:`concat`, sharing storage with the operands."""
+    """Like :func:`concat`, sharing storage with the operands."""
     return make(_k.ConcatInplace, *ts, axis=axis)
 
 

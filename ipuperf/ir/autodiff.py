@@ -245,7 +245,7 @@ class _Gradients:
         self._parts: dict[Tensor, list[Tensor]] = {}
 
     def collect(self, tensor: Tensor, grad: Tensor) -> None:
-        """Add ``grad`` to what is known of the gradient of ``tensor``."""
+        """Add ``grad`` to the gradient of ``tensor``."""
         self._parts.setdefault(tensor, []).append(grad)
         if tensor in self.of:
             grad = self._builder.op(self._builder.add_class, [self.of[tensor], grad], gradient_name(tensor))

@@ -37,7 +37,7 @@ _PartialPhases = dict["Op", "Phase | None"]
 
 
 class _Followed(NamedTuple):
-    """What a graph and its callees say of their ops.
+    """Facts about the ops of a graph, as far as it and its callees tell.
 
     ``phases`` has the phases as far as they are known. ``gradients`` has the gradients that are made or changed in the
     graph, each by the tensor that owns its storage.

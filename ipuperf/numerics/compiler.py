@@ -282,7 +282,7 @@ class _Frame:
                 blocks.remove(block)
 
     def release_rest(self) -> None:
-        """Free what the frame still holds."""
+        """Free the blocks that the frame still holds."""
         for blocks in self._held_blocks.values():
             for block in blocks:
                 self.compiler.pool.release(block)

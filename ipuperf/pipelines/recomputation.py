@@ -36,7 +36,7 @@ def recomputing(
     """``parts`` with the ops that ``autoRecomputation`` ``how`` runs again.
 
     Args:
-        parts: the stages; what leads to an output counts as on the way to the loss.
+        parts: the stages; ops that lead to an output count as on the way to the loss.
         how: one of :data:`RECOMPUTATIONS`.
         loss: part and output of the loss.
         explicit: PopART's ``explicitRecomputation``.

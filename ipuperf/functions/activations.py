@@ -1,7 +1,7 @@
 """Activation functions. ReLU, leaky ReLU, GELU, Swish, softplus, sigmoid and tanh are in :mod:`.arithmetic`.
 
-Compositions are those of PopTorch's canonicalisation (``poptorch: popart_canonicalization/ActivationOps.cpp``) where it
-composes too.
+Compositions are those of PopTorch's canonicalisation (``poptorch: popart_canonicalization/ActivationOps.cpp``) where
+PopTorch composes the function too.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def hard_swish(t: Tensor) -> Tensor:
 
 @named(aten="relu6")
 def relu6(t: Tensor) -> Tensor:
-    """Limited to 0 to 6, where there is no gradient."""
+    """``t`` limited to 0 to 6; outside there is no gradient."""
     return clip(t, 0, 6)
 
 
 @named(aten="elu")
 def elu(t: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """``scale * t`` above 0, ``scale * alpha (exp(input_scale t) - 1)`` elsewhere."""
+    # ELU itself is one op; only CELU scales its input.
     if input_scale == 1:
         return scaled(make(_k.Elu, t, alpha=float(alpha)), scale)
     below = expm1(t * input_scale) * alpha
@@ -61,14 +62,17 @@ def celu(t: Tensor, alpha: float = 1.0) -> Tensor:
 def prelu(t: Tensor, weight: Tensor) -> Tensor:
     """``t`` above 0, ``weight t`` elsewhere; one weight, or one per channel (axis 1)."""
     if weight.spec.elements > 1:
+        # One weight per channel has to stand on axis 1 to broadcast.
         weight = reshaped(weight, [-1] + [1] * (len(t.shape) - 2))
     return where(t > 0, t, weight * t)
 
 
 @named(aten="softplus")
 def steep_softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``; from 20 on (the
-    default) the two agree to the type's resolution."""
+    """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``.
+
+    From a threshold of 20 on (the default) the two agree to the type's resolution.
+    """
     smooth = make(_k.Softplus, t, beta=float(beta))
     return smooth if threshold >= 20 else where(t * beta > threshold, t, smooth)
 

@@ -1,7 +1,7 @@
 """Element-wise functions: of one tensor, of two, selections, casts and copies.
 
-Operands broadcast as in NumPy and have equal types; host data takes the other operand's type. Functions whose names end
-with an underscore change their first operand in place, and their result shares its storage.
+Operands broadcast as in NumPy and have equal types; host data takes the other operand's type. A function whose name
+ends with an underscore changes its first operand in place, and its result shares the operand's storage.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def print_tensor(
     open_bracket: str = "[",
     close_bracket: str = "]",
 ) -> Tensor:
-    """``t``, printed to the standard error stream whenever the program comes by.
+    """``t``, printed to the standard error stream whenever the program reaches this op.
 
     Args:
         title: stands before the numbers; default ``print`` and the tensor's name.
@@ -181,25 +181,29 @@ def true_div(lhs: Operand, rhs: Operand) -> Tensor:
 
 
 def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
-    """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``: that of TensorFlow and of operators, which take
-    numbers too. PyTorch's is :func:`.elementary.floor_div`: other ops, so other cycles.
+    """``lhs / rhs`` rounded towards minus infinity, as Python's ``//``.
+
+    TensorFlow and operators use it, which take numbers too. PyTorch's is :func:`.elementary.floor_div`, of other ops
+    and so with other cycles.
     """
     left, right = CONTEXT.builder.operands(lhs, rhs)
     if left.dtype.is_integer:
-        rest = fmod(left, right)
-        below = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0)))
+        remainder = fmod(left, right)
+        below = logical_and(not_equal(remainder, 0), not_equal(less(remainder, 0), less(right, 0)))
         return make(_k.Div, left, right) - cast(below, left.dtype)
     return floor(div(left, right))
 
 
 def mod(lhs: Operand, rhs: Operand) -> Tensor:
-    """Remainder with the sign of ``rhs``, as Python's ``%``: that of TensorFlow and operators, which take numbers; only
-    where signs differ is a sum of remainder and divisor in between (XLA ``tf2xla/kernels/binary_ops.cc`` FloorModImpl).
-    PyTorch's is :func:`.elementary.remainder`: other ops and cycles.
+    """Remainder with the sign of ``rhs``, as Python's ``%``.
+
+    TensorFlow and operators use it, which take numbers too. A sum of remainder and divisor is only formed where signs
+    differ (XLA ``tf2xla/kernels/binary_ops.cc`` FloorModImpl). PyTorch's is :func:`.elementary.remainder`, of other ops
+    and so with other cycles.
     """
     left, right = CONTEXT.builder.operands(lhs, rhs)
-    rest = fmod(left, right)
-    return where(equal(less(left, 0), less(right, 0)), rest, fmod(add(rest, right), right))
+    remainder = fmod(left, right)
+    return where(equal(less(left, 0), less(right, 0)), remainder, fmod(add(remainder, right), right))
 
 
 fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.", aten="fmod")
@@ -257,8 +261,10 @@ def where(condition: Tensor, lhs: Operand, rhs: Operand) -> Tensor:
 
 
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
-    """``a * X + b * Y`` in the type of ``X``; ``a`` and ``b`` are floats or scalar tensors. Integers of one type are
-    added by :func:`add`, without factors."""
+    """``a * X + b * Y`` in the type of ``X``; ``a`` and ``b`` are floats or scalar tensors.
+
+    Integers of one type are added by :func:`add`, without factors.
+    """
     if X.spec.dtype.is_integer and _plain_sum(X, Y, a, b):
         return add(X, Y)
     return _scaled(_k.ScaledAdd, X, Y, a, b)
@@ -272,7 +278,7 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
 
 
 def _plain_sum(x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> bool:
-    """Whether a scaled sum of integers, which the op of scaled sums does not take, is their sum."""
+    """Whether a scaled sum of integers is a plain sum, as the op of scaled sums takes no integers."""
     unit = not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == 1 and b == 1
     return unit and x.dtype == y.dtype and x.shape == y.shape
 
@@ -280,6 +286,7 @@ def _plain_sum(x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> bo
 def _scaled(op_class: type[_k.ScaledAdd], x: Tensor, y: Tensor, a: float | Tensor, b: float | Tensor) -> Tensor:
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         return make(op_class, x, y, a=float(a), b=float(b))
+    # Factors that are tensors become inputs; attributes say which.
     inputs: list[Tensor] = [x, y]
     attributes: dict[str, Any] = {}
     for name, factor in (("a", a), ("b", b)):

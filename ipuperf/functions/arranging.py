@@ -1,6 +1,6 @@
 """Elements moved, repeated, joined and cut, without an op where nothing changes.
 
-In difference to :mod:`.shapes`, whose functions always make their op (as PopXL's do), ``reshaped``, ``permuted``,
+The functions of :mod:`.shapes` always make their op, as PopXL's do. In contrast, ``reshaped``, ``permuted``,
 ``broadcast``, ``cut`` and ``joined`` give the operand itself when the result would be equal to it. Axes may be
 negative.
 """
@@ -23,7 +23,7 @@ from .shapes import concat, expand, reshape, slice, transpose
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """``axis`` as a number that is not negative (an axis of a tensor without axes is 0)."""
+    """``axis`` as a number that is not negative (0 for a tensor without axes)."""
     return axis % rank if rank else 0
 
 
@@ -31,25 +31,25 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def reshaped(t: Tensor, shape: Sequence[int]) -> Tensor:
-    """The elements in another shape; one -1 is worked out."""
-    wanted = tuple(int(n) for n in shape)
-    if -1 in wanted:
-        known = math.prod(n for n in wanted if n != -1)
-        wanted = tuple(t.spec.elements // known if n == -1 else n for n in wanted)
-    return t if t.shape == wanted else reshape(t, wanted)
+    """The elements in another shape; one -1 is computed."""
+    target_shape = tuple(int(length) for length in shape)
+    if -1 in target_shape:
+        known_elements = math.prod(length for length in target_shape if length != -1)
+        target_shape = tuple(t.spec.elements // known_elements if length == -1 else length for length in target_shape)
+    return t if t.shape == target_shape else reshape(t, target_shape)
 
 
 @named(aten="permute")
 def permuted(t: Tensor, order: Sequence[int]) -> Tensor:
     """The axes in another order."""
     rank = len(t.shape)
-    order = tuple(axis_of(int(a), rank) for a in order) if rank else ()
+    order = tuple(axis_of(int(axis), rank) for axis in order) if rank else ()
     return t if order == tuple(range(rank)) else transpose(t, order)
 
 
 @named(aten="swapaxes; transpose")
 def swapped(t: Tensor, first: int = -2, second: int = -1) -> Tensor:
-    """Two axes exchanged."""
+    """``t`` with two axes exchanged."""
     order = list(range(len(t.shape)))
     if order:
         order[first], order[second] = order[second], order[first]
@@ -57,11 +57,12 @@ def swapped(t: Tensor, first: int = -2, second: int = -1) -> Tensor:
 
 
 def moved(t: Tensor, sources: Sequence[int], places: Sequence[int]) -> Tensor:
-    """The axes ``sources`` moved to ``places``, the others in order."""
+    """The axes ``sources`` moved to ``places``, the other axes in order."""
     rank = len(t.shape)
-    sources = [a % rank for a in sources]
-    order = [a for a in range(rank) if a not in sources]
-    for place, axis in sorted(zip([p % rank for p in places], sources, strict=True)):
+    sources = [axis % rank for axis in sources]
+    order = [axis for axis in range(rank) if axis not in sources]
+    # In ascending order of places, so that each insertion leaves the earlier ones in place.
+    for place, axis in sorted(zip([place % rank for place in places], sources, strict=True)):
         order.insert(place, axis)
     return permuted(t, order)
 
@@ -84,7 +85,7 @@ def cut(t: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
 
 @named(aten="select")
 def row(t: Tensor, axis: int, index: int) -> Tensor:
-    """One position of ``axis``, which goes."""
+    """One position of ``axis``, without that axis."""
     axis = axis_of(axis, len(t.shape))
     index = int(index) % t.shape[axis]
     return reshaped(cut(t, axis, index, index + 1), (*t.shape[:axis], *t.shape[axis + 1 :]))
@@ -93,16 +94,16 @@ def row(t: Tensor, axis: int, index: int) -> Tensor:
 def replaced(t: Tensor, part: Tensor, axis: int, start: int, stop: int) -> Tensor:
     """``t`` with ``start:stop`` of ``axis`` replaced by ``part``."""
     length = t.shape[axis]
-    before = [cut(t, axis, 0, start)] if start else []
-    after = [cut(t, axis, stop, length)] if stop < length else []
-    return joined([*before, part, *after], axis)
+    head = [cut(t, axis, 0, start)] if start else []
+    tail = [cut(t, axis, stop, length)] if stop < length else []
+    return joined([*head, part, *tail], axis)
 
 
 # -- joining and repeating ---------------------------------------------------------------------------------------------
 
 
 def joined(ts: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors behind each other along ``axis``."""
+    """The tensors one after another along ``axis``."""
     return ts[0] if len(ts) == 1 else concat(ts, axis)
 
 
@@ -110,55 +111,70 @@ def joined(ts: Sequence[Tensor], axis: int) -> Tensor:
 def tiled(t: Tensor, repeats: Sequence[int]) -> Tensor:
     """The whole tensor ``repeats`` times along each axis; missing leading axes are added."""
     shape = (1,) * (len(repeats) - len(t.shape)) + t.shape
-    wide = [n for pair in zip(repeats, shape, strict=True) for n in pair]
-    blocks = broadcast(reshaped(t, [n for length in shape for n in (1, length)]), wide)
+    repeated_shape = [length for pair in zip(repeats, shape, strict=True) for length in pair]
+    blocks = broadcast(reshaped(t, [size for length in shape for size in (1, length)]), repeated_shape)
     return reshaped(blocks, [count * length for count, length in zip(repeats, shape, strict=True)])
 
 
 def interleaved(t: Tensor, repeats: Mapping[int, int]) -> Tensor:
-    """Each element along the axes given (by number, not negative) as often as stated there."""
-    single = [m for a, n in enumerate(t.shape) for m in ((n, 1) if a in repeats else (n,))]
-    wide = [m for a, n in enumerate(t.shape) for m in ((n, repeats[a]) if a in repeats else (n,))]
-    shape = [n * repeats.get(a, 1) for a, n in enumerate(t.shape)]
-    return reshaped(broadcast(reshaped(t, single), wide), shape)
+    """Each element repeated along the given axes (not negative), as often as the mapping states."""
+    single = [
+        new_length
+        for axis, length in enumerate(t.shape)
+        for new_length in ((length, 1) if axis in repeats else (length,))
+    ]
+    repeated_shape = [
+        new_length
+        for axis, length in enumerate(t.shape)
+        for new_length in ((length, repeats[axis]) if axis in repeats else (length,))
+    ]
+    shape = [length * repeats.get(axis, 1) for axis, length in enumerate(t.shape)]
+    return reshaped(broadcast(reshaped(t, single), repeated_shape), shape)
 
 
 @named(aten="flip")
 def flipped(t: Tensor, axes: Sequence[int]) -> Tensor:
     """Reversed along ``axes``."""
-    found = [axis_of(a, len(t.shape)) for a in axes]
-    return slice(t, [None] * len(found), [None] * len(found), [-1] * len(found), found) if found else t
+    positive_axes = [axis_of(axis, len(t.shape)) for axis in axes]
+    return (
+        slice(t, [None] * len(positive_axes), [None] * len(positive_axes), [-1] * len(positive_axes), positive_axes)
+        if positive_axes
+        else t
+    )
 
 
 def rolled(t: Tensor, shift: int, axis: int) -> Tensor:
     """Shifted in a circle along ``axis``."""
     length = t.shape[axis]
-    at = (-shift) % length if length else 0
-    return joined([cut(t, axis, at, length), cut(t, axis, 0, at)], axis) if at else t
+    split_position = (-shift) % length if length else 0
+    return (
+        joined([cut(t, axis, split_position, length), cut(t, axis, 0, split_position)], axis) if split_position else t
+    )
 
 
 @named(aten="pixel_shuffle")
 def shuffled(t: Tensor, factor: int) -> Tensor:
-    """``(*, C r r, H, W)`` as ``(*, C, H r, W r)`` with the factor ``r``: pixels from channels."""
-    *lead, channels, height, width = t.shape
-    n = len(lead)
-    parts = reshaped(t, (*lead, channels // factor**2, factor, factor, height, width))
-    ordered = permuted(parts, [*range(n + 1), n + 3, n + 1, n + 4, n + 2])
-    return reshaped(ordered, (*lead, channels // factor**2, height * factor, width * factor))
+    """Pixels from channels: ``(*, C r r, H, W)`` as ``(*, C, H r, W r)`` with the factor ``r``."""
+    *leading, channels, height, width = t.shape
+    rank = len(leading)
+    parts = reshaped(t, (*leading, channels // factor**2, factor, factor, height, width))
+    ordered = permuted(parts, [*range(rank + 1), rank + 3, rank + 1, rank + 4, rank + 2])
+    return reshaped(ordered, (*leading, channels // factor**2, height * factor, width * factor))
 
 
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 Amounts = Mapping[int, tuple[int, int]]
-"""Elements added before and after, by axis."""
+"""Number of elements to add before and after, by axis."""
 
 
 def padded(t: Tensor, amounts: Amounts, number: float = 0.0) -> Tensor:
     """``t`` with ``number`` around it."""
     axes = list(amounts)
-    shape = tuple(n + sum(amounts.get(axis, (0, 0))) for axis, n in enumerate(t.shape))
-    starts = [amounts[a][0] for a in axes]
-    stops = [amounts[a][0] + t.shape[a] for a in axes]
+    shape = tuple(length + sum(amounts.get(axis, (0, 0))) for axis, length in enumerate(t.shape))
+    starts = [amounts[axis][0] for axis in axes]
+    stops = [amounts[axis][0] + t.shape[axis] for axis in axes]
+    # The gradient of a slice writes into zeros, which is what padding does.
     result = make(_k.SliceGrad, t, shape=shape, axis=axes, start=starts, stop=stops, step=[1] * len(axes))
     if number == 0:
         return result
@@ -171,39 +187,45 @@ def _pairs(t: Tensor, amounts: Amounts) -> list[tuple[int, int]]:
 
 
 def bordered(t: Tensor, amounts: Amounts, mode: str) -> Tensor:
-    """``t`` with elements of its own around it: ``circular``, ``replicate`` or ``reflect``."""
+    """``t`` with a border of its own elements: ``circular``, ``replicate`` or ``reflect``."""
     border = {"circular": _circular, "replicate": _replicate, "reflect": _reflect}[mode]
-    for axis, (before, after) in amounts.items():
-        first = [border(t, axis, before, True)] if before else []
-        last = [border(t, axis, after, False)] if after else []
-        t = joined([*first, t, *last], axis)
+    for axis, (before_count, after_count) in amounts.items():
+        head = [border(t, axis, before_count, True)] if before_count else []
+        tail = [border(t, axis, after_count, False)] if after_count else []
+        t = joined([*head, t, *tail], axis)
     return t
 
 
-def _circular(t: Tensor, axis: int, amount: int, first: bool) -> Tensor:
+def _circular(t: Tensor, axis: int, amount: int, at_start: bool) -> Tensor:
     length = t.shape[axis]
-    return cut(t, axis, length - amount, length) if first else cut(t, axis, 0, amount)
+    return cut(t, axis, length - amount, length) if at_start else cut(t, axis, 0, amount)
 
 
-def _replicate(t: Tensor, axis: int, amount: int, first: bool) -> Tensor:
-    at = 0 if first else t.shape[axis] - 1
-    return broadcast(cut(t, axis, at, at + 1), (*t.shape[:axis], amount, *t.shape[axis + 1 :]))
+def _replicate(t: Tensor, axis: int, amount: int, at_start: bool) -> Tensor:
+    edge = 0 if at_start else t.shape[axis] - 1
+    return broadcast(cut(t, axis, edge, edge + 1), (*t.shape[:axis], amount, *t.shape[axis + 1 :]))
 
 
-def _reflect(t: Tensor, axis: int, amount: int, first: bool) -> Tensor:
-    at = 1 if first else t.shape[axis] - 1 - amount
-    return flipped(cut(t, axis, at, at + amount), [axis])
+def _reflect(t: Tensor, axis: int, amount: int, at_start: bool) -> Tensor:
+    edge = 1 if at_start else t.shape[axis] - 1 - amount
+    return flipped(cut(t, axis, edge, edge + amount), [axis])
 
 
 # -- by position -------------------------------------------------------------------------------------------------------
 
 
 def picked(t: Tensor, positions: Tensor, axis: int) -> Tensor:
-    """One element for each of ``positions`` (int32), from the same place but for ``axis``: a gather from the flattened
-    tensor at linear positions."""
-    strides = [math.prod(t.shape[i + 1 :]) for i in range(len(t.shape))]
+    """One element for each of ``positions`` (int32), which replaces the index on ``axis``; other indices stay.
+
+    It is a gather from the flattened tensor at linear positions.
+    """
+    strides = [math.prod(t.shape[other_axis + 1 :]) for other_axis in range(len(t.shape))]
     grid = np.indices(positions.shape, np.int64)
-    places = sum((grid[i] * strides[i] for i in range(len(strides)) if i != axis), np.zeros(positions.shape, np.int64))
+    places = sum(
+        (grid[other_axis] * strides[other_axis] for other_axis in range(len(strides)) if other_axis != axis),
+        np.zeros(positions.shape, np.int64),
+    )
+    # Linear positions turn a gather along one axis into one of single elements.
     linear = positions if strides[axis] == 1 else positions * strides[axis]
     if places.any():
         linear = linear + constant(places, INT32)
@@ -213,8 +235,8 @@ def picked(t: Tensor, positions: Tensor, axis: int) -> Tensor:
 def triangle(t: Tensor, lower: bool, diagonal: int = 0) -> Tensor:
     """The lower or upper triangle of the last two axes, zeros elsewhere."""
     ones = np.ones(t.shape[-2:], bool)
-    kept = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
-    return where(constant(kept, BOOL), t, 0)
+    mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
+    return where(constant(mask, BOOL), t, 0)
 
 
 def one_hot(t: Tensor, classes: int, dtype: DType) -> Tensor:
@@ -223,11 +245,15 @@ def one_hot(t: Tensor, classes: int, dtype: DType) -> Tensor:
 
 
 def running_sum(t: Tensor, axis: int) -> Tensor:
-    """Running sum; of whole numbers, which wrap as those of their type do, each element plus the one 1 before it, then
-    2, 4 ... before it."""
+    """Running sum along ``axis``.
+
+    Whole numbers wrap as those of their type do: each element is added to the one 1 before it, then to the one 2, 4 ...
+    before it.
+    """
     if t.dtype.is_floating_point:
         return make(_k.CumSum, t, axis=axis)
     distance, length = 1, t.shape[axis]
+    # The distance doubles, so that the number of steps is logarithmic.
     while distance < length:
         t = t + padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)})
         distance *= 2
@@ -235,8 +261,10 @@ def running_sum(t: Tensor, axis: int) -> Tensor:
 
 
 def running_product(t: Tensor, axis: int) -> Tensor:
-    """Running product: each element times the one 1 before it, then 2, 4 ... before it (the steps of a parallel scan,
-    as many as the length has binary digits). Zeros have exact gradients."""
+    """Running product: each element times the one 1 before it, then 2, 4 ... before it.
+
+    These are the steps of a parallel scan, as many as the length has binary digits. Zeros have exact gradients.
+    """
     distance, length = 1, t.shape[axis]
     while distance < length:
         earlier = padded(cut(t, axis, 0, length - distance), {axis: (distance, 0)}, 1.0)
@@ -245,21 +273,23 @@ def running_product(t: Tensor, axis: int) -> Tensor:
 
 
 def running_extreme(t: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """The largest or smallest element so far and its position (int32, the last of equals), by the steps of
-    :func:`running_product`."""
+    """The largest or smallest element so far and its position (int32, the last of equals).
+
+    It takes the steps of :func:`running_product`.
+    """
     distance, length = 1, t.shape[axis]
     line = np.arange(length).reshape(length, *[1] * (len(t.shape) - axis - 1))
     position = constant(np.broadcast_to(line, t.shape), INT32)
     while distance < length:
-        before, place = (_shifted(values, axis, distance) for values in (t, position))
-        better = greater(before, t) if largest else less(before, t)
-        if t.dtype.is_floating_point:  # NaN, which is neither, stays the extreme
-            better = logical_or(better, logical_and(isnan(before), logical_not(isnan(t))))
-        t, position = where(better, before, t), where(better, place, position)
+        earlier, earlier_position = (_shifted(values, axis, distance) for values in (t, position))
+        better = greater(earlier, t) if largest else less(earlier, t)
+        if t.dtype.is_floating_point:  # NaN is neither greater nor less, but stays the extreme
+            better = logical_or(better, logical_and(isnan(earlier), logical_not(isnan(t))))
+        t, position = where(better, earlier, t), where(better, earlier_position, position)
         distance *= 2
     return t, position
 
 
 def _shifted(t: Tensor, axis: int, distance: int) -> Tensor:
-    """Each element the one ``distance`` before it, the first ones themselves."""
+    """Each element replaced by the one ``distance`` before it; the first ones stay."""
     return joined([cut(t, axis, 0, distance), cut(t, axis, 0, t.shape[axis] - distance)], axis)

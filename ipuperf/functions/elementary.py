@@ -36,8 +36,11 @@ def scaled(t: Tensor, factor: float) -> Tensor:
 
 
 def number_power(t: Tensor, exponent: float) -> Tensor:
-    """``t ** exponent``. The exponents -1, -0.5, 0.5, 1, 2 and 3 become products, roots and inverses, as popops'
-    expression optimiser makes them (for integers 1, 2 and 3 only)."""
+    """``t ** exponent``.
+
+    The exponents -1, -0.5, 0.5, 1, 2 and 3 become products, roots and inverses, as in popops' expression optimiser (for
+    integers 1, 2 and 3 only).
+    """
     if exponent == 1:
         return t
     if exponent in (2, 3):
@@ -54,8 +57,11 @@ def log10(t: Tensor) -> Tensor:
 
 @named(aten="log1p")
 def log1p(t: Tensor) -> Tensor:
-    """The logarithm of ``t + 1``, which is not exact for small ``t`` (PyTorch's, as PopTorch builds it: poptorch,
-    ``popart_canonicalization``, ``log1pHandler``; TensorFlow's is :func:`.arithmetic.log1p`, of another op)."""
+    """The logarithm of ``t + 1``, which is not exact for small ``t``.
+
+    This is PyTorch's, as PopTorch builds it (poptorch: ``popart_canonicalization``, ``log1pHandler``). TensorFlow's is
+    :func:`.arithmetic.log1p`, of another op.
+    """
     return log(t + 1.0)
 
 
@@ -73,20 +79,23 @@ def tan(t: Tensor) -> Tensor:
 
 @named(aten="frac")
 def frac(t: Tensor) -> Tensor:
-    """What the integer towards zero leaves."""
+    """The fractional part of ``t``: the difference to the integer towards zero."""
     return t - trunc(t)
 
 
 @named(aten="trunc")
 def trunc(t: Tensor) -> Tensor:
-    """Rounded towards zero; whole numbers as they are."""
+    """``t`` rounded towards zero; whole numbers stay as they are."""
     return sign(t) * floor(abs(t)) if t.dtype.is_floating_point else t
 
 
 @named(aten="floor_divide")
 def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Quotient rounded down, also of integers: the truncated quotient, less one where the remainder's sign is not the
-    divisor's (PyTorch's; TensorFlow's is :func:`.arithmetic.floor_div`, of other ops)."""
+    """Quotient rounded down, also of integers.
+
+    For integers it is the truncated quotient, less one where the remainder's sign is not the divisor's. This is
+    PyTorch's; TensorFlow's is :func:`.arithmetic.floor_div`, of other ops.
+    """
     if lhs.dtype.is_floating_point:
         return make(_k.FloorQuotient, lhs, rhs)
     quotient = lhs / rhs
@@ -95,8 +104,11 @@ def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 @named(aten="remainder")
 def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """Remainder with the sign of ``rhs``: of floats by way of the quotient, of integers corrected where signs differ
-    (PyTorch's; TensorFlow's is :func:`.arithmetic.mod`, of other ops)."""
+    """Remainder with the sign of ``rhs``.
+
+    Floats use the quotient; the remainder of integers is corrected where signs differ. This is PyTorch's; TensorFlow's
+    is :func:`.arithmetic.mod`, of other ops.
+    """
     if lhs.dtype.is_floating_point:
         return make(_k.Remainder, lhs, rhs)
     correction = cast(_crosses(lhs, rhs), lhs.dtype) * rhs
@@ -105,9 +117,9 @@ def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Whether an integer division leaves a remainder with a sign other than the divisor's."""
-    rest = fmod(lhs, rhs)
-    signs = not_equal(rest < 0, rhs < 0)
-    return not_equal(rest, 0) & signs
+    remainder = fmod(lhs, rhs)
+    signs = not_equal(remainder < 0, rhs < 0)
+    return not_equal(remainder, 0) & signs
 
 
 @named(aten="lerp")
@@ -118,8 +130,10 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
 @named(aten="nan_to_num")
 def nan_to_num(t: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """NaN and infinities replaced, by default by 0 and the largest and smallest numbers of the type; whole numbers as
-    they are."""
+    """NaN and infinities replaced, by default by 0 and the largest and smallest numbers of the type.
+
+    Whole numbers stay as they are.
+    """
     if not t.dtype.is_floating_point:
         return t
     limits = np.finfo(t.dtype.numpy)

@@ -1,4 +1,4 @@
-"""Functions that make one op of their operands and do nothing else, as rows: a name, the op, what it means."""
+"""Functions that only make one op of their operands, as rows: a name, the op and its meaning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def unary(name: str, op: type[Op], meaning: str, *, aten: str = "", output: str 
     """A function of one tensor.
 
     Args:
-        name: of the function.
+        name: name of the function.
         meaning: its docstring.
-        aten: what PyTorch calls it (:func:`.naming.named`).
-        output: name of the op's output; default: as front ends name outputs.
+        aten: PyTorch's names for it (:func:`.naming.named`).
+        output: name of the op's output; by default as front ends name outputs.
     """
 
     def function(t: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def binary(
 
 
 def comparison(name: str, op: type[Op], meaning: str) -> Callable[[Operand, Operand], Tensor]:
-    """As :func:`binary`, with PopXL's names of the arguments of comparisons."""
+    """Like :func:`binary`, with PopXL's argument names of comparisons."""
 
     def function(input: Operand, other: Operand) -> Tensor:
         return make(op, input, other)
@@ -58,6 +58,7 @@ def reduction(name: str, op: type[Op], meaning: str, *, aten: str = "", **attrib
 
 def _called(function: FunctionT, name: str, meaning: str, aten: str) -> FunctionT:
     """``function`` under its name, with its docstring and PyTorch's names."""
+    # Messages and tables of names show the public name.
     function.__name__ = function.__qualname__ = name
     function.__doc__ = meaning
     return named(aten=aten)(function) if aten else function

@@ -1,5 +1,8 @@
-"""The gamma function's logarithm and the derivatives of that: formulas of element-wise ops, as XLA makes them for any
-device that has no op for them (TensorFlow: ``tensorflow/compiler/xla/client/lib/math.cc``)."""
+"""The logarithm of the gamma function and its derivatives.
+
+They are formulas of element-wise ops, as XLA makes them for any device without an op for them (TensorFlow:
+``tensorflow/compiler/xla/client/lib/math.cc``).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from ipuperf.ir import FLOAT16, FLOAT32, Tensor
 
 from .arithmetic import cast, cos, equal, floor, isfinite, isinf, log, log1p, sin, where
 
-#: Lanczos' approximation with g = 7 and nine terms (the coefficients that XLA has, too).
+#: Lanczos' approximation with g = 7 and nine terms (the coefficients of XLA).
 _G = 7.0
 _BASE = 0.99999999999980993227684700473478
 _TERMS = (
@@ -22,14 +25,14 @@ _TERMS = (
     9.984369578019570859563e-6,
     1.50563273514931155834e-7,
 )
-#: Terms of the recurrence before the asymptotic series of the trigamma function, and the coefficients of that
+#: Terms of the recurrence before the asymptotic series of the trigamma function, and the series' coefficients
 #: (Abramowitz and Stegun, 6.4.12): of 1 / y**3, 1 / y**5 and so on.
 _STEPS = 6
 _SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30)
 
 
 def _in_float32(t: Tensor) -> Tensor:
-    """``t``, of float16 as float32: the terms reach further than float16."""
+    """``t`` as float32 where it is float16, as the terms exceed float16's range."""
     return cast(t, FLOAT32) if t.dtype == FLOAT16 else t
 
 
@@ -39,62 +42,67 @@ def _logarithm(z: Tensor) -> Tensor:
 
 
 def _distance(t: Tensor) -> Tensor:
-    """How far the nearest whole number is from ``t``."""
-    rest = abs(t) - floor(abs(t))
-    return where(rest > 0.5, 1.0 - rest, rest)
+    """The distance from ``t`` to the nearest whole number."""
+    fraction = abs(t) - floor(abs(t))
+    return where(fraction > 0.5, 1.0 - fraction, fraction)
 
 
 def lgamma(t: Tensor) -> Tensor:
-    """The logarithm of the gamma function's absolute value; infinite at 0, -1, -2 and so on.
+    """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2 and so on.
 
-    Below 1/2 by the reflection ``log(pi) - log(sin(pi t)) - lgamma(1 - t)``.
+    Below 1/2 the reflection ``log(pi) - log(sin(pi t)) - lgamma(1 - t)`` is used.
     """
     x = _in_float32(t)
     below = x < 0.5
+    # Both branches are computed for all elements, so their operands must stay in range.
     z = where(below, -x, x - 1.0)
-    total = sum((coefficient / (z + (i + 1.0)) for i, coefficient in enumerate(_TERMS)), start=z * 0.0 + _BASE)
+    series = sum((coefficient / (z + (index + 1.0)) for index, coefficient in enumerate(_TERMS)), start=z * 0.0 + _BASE)
     logarithm = _logarithm(z)
-    above = (z + 0.5 - (z + (_G + 0.5)) / logarithm) * logarithm + log(total) + math.log(2 * math.pi) / 2
-    sine = log(sin(_distance(where(below, x, 0.25)) * math.pi))  # the other branch's gradient is 0 times a number
+    above = (z + 0.5 - (z + (_G + 0.5)) / logarithm) * logarithm + log(series) + math.log(2 * math.pi) / 2
+    sine = log(sin(_distance(where(below, x, 0.25)) * math.pi))  # 0.25, as the unused branch needs a finite gradient
     reflected = where(isfinite(sine), math.log(math.pi) - sine - above, -sine)
-    found = where(isinf(x), math.inf, where(below, reflected, above))
-    return cast(found, t.dtype) if found.dtype != t.dtype else found
+    log_gamma = where(isinf(x), math.inf, where(below, reflected, above))
+    return cast(log_gamma, t.dtype) if log_gamma.dtype != t.dtype else log_gamma
 
 
 def digamma(t: Tensor) -> Tensor:
     """The derivative of :func:`lgamma`; NaN at -1, -2 and so on.
 
-    Below 1/2 by the reflection ``digamma(1 - t) - pi / tan(pi t)``.
+    Below 1/2 the reflection ``digamma(1 - t) - pi / tan(pi t)`` is used.
     """
     x = _in_float32(t)
     below = x < 0.5
     z = where(below, -x, x - 1.0)
-    inverses = [1.0 / (z + (i + 1.0)) for i in range(len(_TERMS))]
-    parts = [c * inverse for c, inverse in zip(_TERMS, inverses)]
+    # Each division is needed twice, for the sum and for its derivative.
+    inverses = [1.0 / (z + (index + 1.0)) for index in range(len(_TERMS))]
+    parts = [coefficient * inverse for coefficient, inverse in zip(_TERMS, inverses)]
     slopes = [part * inverse for part, inverse in zip(parts, inverses)]
     numerator, denominator = -sum(slopes[1:], start=slopes[0]), sum(parts[1:], start=parts[0] + _BASE)
     above = _logarithm(z) + numerator / denominator - _G / (z + (_G + 0.5))
-    inner = where(below, x, 0.25)
-    angle = (inner + abs(floor(inner + 0.5))) * math.pi
+    safe = where(below, x, 0.25)
+    angle = (safe + abs(floor(safe + 0.5))) * math.pi
     pole = (x <= 0.0) & equal(x, floor(x))
     reflected = where(pole, math.nan, above - cos(angle) * math.pi / sin(angle))
-    found = where(below, reflected, above)
-    return cast(found, t.dtype) if found.dtype != t.dtype else found
+    derivative = where(below, reflected, above)
+    return cast(derivative, t.dtype) if derivative.dtype != t.dtype else derivative
 
 
 def trigamma(t: Tensor) -> Tensor:
-    """The derivative of :func:`digamma`: six terms of its series and the asymptotic one for the rest; infinite at 0,
-    -1, -2 and so on. Below 1/2 by the reflection ``(pi / sin(pi t))**2 - trigamma(1 - t)``."""
+    """The derivative of :func:`digamma`; infinite at 0, -1, -2 and so on.
+
+    It is the sum of six terms of its series and the asymptotic series for the remaining ones. Below 1/2 the reflection
+    ``(pi / sin(pi t))**2 - trigamma(1 - t)`` is used.
+    """
     x = _in_float32(t)
     below = x < 0.5
     z = where(below, 1.0 - x, x)
-    squares = [1.0 / ((z + float(k)) * (z + float(k))) for k in range(_STEPS)]
+    inverse_squares = [1.0 / ((z + float(index)) * (z + float(index))) for index in range(_STEPS)]
     y = 1.0 / (z + float(_STEPS))
-    rest, power = y + y * y * 0.5, y
+    tail, power = y + y * y * 0.5, y
     for coefficient in _SERIES:
         power = power * y * y
-        rest = rest + power * coefficient
-    above = sum(squares[1:], start=squares[0]) + rest
+        tail = tail + power * coefficient
+    above = sum(inverse_squares[1:], start=inverse_squares[0]) + tail
     slope = math.pi / sin(_distance(where(below, x, 0.25)) * math.pi)
-    found = where(below, slope * slope - above, above)
-    return cast(found, t.dtype) if found.dtype != t.dtype else found
+    derivative = where(below, slope * slope - above, above)
+    return cast(derivative, t.dtype) if derivative.dtype != t.dtype else derivative

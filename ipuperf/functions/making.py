@@ -15,7 +15,7 @@ def make(op_class: type[Op], *operands: Operand, name: str = "", **attributes: A
 
     Args:
         operands: tensors, or host data that takes the first tensor's type.
-        name: of the output; default: as the caller's front end names outputs.
+        name: name of the output; by default as the caller's front end names outputs.
 
     Raises:
         IrError: no graph is active, the operands belong to another one, or the op refuses them (ShapeError,
@@ -40,4 +40,5 @@ def many(value: int | Sequence[int] | None) -> tuple[int, ...] | None:
     """Axes or sizes given as one number or several, as a tuple; None stays None."""
     if value is None:
         return None
+    # NumPy's integers are no subclass of int.
     return (int(value),) if isinstance(value, (int, np.integer)) else tuple(value)

@@ -1,8 +1,8 @@
-"""Names that a function has in front ends, stated where it is written.
+"""Names of a function in front ends, declared where the function is written.
 
-:func:`named` declares them, front ends make their tables of them (:func:`names_in`). PopXL needs none: it takes every
-function that upstream's ``popxl.ops`` has under the same name; ops of TensorFlow's graphs are in tables of their own
-(``tensorflow/graph``).
+:func:`named` declares them, and front ends make their tables from them (:func:`names_in`). PopXL needs none: it takes
+every function that upstream's ``popxl.ops`` has under the same name. Ops of TensorFlow's graphs are in tables of their
+own (``tensorflow/graph``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def named(**names: str) -> Callable[[FunctionT], FunctionT]:
-    """Declare what front ends call a function.
+    """Declare the names of a function in front ends.
 
     Args:
         names: by vocabulary, separated by ``;``. ``aten``: operations of PyTorch (``amax; max.default``), whose
@@ -30,25 +30,33 @@ def named(**names: str) -> Callable[[FunctionT], FunctionT]:
     """
 
     def declare(function: FunctionT) -> FunctionT:
-        vars(function)["front_end_names"] = {key: [n.strip() for n in text.split(";")] for key, text in names.items()}
+        vars(function)["front_end_names"] = {
+            key: [name.strip() for name in text.split(";")] for key, text in names.items()
+        }
         return function
 
     return declare
 
 
 def taking_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """``handler(place, *operands)`` for operands of any kind: those that it takes as a ``Tensor``, by its annotations,
-    are first made tensors by ``place.tensor``, in their order."""
+    """Wrap ``handler(place, *operands)`` so that it takes operands of any kind.
+
+    Operands annotated as a ``Tensor`` are first made tensors by ``place.tensor``, in their order.
+    """
     operands = list(inspect.signature(handler).parameters.values())[1:]
     kinds = [operand.annotation in ("Tensor", Tensor) for operand in operands]
+    # Handlers without tensors need no wrapper.
     if not any(kinds):
         return handler
+    # The last annotation also holds for all operands of ``*args``.
     further = repeat(kinds[-1])
 
     @wraps(handler)
     def converted(place: Any, *values: Any, **named: Any) -> Any:
-        taken = zip(values, chain(kinds, further))
-        return handler(place, *(place.tensor(value) if is_tensor else value for value, is_tensor in taken), **named)
+        value_kinds = zip(values, chain(kinds, further))
+        return handler(
+            place, *(place.tensor(value) if is_tensor else value for value, is_tensor in value_kinds), **named
+        )
 
     return converted
 
@@ -56,11 +64,12 @@ def taking_tensors(handler: Callable[..., Any]) -> Callable[..., Any]:
 def modules() -> list[ModuleType]:
     """The modules of this room."""
     room = import_module(str(__package__))
-    return [import_module(f"{room.__name__}.{found.name}") for found in pkgutil.iter_modules(room.__path__)]
+    return [import_module(f"{room.__name__}.{module.name}") for module in pkgutil.iter_modules(room.__path__)]
 
 
 def names_in(vocabulary: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Names of ``vocabulary`` and the functions that declare them."""
+    """Names of ``vocabulary`` with the functions that declare them."""
+    # A dictionary instead of a set keeps the order; modules also import each other's functions.
     functions = {function: None for module in modules() for function in vars(module).values() if callable(function)}
     for function in functions:
         for name in getattr(function, "front_end_names", {}).get(vocabulary, ()):
@@ -68,5 +77,5 @@ def names_in(vocabulary: str) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def reduces(function: Callable[..., Any]) -> bool:
-    """Whether a function is a reduction: it has axes that it may keep."""
+    """Whether a function is a reduction, which may keep its axes."""
     return "keepdims" in inspect.signature(function).parameters

@@ -1,4 +1,4 @@
-"""What neural networks are made of besides products: softmax, normalisation, losses."""
+"""Parts of neural networks besides products: softmax, normalisation, losses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
 
 def rms_norm(t: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     """``t / sqrt(mean(t**2) + eps)`` over ``axes``."""
-    mean = reductions.sumsquare(t, axes, keepdims=True) * (1 / math.prod(t.shape[a] for a in axes))
+    # One reduction and a factor, which is known when the program is built.
+    mean = reductions.sumsquare(t, axes, keepdims=True) * (1 / math.prod(t.shape[axis] for axis in axes))
     return t / sqrt(mean + eps)
 
 
@@ -39,7 +40,7 @@ def group_norm(
     """``t`` (N, C, ...) normalised over groups of channels, times ``weight`` (C,), plus ``bias`` (C,).
 
     Args:
-        attributes: others of :class:`~ipuperf.ops.GroupNormalization`.
+        attributes: further attributes of :class:`~ipuperf.ops.GroupNormalization`.
 
     Raises:
         IrError (``popart_exception``): shapes or dtypes do not fit, or the groups do not divide the channels.
@@ -108,7 +109,7 @@ def nll_loss_with_softmax_grad(
     """Loss, and its gradient with respect to the logits of the softmax that gave ``probs``, times ``loss_grad``.
 
     Args:
-        labels: integer classes, one for each row of ``probs``; other axes than these are flattened alike.
+        labels: integer classes, one for each row of ``probs``; all axes but the classes are flattened in both.
         ignore_index, reduction: as in :func:`nll_loss`.
     """
     grad = loss_grad if isinstance(loss_grad, Tensor) else constant(loss_grad, probs.dtype)

@@ -44,16 +44,18 @@ def matmul(
     return make(_k.MatMul, lhs, rhs, **attributes)
 
 
-def _pairs(what: str, padding: Sequence[int] | None, axes: int) -> list[tuple[int, int]]:
+def _pairs(function_name: str, padding: Sequence[int] | None, axes: int) -> list[tuple[int, int]]:
     """``[begin 0, begin 1, ..., end 0, end 1, ...]`` as pairs; ValueError for another number of entries."""
-    flat = [0] * (2 * axes) if padding is None else [int(n) for n in padding]
+    flat = [0] * (2 * axes) if padding is None else [int(entry) for entry in padding]
     if len(flat) != 2 * axes:
-        raise ShapeError(f"{what}: padding {tuple(flat)}; {2 * axes} numbers are needed: all begins, then all ends")
+        raise ShapeError(
+            f"{function_name}: padding {tuple(flat)}; {2 * axes} numbers are needed: all begins, then all ends"
+        )
     return list(zip(flat[:axes], flat[axes:]))
 
 
 def window_padding(
-    what: str,
+    function_name: str,
     pad_type: str,
     padding: Sequence[int] | None,
     size: Sequence[int],
@@ -61,39 +63,44 @@ def window_padding(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> list[tuple[int, int]]:
-    """The padding per axis; ``same_*``: as many outputs as ``ceil(size / stride)``, the odd element at the end (upper)
-    or the begin (lower)."""
+    """The padding per axis.
+
+    ``same_*`` gives as many outputs as ``ceil(size / stride)``, with the odd element at the end (upper) or the begin
+    (lower).
+    """
     if pad_type == "not_set":
-        return _pairs(what, padding, len(size))
+        return _pairs(function_name, padding, len(size))
     if pad_type == "valid":
         return [(0, 0)] * len(size)
     if pad_type not in ("same_upper", "same_lower"):
-        raise ValueError(f"{what}: pad type {pad_type!r}; allowed: not_set, same_upper, same_lower, valid")
+        raise ValueError(f"{function_name}: pad type {pad_type!r}; allowed: not_set, same_upper, same_lower, valid")
     pairs = []
-    for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
-        total = max(0, (-(-n // s) - 1) * s + d * (k - 1) + 1 - n)
+    for length, window, step, spread in zip(size, kernel, stride, dilation, strict=True):
+        # -(-a // b) rounds the number of outputs up.
+        total = max(0, (-(-length // step) - 1) * step + spread * (window - 1) + 1 - length)
+        # An odd total leaves one element more on one side, which the pad type chooses.
         small, large = total // 2, total - total // 2
         pairs.append((small, large) if pad_type == "same_upper" else (large, small))
     return pairs
 
 
-def _plan_options(what: str, memory: Sequence[float] | None, partials: Sequence[str] | None) -> dict[str, Any]:
-    """Options of the convolution's plan; one entry each, as upstream's lists are for several convolutions.
+def _plan_options(function_name: str, memory: Sequence[float] | None, partials: Sequence[str] | None) -> dict[str, Any]:
+    """Options of the convolution's plan. Upstream's lists are for several convolutions; here each has one entry.
 
     Raises:
         ValueError: more than one entry, or a type of partial sums that does not exist.
     """
     for name, entries in (("available_memory_proportions", memory), ("partials_types", partials)):
         if entries is not None and len(entries) > 1:
-            raise OptionError(f"{what}: {name}={list(entries)}; one entry is needed, for one convolution")
-    found: dict[str, Any] = {}
+            raise OptionError(f"{function_name}: {name}={list(entries)}; one entry is needed, for one convolution")
+    options: dict[str, Any] = {}
     if memory:
-        found["available_memory_proportion"] = float(memory[0])
+        options["available_memory_proportion"] = float(memory[0])
     if partials:
         if partials[0] not in _PARTIALS:
-            raise OptionError(f"{what}: partials type {partials[0]!r}; allowed: half, float")
-        found["partials_dtype"] = _PARTIALS[partials[0]]
-    return found
+            raise OptionError(f"{function_name}: partials type {partials[0]!r}; allowed: half, float")
+        options["partials_dtype"] = _PARTIALS[partials[0]]
+    return options
 
 
 def conv(
@@ -140,11 +147,11 @@ def conv_transpose(
     """Transposed convolution of ``t`` (N, C, *spatial) with ``weight`` (C, M / groups, *kernel); see :func:`conv`.
 
     Args:
-        padding: what is taken away from the output.
+        padding: elements cut from the output.
         pad_type: ``not_set`` or ``valid``.
         output_padding: added at the end of the output, per spatial axis.
-        output_shape: ``(N, M, *spatial)``, or the spatial part: the padding then follows from it instead of being given
-            (ONNX, ConvTranspose): the larger half is taken away at the begin; what is missing are zeros at the end.
+        output_shape: ``(N, M, *spatial)``, or the spatial part. The padding then follows from it (ONNX, ConvTranspose):
+            the larger half is cut at the begin, and missing elements are zeros at the end.
     """
     options = _plan_options("conv_transpose", available_memory_proportions, partials_types)
     attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
@@ -156,40 +163,45 @@ def conv_transpose(
 
 
 def _convolved(
-    what: str, operands: tuple[Any, ...], pad_type: PadType, padding: Sequence[int], attributes: dict[str, Any]
+    function_name: str, operands: tuple[Any, ...], pad_type: PadType, padding: Sequence[int], attributes: dict[str, Any]
 ) -> Tensor:
-    """A convolution (its class, then its operands) with the padding that ``pad_type`` names."""
+    """A convolution of ``operands`` (its class, then its operands) with the padding that ``pad_type`` names."""
     size, kernel = (tensor.shape[2:] for tensor in operands[1:3])
-    pads = window_padding(what, pad_type, padding, size, kernel, attributes["strides"], attributes["dilation"])
+    pads = window_padding(function_name, pad_type, padding, size, kernel, attributes["strides"], attributes["dilation"])
     return make(*operands, padding=pads, **attributes)
 
 
 def _transposed_into(
-    operands: tuple[Any, ...], wanted: tuple[int, ...], extra: tuple[int, ...], attributes: dict[str, Any]
+    operands: tuple[Any, ...], output_shape: tuple[int, ...], extra: tuple[int, ...], attributes: dict[str, Any]
 ) -> Tensor:
-    """A transposed convolution (its class, then its operands) whose result has the shape ``wanted``; ValueError for
-    another number of axes, or other sizes of batch and channels."""
+    """A transposed convolution (its class, then its operands) whose result has the shape ``output_shape``.
+
+    ValueError for another number of axes, or other sizes of batch and channels.
+    """
     t, weight = operands[1:3]
     axes = len(t.shape) - 2
     full = (t.shape[0], weight.shape[1] * attributes["groups"])
-    if wanted[:-axes] not in ((), full) or len(wanted) < axes:
-        raise ShapeError(f"conv_transpose: output_shape={wanted}; ({full[0]}, {full[1]}, and {axes} sizes) is needed")
+    if output_shape[:-axes] not in ((), full) or len(output_shape) < axes:
+        raise ShapeError(
+            f"conv_transpose: output_shape={output_shape}; ({full[0]}, {full[1]}, and {axes} sizes) is needed"
+        )
     pads: list[tuple[int, int]] = []
     missing: dict[int, tuple[int, int]] = {}
     options = (attributes["strides"], attributes["dilation"], extra or (0,) * axes)
-    sizes = zip(wanted[-axes:], t.shape[2:], weight.shape[2:], *options, strict=True)
-    for axis, (size, n, k, stride, dilation, more) in enumerate(sizes, 2):
-        surplus = (n - 1) * stride + dilation * (k - 1) + 1 + more - size
+    sizes = zip(output_shape[-axes:], t.shape[2:], weight.shape[2:], *options, strict=True)
+    for axis, (size, length, window, stride, dilation, extra_end) in enumerate(sizes, 2):
+        surplus = (length - 1) * stride + dilation * (window - 1) + 1 + extra_end - size
         if surplus < 0:
             missing[axis] = (0, -surplus)
+        # The larger half is cut at the begin, as in ONNX.
         pads.append((max(0, surplus) - max(0, surplus) // 2, max(0, surplus) // 2))
-    found = make(*operands, padding=pads, output_padding=extra or 0, **attributes)
-    return padded(found, missing) if missing else found
+    convolved = make(*operands, padding=pads, output_padding=extra or 0, **attributes)
+    return padded(convolved, missing) if missing else convolved
 
 
 def _pool(
     op_class: type[_k.Op],
-    what: str,
+    function_name: str,
     t: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] | None,
@@ -200,9 +212,9 @@ def _pool(
 ) -> Tensor:
     ones = (1,) * len(kernel_size)
     strides, spread = tuple(stride or ones), tuple(dilation or ones)
-    pads = window_padding(what, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
+    pads = window_padding(function_name, auto_pad or "not_set", padding, t.shape[2:], kernel_size, strides, spread)
     return make(
-        op_class, t, name=f"{what.replace('_', '')}_out",
+        op_class, t, name=f"{function_name.replace('_', '')}_out",
         kernel_size=tuple(kernel_size), strides=strides, padding=pads, dilation=spread, ceil_mode=bool(ceil_mode),
     )  # fmt: skip
 
@@ -222,7 +234,7 @@ def average_pool(
         stride: between windows (default 1, as upstream).
         padding, auto_pad: see :func:`conv`.
         dilation: 1.
-        ceil_mode: also windows that reach past the end.
+        ceil_mode: whether windows that reach past the end count too.
 
     Raises:
         ValueError: an option that is not supported; IrError (``popart_exception``): windows that do not fit.
@@ -315,7 +327,7 @@ def roi_align(
 
 
 def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: DType = FLOAT8_143) -> Tensor:
-    """``t * 2**log2_scale`` as 8-bit floats; what is too large becomes NaN.
+    """``t * 2**log2_scale`` as 8-bit floats; values that are too large become NaN.
 
     Args:
         t: float16 or float32.
@@ -334,8 +346,10 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: DType = FLOA
 
 
 def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: DType = FLOAT16) -> Tensor:
-    """``t * 2**log2_scale`` as float16 or float32 of 8-bit floats ``t``; ``log2_scale`` and errors as
-    :func:`pow2scale_cast_to_fp8`."""
+    """``t * 2**log2_scale`` of 8-bit floats ``t`` as float16 or float32.
+
+    ``log2_scale`` and errors are as for :func:`pow2scale_cast_to_fp8`.
+    """
     _check_eight("pow2scale_cast_from_fp8", t)
     _check_scale("pow2scale_cast_from_fp8", log2_scale)
     if data_type not in (FLOAT16, FLOAT32):
@@ -393,32 +407,32 @@ def conv_transpose_pow2scaled(
 ) -> Tensor:
     """A transposed convolution of 8-bit floats times ``2**log2_scale``, in float16; see :func:`conv_transpose` and
     :func:`matmul_pow2scaled`."""
-    what = "conv_transpose_pow2scaled"
-    _check_eight(what, t, weight)
-    _check_scale(what, log2_scale)
-    options = _plan_options(what, available_memory_proportions, ["half"])
+    function_name = "conv_transpose_pow2scaled"
+    _check_eight(function_name, t, weight)
+    _check_scale(function_name, log2_scale)
+    options = _plan_options(function_name, available_memory_proportions, ["half"])
     attributes = {"strides": tuple(stride), "dilation": tuple(dilation), "groups": groups, **options}
     operands = (_k.ConvTransposePow2Scaled, t, weight, log2_scale)
     if output_shape:
         return _transposed_into(operands, tuple(output_shape), tuple(output_padding), attributes)
     attributes["output_padding"] = tuple(output_padding) or 0
-    return _convolved(what, operands, pad_type, padding, attributes)
+    return _convolved(function_name, operands, pad_type, padding, attributes)
 
 
-def _check_eight(what: str, *tensors: Tensor) -> None:
+def _check_eight(function_name: str, *tensors: Tensor) -> None:
     """TypeError unless all are 8-bit floats."""
     for tensor in tensors:
         if tensor.dtype.category != "float8":
-            raise TypeError(f"{what}: {tensor.id!r} is {tensor.dtype.name}; allowed: float8_143, float8_152")
+            raise TypeError(f"{function_name}: {tensor.id!r} is {tensor.dtype.name}; allowed: float8_143, float8_152")
 
 
-def _check_scale(what: str, log2_scale: Tensor) -> None:
+def _check_scale(function_name: str, log2_scale: Tensor) -> None:
     """ValueError unless it is a scalar, TypeError unless it is a tensor of int32."""
     if not isinstance(log2_scale, Tensor):
-        raise TypeError(f"{what}: log2_scale is {log2_scale!r}; a tensor is needed (popxl.constant)")
+        raise TypeError(f"{function_name}: log2_scale is {log2_scale!r}; a tensor is needed (popxl.constant)")
     if log2_scale.shape != ():
         raise ValueError(
-            f"{what}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; it must be a scalar tensor"
+            f"{function_name}: log2_scale {log2_scale.id!r} has shape {log2_scale.shape}; it must be a scalar tensor"
         )
     if log2_scale.dtype != INT32:
-        raise TypeError(f"{what}: log2_scale {log2_scale.id!r} is {log2_scale.dtype.name}; int32 is needed")
+        raise TypeError(f"{function_name}: log2_scale {log2_scale.id!r} is {log2_scale.dtype.name}; int32 is needed")

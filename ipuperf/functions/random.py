@@ -1,4 +1,4 @@
-"""Dropout, random tensors, seeds. Numbers follow from seed and op; see :mod:`ipuperf.ops.randomness`."""
+"""Dropout, random tensors and seeds. Numbers follow from seed and op; see :mod:`ipuperf.ops.randomness`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .making import constant, make
 
 
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
-    """``t / (1 - p)`` with each element zero with probability ``p``; the program has to change the seed (uint32, (2,))
-    from call to call and from replica to replica.
+    """``t / (1 - p)`` with each element zero with probability ``p``.
+
+    The program has to change the seed (uint32, (2,)) from call to call and from replica to replica.
 
     Raises:
         IrError (``popart_exception``): another seed, or ``p`` outside of [0, 1).
@@ -21,11 +22,12 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
 
 
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: float) -> Tensor:
-    """As :func:`dropout` with one decision for all elements along the axes where ``shape`` is 1.
+    """Like :func:`dropout`, with one decision for all elements along the axes where ``shape`` is 1.
 
     ``shape`` broadcasts to ``t``; leading axes may be left out.
     """
-    mask = (1,) * (len(t.shape) - len(shape)) + tuple(int(n) for n in shape)
+    # NumPy's rule of broadcasting: missing leading axes have length 1.
+    mask = (1,) * (len(t.shape) - len(shape)) + tuple(int(length) for length in shape)
     return make(_k.Dropout, t, seed_tensor, name="shapeddropout_out", p=float(ratio), mask_shape=mask)
 
 
@@ -49,7 +51,7 @@ def random_integer(seed_tensor: Tensor, shape: Sequence[int], low: int, high: in
 
 
 def create_random_seed(seed: Tensor, modifier: Tensor) -> Tensor:
-    """A seed from another one and a uint32 scalar.
+    """A seed from another seed and a uint32 scalar.
 
     Raises:
         ValueError: the seed is not uint32 of shape (2,).
@@ -67,4 +69,4 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     """
     if not 0 < n <= 2**16:
         raise ValueError(f"split_random_seed: n is {n}; allowed: 1 to {2**16}")
-    return tuple(create_random_seed(seed, constant(i, UINT32)) for i in range(n))
+    return tuple(create_random_seed(seed, constant(index, UINT32)) for index in range(n))

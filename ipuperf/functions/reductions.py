@@ -1,7 +1,7 @@
 """Reductions along axes, positions of extremes, running sums.
 
-``axis`` is a number or several, negative ones count from the end, None means all; with ``keepdims`` reduced axes stay,
-of length 1.
+``axis`` is one number or several. Negative ones count from the end, and None means all axes. With ``keepdims`` reduced
+axes stay, with length 1.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool
 
 
 def median(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Median along ``axis``; of an even number of elements the lower of the two in the middle."""
+    """Median along ``axis``; for an even number of elements the lower of the two in the middle."""
     return median_with_position(t, axis, keepdims)[0]
 
 
 def median_with_position(
     t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`median`, and its position (int32) in the reduced axes taken as one."""
+    """Like :func:`median`, with its position (int32) in the reduced axes taken as one."""
     names = ["median_out", "median_indices_out"]
     values, positions = make_all(_k.ReduceMedian, [t], names, axes=many(axis), keepdims=keepdims)
     return values, positions
@@ -80,7 +80,7 @@ def lamb_square(t: Tensor) -> Tensor:
 
 
 def histogram(t: Tensor, levels: Sequence[float], absolute_of_input: bool) -> Tensor:
-    """Numbers of elements below the first of ``levels``, between each two, and from the last one on (uint32).
+    """Numbers of elements (uint32) below the first of ``levels``, between neighbouring ones, and from the last one on.
 
     Args:
         levels: each above the one before.
@@ -96,25 +96,32 @@ def histogram(t: Tensor, levels: Sequence[float], absolute_of_input: bool) -> Te
 
 
 def variance(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:
-    """Mean square difference to the mean along ``axes``, the sum divided by ``count - correction`` (NaN where that is
-    not above 0)."""
+    """Mean square difference to the mean along ``axes``.
+
+    The sum of squares is divided by ``count - correction``; the result is NaN where that is not above 0.
+    """
     squares = sumsquare(t - mean(t, axes, keepdims=True), axes, keepdims)
-    divisor = math.prod(t.shape[a] for a in axes) - correction
+    divisor = math.prod(t.shape[axis] for axis in axes) - correction
     return squares * (1 / divisor if divisor > 0 else math.nan)
 
 
 def deviation(t: Tensor, axes: Sequence[int], correction: float = 0, keepdims: bool = False) -> Tensor:
-    """Root of :func:`variance`, also where that overflows; without a gradient at 0."""
-    divisor = math.prod(t.shape[a] for a in axes) - correction
+    """Root of :func:`variance`, also where the variance overflows; without a gradient at 0."""
+    divisor = math.prod(t.shape[axis] for axis in axes) - correction
     if divisor <= 0:
         return variance(t, axes, correction, keepdims)
-    apart = t - mean(t, axes, keepdims=True)
-    return make(_k.RootMeanSquare, apart, axes=many(axes), keepdims=keepdims, flat_at_zero=True, divisor=float(divisor))
+    differences = t - mean(t, axes, keepdims=True)
+    return make(
+        _k.RootMeanSquare, differences, axes=many(axes), keepdims=keepdims, flat_at_zero=True, divisor=float(divisor)
+    )
 
 
 def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Vector norm of any order along ``axis``: 0 counts, infinities are the largest and the smallest magnitude. Where
-    it is 0, so is its gradient."""
+    """Vector norm of any order along ``axis``. Where it is 0, so is its gradient.
+
+    Order 0 counts the elements that are not 0; the infinite orders give the largest and the smallest magnitude.
+    """
+    # Orders with an op of their own are cheaper than powers and roots.
     if order == 1:
         return l1(t, axis, keepdims)
     if order == 2:
@@ -128,12 +135,13 @@ def norm(t: Tensor, order: float, axis: int | Sequence[int] | None = None, keepd
 
 
 def _positive_power(t: Tensor, exponent: float) -> Tensor:
-    """``t ** exponent`` of what is not negative; without a gradient at 0."""
+    """``t ** exponent`` for elements that are not negative; without a gradient at 0."""
     if exponent >= 2:
         return t**exponent
-    none = arithmetic.equal(t, 0)
-    power = arithmetic.where(none, 1, t) ** exponent
-    return arithmetic.where(none, 0 if exponent > 0 else math.inf, power)
+    # At 0 the gradient of some powers is infinite or NaN, so 0 is replaced before the power.
+    is_zero = arithmetic.equal(t, 0)
+    power = arithmetic.where(is_zero, 1, t) ** exponent
+    return arithmetic.where(is_zero, 0 if exponent > 0 else math.inf, power)
 
 
 def argmax(t: Tensor, dim: int = 0, keepdim: bool = False) -> Tensor:

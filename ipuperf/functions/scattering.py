@@ -1,8 +1,8 @@
 """Tables that are changed at positions, as PyTorch has them: ``scatter_add``, ``scatter_reduce``, ``index_reduce`` ...
 
-As PopTorch builds them (poptorch: ``source/popart_canonicalization/``): a mean is a sum and a count, and what is not to
-take part of the table itself is first overwritten. Several of one kind and shape become one op in groups
-(:func:`combined`; poptorch: ``source/GNNOptimizations.cpp``).
+They are built as PopTorch builds them (poptorch: ``source/popart_canonicalization/``). A mean is a sum and a count.
+Elements of the table itself that must not take part are overwritten first. Several changes of one kind and shape become
+one op in groups (:func:`combined`; poptorch: ``source/GNNOptimizations.cpp``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .arranging import cut, joined, reshaped, row
 from .elementary import floor_div
 from .making import constant, make
 
-#: By PyTorch's name of a reduction: that of :func:`.selection.scatter_reduce`.
+#: PyTorch's name of a reduction -> its name in :func:`.selection.scatter_reduce`.
 REDUCTIONS = {"sum": "sum", "prod": "mul", "amax": "max", "amin": "min", "none": "none"}
 
 
@@ -29,9 +29,9 @@ class Change:
     """A change of a table.
 
     Attributes:
-        table: what is changed; None: zeros (for ``sum`` only).
+        table: the table to change; None: zeros (for ``sum`` only).
         indices: positions on ``axis`` (int32): of the values' shape, or with 1 on the other axes, or 1-D.
-        values: of the table's rank and shape but on ``axis``.
+        values: of the table's rank, and of its shape except on ``axis``.
         axis: not negative.
         size: length of the table's axis.
     """
@@ -47,56 +47,66 @@ def scattered(changes: Sequence[Change], reduce: str, include_self: bool = True)
     """Each table with its values combined at the positions.
 
     Args:
-        reduce: ``sum``, ``prod``, ``amax``, ``amin``, ``mean`` or ``none`` (written; of several the last counts).
-        include_self: elements of the table that are changed take part themselves.
+        reduce: ``sum``, ``prod``, ``amax``, ``amin``, ``mean`` or ``none`` (written; the last of several counts).
+        include_self: whether elements of the table that are changed take part themselves.
     """
     if reduce == "mean":
         return _means(changes, include_self)
     if not include_self and reduce != "none":
-        changes = _overwritten(changes, [_start(reduce, c.values.dtype) for c in changes])
+        # Elements that are changed begin with the neutral number instead of the table's.
+        changes = _overwritten(changes, [_start(reduce, change.values.dtype) for change in changes])
     return combined(changes, reduce)
 
 
 def combined(changes: Sequence[Change], reduce: str) -> list[Tensor]:
-    """The changes with those of one kind and shape in one op: its groups."""
-    found: dict[int, Tensor] = {}
-    for alike in _alike(changes).values():
-        results = _grouped([changes[i] for i in alike], REDUCTIONS[reduce])
-        found.update(zip(alike, results, strict=True))
-    return [found[i] for i in range(len(changes))]
+    """The results of the changes. Changes of one kind and shape become the groups of one op."""
+    by_index: dict[int, Tensor] = {}
+    for group in _alike(changes).values():
+        results = _grouped([changes[index] for index in group], REDUCTIONS[reduce])
+        by_index.update(zip(group, results, strict=True))
+    return [by_index[index] for index in range(len(changes))]
 
 
 def _alike(changes: Sequence[Change]) -> dict[tuple[object, ...], list[int]]:
     kinds: dict[tuple[object, ...], list[int]] = {}
-    for place, c in enumerate(changes):
-        kind = (c.table is None, c.indices.shape, c.values.shape, c.values.dtype, c.axis, c.size)
-        kinds.setdefault(kind, []).append(place)
+    for index, change in enumerate(changes):
+        kind = (
+            change.table is None,
+            change.indices.shape,
+            change.values.shape,
+            change.values.dtype,
+            change.axis,
+            change.size,
+        )
+        kinds.setdefault(kind, []).append(index)
     return kinds
 
 
 def _grouped(changes: Sequence[Change], reduction: str) -> list[Tensor]:
     """One op for changes that are alike, on a new first axis when there are several."""
-    first, count = changes[0], len(changes)
-    operands = [[c.values for c in changes], [c.indices for c in changes]]
-    if first.table is not None:
-        operands.append([c.table for c in changes if c.table is not None])
-    how: dict[str, Any] = {"reduction": reduction, "share_ties": reduction in ("max", "min")}
+    sample, count = changes[0], len(changes)
+    operands = [[change.values for change in changes], [change.indices for change in changes]]
+    if sample.table is not None:
+        operands.append([change.table for change in changes if change.table is not None])
+    attributes: dict[str, Any] = {"reduction": reduction, "share_ties": reduction in ("max", "min")}
     if count == 1:
-        single = [each[0] for each in operands]
-        return [make(_k.ScatterReduce, *single, axis=first.axis, axis_size=first.size, **how)]
-    stacked = [joined([reshaped(t, (1, *t.shape)) for t in each], 0) for each in operands]
-    axis, size = first.axis + 1, first.size
-    together = make(_k.ScatterReduce, *stacked, axis=axis, axis_size=size, group_size=count, **how)
-    return [row(together, 0, i) for i in range(count)]
+        single = [operand_list[0] for operand_list in operands]
+        return [make(_k.ScatterReduce, *single, axis=sample.axis, axis_size=sample.size, **attributes)]
+    stacked = [
+        joined([reshaped(tensor, (1, *tensor.shape)) for tensor in operand_list], 0) for operand_list in operands
+    ]
+    axis, size = sample.axis + 1, sample.size
+    stacked_result = make(_k.ScatterReduce, *stacked, axis=axis, axis_size=size, group_size=count, **attributes)
+    return [row(stacked_result, 0, index) for index in range(count)]
 
 
 def _means(changes: Sequence[Change], include_self: bool) -> list[Tensor]:
-    """Sums over counts, both of them in one op."""
-    both = [*changes, *map(_counting, changes)]
+    """Sums divided by counts; one op computes both."""
+    terms = [*changes, *map(_counting, changes)]
     if not include_self:
-        both = [replace(c, values=old.values)
-                for c, old in zip(_overwritten(both, [0.0] * len(both)), both, strict=True)]  # fmt: skip
-    results = combined(both, "sum")
+        terms = [replace(cleared, values=change.values)
+                 for cleared, change in zip(_overwritten(terms, [0.0] * len(terms)), terms, strict=True)]  # fmt: skip
+    results = combined(terms, "sum")
     totals, numbers = results[: len(changes)], results[len(changes) :]
     return [
         total / number if total.dtype.is_floating_point else floor_div(total, number)
@@ -105,26 +115,27 @@ def _means(changes: Sequence[Change], include_self: bool) -> list[Tensor]:
 
 
 def _counting(change: Change) -> Change:
-    """The same with ones for all numbers."""
+    """The same change with ones in place of all numbers."""
     assert change.table is not None
     dtype = change.values.dtype
-    table, values = (_filled(1, t.shape, dtype) for t in (change.table, change.values))
+    table, values = (_filled(1, tensor.shape, dtype) for tensor in (change.table, change.values))
     return replace(change, table=table, values=values)
 
 
 def _overwritten(changes: Sequence[Change], numbers: Sequence[float]) -> list[Change]:
-    """The changes with a number written into their tables wherever they change it."""
+    """The changes with a number written into their tables wherever they change them."""
     written = combined(
-        [replace(c, values=_filled(number, c.values.shape, c.values.dtype))
-         for c, number in zip(changes, numbers, strict=True)], "none")  # fmt: skip
-    return [replace(c, table=table) for c, table in zip(changes, written, strict=True)]
+        [replace(change, values=_filled(number, change.values.shape, change.values.dtype))
+         for change, number in zip(changes, numbers, strict=True)], "none")  # fmt: skip
+    return [replace(change, table=table) for change, table in zip(changes, written, strict=True)]
 
 
 def _start(reduce: str, dtype: DType) -> float:
-    """What a combination begins with: the least number for ``amax``, and so on."""
+    """The initial number of a combination: the least number for ``amax``, and so on."""
     number = {"sum": 0.0, "prod": 1.0, "amax": -np.inf, "amin": np.inf}[reduce]
     if dtype.is_floating_point or np.isfinite(number):
         return number
+    # Integers have no infinity.
     limits = np.iinfo(dtype.numpy)
     return float(limits.min if number < 0 else limits.max)
 
@@ -133,14 +144,14 @@ def _filled(number: float, shape: Sequence[int], dtype: DType) -> Tensor:
     return constant(np.full(tuple(shape), number, dtype.numpy), dtype)
 
 
-# -- tables that are wider than what changes them ----------------------------------------------------------------------
+# -- tables that are wider than their changes --------------------------------------------------------------------------
 
 
 def changed_part(t: Tensor, shape: Sequence[int], axis: int) -> Tensor:
-    """The part of a table that changes of ``shape`` reach: all of ``axis``, as much as there is of the others."""
-    for other, length in enumerate(shape):
-        if other != axis:
-            t = cut(t, other, 0, length)
+    """The part of a table that changes of ``shape`` reach: all of ``axis``, and the start of every other axis."""
+    for other_axis, length in enumerate(shape):
+        if other_axis != axis:
+            t = cut(t, other_axis, 0, length)
     return t
 
 
@@ -148,19 +159,25 @@ def put_back(t: Tensor, part: Tensor) -> Tensor:
     """``t`` with its first elements along each axis replaced by ``part``."""
     for axis, length in enumerate(part.shape):
         if length < t.shape[axis]:
-            inner = put_back(cut(t, axis, 0, length), part)
-            return joined([inner, cut(t, axis, length, t.shape[axis])], axis)
+            inner_part = put_back(cut(t, axis, 0, length), part)
+            return joined([inner_part, cut(t, axis, length, t.shape[axis])], axis)
     return part
 
 
 def narrow(indices: Tensor, axis: int) -> Tensor | None:
-    """The one line of indices that ``indices`` repeats along all axes but ``axis``, with the same number of axes; None
-    when they are no such repetition (poptorch: ``removeScatterAddIndexExpansion``)."""
+    """The one line of indices that ``indices`` repeats along all axes but ``axis``, with the same number of axes.
+
+    None when ``indices`` is no such repetition (poptorch: ``removeScatterAddIndexExpansion``).
+    """
     op, rank = indices.producer, len(indices.shape)
     if op is None or op.type != _k.Expand.type:
         return None
+    # The expansion is undone: the original indices are enough, and much smaller.
     source = op.inputs[0]
     shape = (1,) * (rank - len(source.shape)) + source.shape
-    if any(length != 1 for other, length in enumerate(shape) if other != axis) or shape[axis] != indices.shape[axis]:
+    if (
+        any(length != 1 for other_axis, length in enumerate(shape) if other_axis != axis)
+        or shape[axis] != indices.shape[axis]
+    ):
         return None
     return reshaped(source, shape)

@@ -11,10 +11,10 @@ from ipuperf.ir import OptionError, Tensor
 from .making import make, make_all
 
 
-def _plan_share(what: str, share: float | None) -> float | None:
-    """``available_memory_proportion`` of a function ``what``, which is above 0 and at most 1."""
+def _plan_share(function_name: str, share: float | None) -> float | None:
+    """Check ``available_memory_proportion``, which is above 0 and at most 1, for a function."""
     if share is not None and not 0 < share <= 1:
-        raise OptionError(f"{what}: available_memory_proportion is {share}; allowed: above 0, up to 1")
+        raise OptionError(f"{function_name}: available_memory_proportion is {share}; allowed: above 0, up to 1")
     return None if share is None else float(share)
 
 
@@ -30,10 +30,10 @@ def gather(
     Args:
         available_memory_proportion: share of tile memory for temporary data of the plan, above 0 and at most 1 (default
             0.6), here and below.
-        zero_OOR: indices out of range give zeros instead of an error.
+        zero_OOR: whether indices out of range give zeros instead of an error.
 
     Raises:
-        ValueError: a share outside of that, here and below.
+        ValueError: a share outside of that range, here and below.
     """
     share = _plan_share("gather", available_memory_proportion)
     named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
@@ -47,7 +47,7 @@ def tied_gather(
     available_memory_proportion: float | None = None,
     zero_OOR: bool = False,
 ) -> Tensor:
-    """As :func:`gather`, for data that a matrix product reads too and lays out."""
+    """Like :func:`gather`, for data that a matrix product reads as well and lays out."""
     share = _plan_share("tied_gather", available_memory_proportion)
     named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
     return make(_k.TiedGather, t, indices, **named)
@@ -61,11 +61,11 @@ def groupedgather(
     available_memory_proportion: float | None = None,
     zero_OOR: bool = False,
 ) -> Tensor:
-    """As :func:`gather`, in groups that have indices of their own.
+    """Like :func:`gather`, in groups with indices of their own.
 
     Args:
-        group_size: number of groups; with more than one the first axis of ``t`` and ``indices`` goes over them, and
-            ``axis`` is another one.
+        group_size: number of groups. With more than one, the first axis of ``t`` and ``indices`` goes over the groups,
+            and ``axis`` is another one.
     """
     share = _plan_share("groupedgather", available_memory_proportion)
     named: dict[str, Any] = {"axis": axis, "zero_out_of_range": zero_OOR, "available_memory_proportion": share}
@@ -94,9 +94,11 @@ def scatter_reduce(
 
     Args:
         reduction: ``sum``, ``max``, ``min``, ``mul`` or ``none`` (written).
-        initial_values: what they are combined with; by default 0 (1 for ``mul``), which only the others keep.
+        initial_values: the values to combine with. The default, 0 (1 for ``mul``), stays only in elements that no index
+            names.
         axis_size: length of the result's axis; by default that of ``initial_values``.
-        enable_index_broadcast: indices are spread to the data's shape; otherwise they say how much of it is used.
+        enable_index_broadcast: whether indices are broadcast to the data's shape; otherwise they determine how much of
+            it is used.
 
     Raises:
         ValueError: neither ``initial_values`` nor ``axis_size``, or another reduction.
@@ -120,7 +122,7 @@ def scatter_reduce(
 
 
 def scatter_extreme(data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor) -> Tensor:
-    """As :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
+    """Like :func:`scatter_reduce` for ``max`` and ``min`` along axis 0; equal ones get equal parts of the gradient."""
     operands, size = (data, indices, initial_values), initial_values.shape[0]
     return make(_k.ScatterReduce, *operands, axis=0, axis_size=size, reduction=reduction, share_ties=True)
 
@@ -142,7 +144,7 @@ def topk(
     """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``.
 
     Args:
-        available_memory_proportion: for the update that the gradient is.
+        available_memory_proportion: for the update that computes the gradient.
     """
     names, share = ["topk_values", "topk_indices"], _plan_share("topk", available_memory_proportion)
     named: dict[str, Any] = {
@@ -174,7 +176,7 @@ def dynamic_update(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[in
 
 
 def dynamic_update_(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[int], sizes: Iterable[int]) -> Tensor:
-    """As :func:`dynamic_update`, in place."""
+    """Like :func:`dynamic_update`, in place."""
     return make(
         _k.DynamicUpdateInplace,
         t,
@@ -187,10 +189,10 @@ def dynamic_update_(t: Tensor, index: Tensor, t_update: Tensor, axes: Iterable[i
 
 
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
-    """``(t + increment) % modulus`` of a number tensor; increment and modulus of integers are whole numbers."""
+    """``(t + increment) % modulus`` of a tensor of numbers; for integers increment and modulus are whole numbers."""
     return make(_k.IncrementMod, t, increment=increment, modulus=modulus)
 
 
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
-    """As :func:`increment_mod`, in place."""
+    """Like :func:`increment_mod`, in place."""
     return make(_k.IncrementModInplace, t, name="increment_mod_inplace_out", increment=increment, modulus=modulus)

@@ -1,6 +1,6 @@
 """Shapes and views, concatenation and cutting, slices and indexing, new tensors.
 
-Functions whose names end with an underscore share the storage of their operands.
+Results of functions whose names end with an underscore share the storage of their operands.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ INIT_TYPES = {"zero": "zero", "undef": "undefined", "undefined": "undefined"}
 
 
 def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
-    """``shape`` with -1 worked out.
+    """``shape`` with -1 replaced by the missing length.
 
     Raises:
         ValueError: several -1, another negative number, or a different number of elements.
     """
-    wanted = many(shape) or ()
-    if wanted.count(-1) > 1:
-        raise ValueError(f"Reshape shape can contain at most one '-1' value: {t.id!r} {t.shape} to {wanted}")
-    if any(n < -1 for n in wanted):
-        raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}; the only negative one is -1")
-    if -1 in wanted:
-        rest = math.prod(n for n in wanted if n != -1)
-        if rest == 0 or t.spec.elements % rest:
+    target = many(shape) or ()
+    if target.count(-1) > 1:
+        raise ValueError(f"Reshape shape can contain at most one '-1' value: {t.id!r} {t.shape} to {target}")
+    if any(length < -1 for length in target):
+        raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}; the only negative one is -1")
+    if -1 in target:
+        known_elements = math.prod(length for length in target if length != -1)
+        if known_elements == 0 or t.spec.elements % known_elements:
             raise ShapeError(
-                f"Invalid shape value in reshape: {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements are no "
-                f"multiple of {rest}"
+                f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}: {t.spec.elements} elements are no "
+                f"multiple of {known_elements}"
             )
-        wanted = tuple(t.spec.elements // rest if n == -1 else n for n in wanted)
-    if math.prod(wanted) != t.spec.elements:
+        target = tuple(t.spec.elements // known_elements if length == -1 else length for length in target)
+    if math.prod(target) != t.spec.elements:
         raise ShapeError(
-            f"reshape of {t.id!r} {t.shape} to {wanted}: {t.spec.elements} elements do not fill {math.prod(wanted)}"
+            f"reshape of {t.id!r} {t.shape} to {target}: {t.spec.elements} elements do not fill {math.prod(target)}"
         )
-    return wanted
+    return target
 
 
 def reshape(t: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """``t`` in another shape; one -1 is worked out."""
+    """``t`` in another shape; one -1 is computed."""
     return make(_k.Reshape, t, name=f"{t.name}_reshaped", shape=_filled(t, shape))
 
 
 def reshape_(t: Tensor, shape: int | Sequence[int]) -> Tensor:
-    """As :func:`reshape`, sharing storage."""
+    """Like :func:`reshape`, sharing storage."""
     return make(_k.ReshapeInplace, t, name=f"{t.name}_reshaped", shape=_filled(t, shape))
 
 
@@ -62,23 +62,23 @@ def flatten(t: Tensor) -> Tensor:
 
 
 def flatten_(t: Tensor) -> Tensor:
-    """As :func:`flatten`, sharing storage."""
+    """Like :func:`flatten`, sharing storage."""
     return reshape_(t, (-1,))
 
 
 def squeeze(t: Tensor, axes: int | Sequence[int] | None = None) -> Tensor:
     """``t`` without axes of length 1 (all, or those in ``axes``)."""
     if axes is None:
-        kept = [n for n in t.shape if n != 1]
+        lengths = [length for length in t.shape if length != 1]
     else:
-        drop = {a + len(t.shape) if a < 0 else a for a in many(axes) or ()}
-        if len(drop) < len(many(axes) or ()):
+        dropped = {axis + len(t.shape) if axis < 0 else axis for axis in many(axes) or ()}
+        if len(dropped) < len(many(axes) or ()):
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {axes} contain duplicates")
-        wrong = [a for a in drop if not 0 <= a < len(t.shape) or t.shape[a] != 1]
+        wrong = [axis for axis in dropped if not 0 <= axis < len(t.shape) or t.shape[axis] != 1]
         if wrong:
             raise ValueError(f"squeeze of {t.id!r} {t.shape}: axes {wrong} do not have length 1")
-        kept = [n for i, n in enumerate(t.shape) if i not in drop]
-    return reshape(t, kept)
+        lengths = [length for index, length in enumerate(t.shape) if index not in dropped]
+    return reshape(t, lengths)
 
 
 def transpose(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
@@ -87,13 +87,13 @@ def transpose(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
 
 
 def transpose_(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
-    """As :func:`transpose`, sharing storage."""
+    """Like :func:`transpose`, sharing storage."""
     return make(_k.TransposeInplace, t, name=f"{t.name}_T", permutation=_order(t, permutation))
 
 
 def _order(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     order = tuple(range(len(t.shape)))[::-1] if permutation is None else tuple(permutation)
-    wrapped = tuple(a + len(t.shape) if a < 0 else a for a in order)
+    wrapped = tuple(axis + len(t.shape) if axis < 0 else axis for axis in order)
     if sorted(wrapped) != list(range(len(t.shape))):
         raise ShapeError(
             f"transpose of {t.id!r} {t.shape}: permutation {order} does not name each axis once. Values in permutation "
@@ -111,7 +111,7 @@ def slice(
 ) -> Tensor:
     """``start:stop:step`` along ``axis`` (numbers, or one per axis; without ``axis`` the first axes).
 
-    Without start, stop and step it is ``t`` itself; ``[None]`` (as in ``t[:]``) gives a copy.
+    Without start, stop and step the result is ``t`` itself; ``[None]`` (as in ``t[:]``) gives a copy.
     """
     if start is None and stop is None and step is None:
         return t
@@ -125,7 +125,7 @@ def slice_(
     step: int | Sequence[int | None] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """As :func:`slice`, sharing storage."""
+    """Like :func:`slice`, sharing storage."""
     if start is None and stop is None and step is None:
         return t
     return make(_k.SliceInplace, t, **_slice_attributes(start, stop, step, axis))
@@ -138,7 +138,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
         ValueError: ``splits`` does not divide the axis; IrError: the sizes do not add up to it.
     """
     sizes = _equal_parts(t, splits, axis) if isinstance(splits, int) else many(splits) or ()
-    return make_all(_k.Split, [t], [f"{t.name}_split_{i}" for i in range(len(sizes))], axis=axis, sizes=sizes)
+    return make_all(_k.Split, [t], [f"{t.name}_split_{index}" for index in range(len(sizes))], axis=axis, sizes=sizes)
 
 
 def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
@@ -152,8 +152,10 @@ def _equal_parts(t: Tensor, count: int, axis: int) -> tuple[int, ...]:
 
 
 def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
-    """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes that no stride is given for are
-    whole, so one number is the stride of the first axis."""
+    """Every ``strides[i]``-th element along axis ``i``, beginning with the first.
+
+    Axes without a stride are taken whole, so one number is the stride of the first axis.
+    """
     return make(_k.Subsample, t, strides=many(strides))
 
 
@@ -163,10 +165,10 @@ def expand(t: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, Any]:
-    given = {"start": start, "stop": stop, "step": step, "axis": axis}
-    lists = {k: list(v) for k, v in given.items() if isinstance(v, (list, tuple))}
-    count = max((len(v) for v in lists.values()), default=1)
-    for name, value in given.items():
+    arguments = {"start": start, "stop": stop, "step": step, "axis": axis}
+    lists = {name: list(entries) for name, entries in arguments.items() if isinstance(entries, (list, tuple))}
+    count = max((len(entries) for entries in lists.values()), default=1)
+    for name, value in arguments.items():
         if name in lists:
             if len(lists[name]) != count:
                 raise ValueError(f"slice: {name} has {len(lists[name])} entries, others have {count}")
@@ -174,17 +176,17 @@ def _slice_attributes(start: Any, stop: Any, step: Any, axis: Any) -> dict[str, 
             lists[name] = list(range(count))
         else:
             lists[name] = [value] * count
-    lists["step"] = [1 if s is None else s for s in lists["step"]]
+    lists["step"] = [1 if entry is None else entry for entry in lists["step"]]
     return lists
 
 
 def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors behind each other along ``axis``; tensors of different types are a ``MixedTypesError``."""
+    """The tensors one after another along ``axis``; tensors of different types raise a ``MixedTypesError``."""
     return make(_k.Concat, *ts, axis=axis)
 
 
 def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """As :func:`concat`, sharing storage with the operands."""
+    """Like :func:`concat`, sharing storage with the operands."""
     return make(_k.ConcatInplace, *ts, axis=axis)
 
 
@@ -195,8 +197,8 @@ def expand_dims(t: Tensor, axis: int = -1) -> Tensor:
 
 
 def stack(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """Tensors behind each other along a new axis."""
-    return concat([expand_dims(t, axis) for t in ts], axis)
+    """The tensors one after another along a new axis."""
+    return concat([expand_dims(tensor, axis) for tensor in ts], axis)
 
 
 def unstack(t: Tensor, axis: int = 0) -> list[Tensor]:
@@ -229,7 +231,7 @@ def init(
 
 
 def undefined(spec: TensorSpec, name: str = "undefined") -> Tensor:
-    """A new tensor of ``spec`` with no particular contents, which something will be written to."""
+    """A new tensor of ``spec`` with no particular contents, to be written to."""
     return init(spec.shape, spec.dtype, name, "undef", spec.meta_shape)
 
 
@@ -239,24 +241,26 @@ _EVERYTHING = PySlice(None)
 
 
 def _expanded(t: Tensor, key: Any) -> list[Any]:
-    """One entry per axis, and None for each new one."""
+    """One entry per axis of ``t``, and None for each new axis."""
     parts = list(key) if isinstance(key, tuple) else [key]
-    dots = [i for i, part in enumerate(parts) if part is Ellipsis]
-    if len(dots) > 1:
+    ellipses = [index for index, part in enumerate(parts) if part is Ellipsis]
+    if len(ellipses) > 1:
         raise IndexError(f"index of {t.id!r}: only one `...` is allowed")
-    at = dots[0] if dots else len(parts)
-    given = len(parts) - len(dots) - len([None for part in parts if part is None])
-    missing = len(t.shape) - given
+    # Without an ellipsis the missing axes come last, as in NumPy.
+    position = ellipses[0] if ellipses else len(parts)
+    index_count = len(parts) - len(ellipses) - len([None for part in parts if part is None])
+    missing = len(t.shape) - index_count
     if missing < 0:
-        raise IndexError(f"index of {t.id!r}: {given} indices for {len(t.shape)} axes")
-    return parts[:at] + [_EVERYTHING] * missing + parts[at + 1 :]
+        raise IndexError(f"index of {t.id!r}: {index_count} indices for {len(t.shape)} axes")
+    return parts[:position] + [_EVERYTHING] * missing + parts[position + 1 :]
 
 
 def getitem(t: Tensor, key: Any) -> Tensor:
-    """``t[key]``, None being a new axis: always a copy, also where every index is a full slice.
+    """``t[key]``, where None is a new axis. The result is always a copy, also where every index is a full slice.
 
     Raises:
-        IndexError: an integer outside of its axis, too many indices; TypeError: another kind of index.
+        IndexError: an integer outside of its axis, or too many indices.
+        TypeError: another kind of index.
     """
     starts: list[Any] = []
     stops: list[Any] = []
@@ -284,9 +288,10 @@ def getitem(t: Tensor, key: Any) -> Tensor:
         steps.append(1 if step is None else step)
         axes.append(axis)
     result = make(_k.Slice, t, axis=tuple(axes), start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+    # Slices alone keep every axis.
     if {*map(type, parts)} == {PySlice}:
         return result
     lengths = iter(result.shape)
     shape = [1 if part is None else next(lengths) for part in parts]
-    kept = [n for n, part in zip(shape, parts, strict=True) if part is None or isinstance(part, PySlice)]
-    return result if kept == list(result.shape) else reshape(result, kept)
+    remaining = [length for length, part in zip(shape, parts, strict=True) if part is None or isinstance(part, PySlice)]
+    return result if remaining == list(result.shape) else reshape(result, remaining)

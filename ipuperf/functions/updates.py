@@ -1,13 +1,13 @@
 """Weight updates: one class per optimiser.
 
-An update is a description of which terms there are; :meth:`Update.build` makes the ops of one step on one weight. A
-number of an optimiser is a scalar tensor, which the host may rewrite between runs, or a float, which is compiled in.
-``rate`` is the negated learning rate everywhere, ``step_size`` the learning rate itself.
+An update describes which terms it has; :meth:`Update.build` makes the ops of one step on one weight. A number of an
+optimiser is a scalar tensor, which the host may rewrite between runs, or a float, which is compiled in. ``rate`` is the
+negated learning rate everywhere, ``step_size`` the learning rate itself.
 
-Formulas are those of ``torch.optim``; LAMB and the TensorFlow variant of RMSprop are those of
-``popart: willow/include/popart/adam.hpp`` and ``adaptive.hpp``, :class:`PoweredAdam` is TensorFlow's Adam, LARS that of
-its paper (You, Gitman, Ginsburg, arXiv 1708.03888, algorithm 1). The first step of a momentum with dampening is
-``(1 - dampening) g``, because velocities start from zero, as upstream's do.
+Formulas are those of ``torch.optim``. LAMB and the TensorFlow variant of RMSprop follow ``popart:
+willow/include/popart/adam.hpp`` and ``adaptive.hpp``, :class:`PoweredAdam` is TensorFlow's Adam, and LARS follows its
+paper (You, Gitman, Ginsburg, arXiv 1708.03888, algorithm 1). The first step of a momentum with dampening is ``(1 -
+dampening) g``, because velocities start from zero, as upstream's do.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ State = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Step:
-    """What one step works on.
+    """The operands of one step.
 
     Attributes:
         weight: changed in place.
         gradient: of the weight's shape; may be changed in place.
         state: by name, changed in place.
         numbers: by name, those that :attr:`Update.numbers` lists.
-        shards: the tensors are a replica's shard of the parameter; the groups of replicas that have one each.
+        shards: groups of replicas that hold one shard of the parameter each, where the tensors are a replica's shard.
     """
 
     weight: Tensor
@@ -58,9 +58,11 @@ class Update(Protocol):
         """Names of the numbers that the ops read."""
         ...
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
-        """Initial state of a weight by name; first moments and velocities have the type ``first``, second moments
-        ``second``."""
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
+        """Initial state of a weight by name.
+
+        First moments and velocities have the type ``first_dtype``, second moments ``second_dtype``.
+        """
         ...
 
     def build(self, step: Step) -> None:
@@ -69,12 +71,13 @@ class Update(Protocol):
 
 
 def repeated(value: float, shape: Sequence[int], dtype: DType) -> np.ndarray:
-    """An array of one value that takes the memory of one element and cannot be written to."""
+    """An array of one repeated value, which takes the memory of one element and cannot be written to."""
+    # A view with stride 0: states of large models are made without their memory.
     return np.broadcast_to(np.array(value, dtype.numpy), tuple(shape))
 
 
 def _present(**parts: bool) -> frozenset[str]:
-    return frozenset(name for name, there in parts.items() if there)
+    return frozenset(name for name, is_present in parts.items() if is_present)
 
 
 # -- momentum ----------------------------------------------------------------------------------------------------------
@@ -85,8 +88,8 @@ class Sgd:
     """``v = momentum v + undamped (g + weight_decay w)``, ``w += rate v``; without momentum ``v`` is the gradient.
 
     Attributes:
-        nesterov: the gradient plus ``momentum v`` takes the place of ``v``.
-        damped: there is a number ``undamped``, 1 minus the dampening; it is 1 otherwise.
+        nesterov: whether the gradient plus ``momentum v`` takes the place of ``v``.
+        damped: whether there is a number ``undamped``, 1 minus the dampening; otherwise it is 1.
     """
 
     decay: bool = False
@@ -96,37 +99,38 @@ class Sgd:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The rate, and those of the parts that are there."""
+        """The rate, and the numbers of the terms that it has."""
         damped = self.momentum and self.damped
         return _present(rate=True, weight_decay=self.decay, momentum=self.momentum, undamped=damped)
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The velocity."""
-        return {"momentum": repeated(0, shape, first)} if self.momentum else {}
+        return {"momentum": repeated(0, shape, first_dtype)} if self.momentum else {}
 
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
-        n, direction = step.numbers, _gradient(step, self.decay)
+        numbers, direction = step.numbers, _gradient(step, self.decay)
         if self.momentum:
-            undamped = n["undamped"] if self.damped else 1.0
-            velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], undamped)
+            undamped = numbers["undamped"] if self.damped else 1.0
+            velocity = _mixed("velocity", step.state["momentum"], direction, numbers["momentum"], undamped)
+            # Nesterov looks one step of momentum ahead.
             if self.nesterov:
-                direction = _like(direction, velocity) + velocity * _like(n["momentum"], velocity)
+                direction = _like(direction, velocity) + velocity * _like(numbers["momentum"], velocity)
             else:
                 direction = velocity
-        _mixed("weight", step.weight, direction, b=n["rate"])
+        _mixed("weight", step.weight, direction, b=numbers["rate"])
 
 
 @dataclass(frozen=True)
 class CombinedSgd:
-    """:class:`Sgd` whose velocity is the gradient accumulator, too, of the weight's type.
+    """:class:`Sgd` whose velocity is also the gradient accumulator, of the weight's type.
 
-    Each micro-batch adds ``scaling * g`` to ``a``; the update is ``a += scaling weight_decay w``,
-    ``w += rate undamped / scaling a``, ``a *= momentum``.
+    Each micro-batch adds ``scaling * g`` to ``a``; the update is ``a += scaling weight_decay w``, ``w += rate undamped
+    / scaling a``, ``a *= momentum``.
 
     Attributes:
         scaling: factor on the velocity.
-        replicas: afterwards ``a`` is the share of one of so many replicas in the next sum.
+        replicas: number of replicas whose shares make up the next sum; afterwards ``a`` is the share of one of them.
     """
 
     decay: bool
@@ -144,8 +148,10 @@ class CombinedSgd:
 
 @dataclass(frozen=True)
 class Lars:
-    """``v = momentum v + step_size r (g + weight_decay w)``, ``w -= v`` with a rate ``r`` for each weight:
-    ``trust |w| / (|g| + weight_decay |w| + epsilon)``, 1 where a norm is 0 (always, without ``trusting``)."""
+    """``v = momentum v + step_size r (g + weight_decay w)``, ``w -= v`` with a rate ``r`` for each weight.
+
+    ``r`` is ``trust |w| / (|g| + weight_decay |w| + epsilon)``, and 1 where a norm is 0 (always, without ``trusting``).
+    """
 
     decay: bool
     trusting: bool
@@ -153,22 +159,22 @@ class Lars:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Step size and momentum, and those of the parts that are there."""
+        """Step size and momentum, and the numbers of the terms that it has."""
         return _present(
             step_size=True, momentum=True, weight_decay=self.decay,
             trust=self.trusting, epsilon=self.trusting and self.epsilon,
         )  # fmt: skip
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The velocity."""
-        return {"momentum": repeated(0, shape, first)}
+        return {"momentum": repeated(0, shape, first_dtype)}
 
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
-        n, gradient = step.numbers, _own_type(step)
-        rate = self._trust(step, gradient) * n["step_size"] if self.trusting else n["step_size"]
+        numbers, gradient = step.numbers, _own_type(step)
+        rate = self._trust(step, gradient) * numbers["step_size"] if self.trusting else numbers["step_size"]
         direction = _decayed(step, gradient, self.decay)
-        velocity = _mixed("velocity", step.state["momentum"], direction, n["momentum"], rate)
+        velocity = _mixed("velocity", step.state["momentum"], direction, numbers["momentum"], rate)
         _mixed("weight", step.weight, velocity, b=-1.0)
 
     def _trust(self, step: Step, direction: Tensor) -> Tensor:
@@ -186,13 +192,14 @@ class Lars:
 
 @dataclass(frozen=True)
 class Adam:
-    """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, ``w += rate m' / (sqrt(v') + epsilon)`` with
-    ``m'`` and ``v'`` corrected for the first steps.
+    """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, ``w += rate m' / (sqrt(v') + epsilon)``.
+
+    ``m'`` and ``v'`` are ``m`` and ``v`` corrected for the first steps.
 
     Attributes:
-        decay: there is weight decay: ``weight_decay w`` is added to the gradient, or to the step if ``decoupled``
-            (AdamW).
-        corrected: ``m'`` and ``v'`` differ from ``m`` and ``v``.
+        decay: whether there is weight decay: ``weight_decay w`` is added to the gradient, or to the step if
+            ``decoupled`` (AdamW).
+        corrected: whether ``m'`` and ``v'`` differ from ``m`` and ``v``.
     """
 
     decay: bool = False
@@ -201,12 +208,12 @@ class Adam:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Rate, betas, epsilon, and the decay that is there."""
+        """Rate, betas, epsilon, and the weight decay if there is one."""
         return _present(rate=True, beta1=True, beta2=True, epsilon=True, weight_decay=self.decay)
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The moments, and the number of steps when they are corrected."""
-        moments = {"exp_avg": repeated(0, shape, first), "exp_avg_sq": repeated(0, shape, second)}
+        moments = {"exp_avg": repeated(0, shape, first_dtype), "exp_avg_sq": repeated(0, shape, second_dtype)}
         return moments | ({"step": repeated(0, (), FLOAT32)} if self.corrected else {})
 
     def build(self, step: Step) -> None:
@@ -216,16 +223,17 @@ class Adam:
         _mixed("weight", step.weight, update, b=step.numbers["rate"])
 
     def direction(self, step: Step, gradient: Tensor, decay: bool) -> Tensor:
-        """The step before the rate; changes the moments."""
-        n, state = step.numbers, step.state
-        m = _average("m", state["exp_avg"], gradient, n["beta1"])
-        v = _average("v", state["exp_avg_sq"], gradient, n["beta2"], squared=True)
+        """The step before it is multiplied with the rate; changes the moments."""
+        numbers, state = step.numbers, step.state
+        m = _average("m", state["exp_avg"], gradient, numbers["beta1"])
+        v = _average("v", state["exp_avg_sq"], gradient, numbers["beta2"], squared=True)
+        # The op finds its optional inputs by these flags.
         inputs, attributes = [m, v, step.weight], {"has_weight": True}
         if self.corrected:
             inputs.append(state["step"])
             attributes["has_step"] = True
         names = ("beta1", "beta2", "epsilon", *(["weight_decay"] if decay else []))
-        return _make("update", _k.AdamUpdater, inputs, {name: n[name] for name in names}, **attributes)
+        return _make("update", _k.AdamUpdater, inputs, {name: numbers[name] for name in names}, **attributes)
 
 
 @dataclass(frozen=True)
@@ -233,7 +241,7 @@ class Lamb(Adam):
     """``w += rate min(|w|, limit) / |u| u`` with AdamW's step ``u``; the ratio is 1 where a norm is 0.
 
     Attributes:
-        limit: of the weight's norm.
+        limit: largest norm of the weight; None: no limit.
     """
 
     limit: float | None = None
@@ -242,14 +250,15 @@ class Lamb(Adam):
         """Make the ops of one step."""
         update = self.direction(step, step.gradient, self.decay)
         weight, norm = _norm(step.weight, step.shards), _norm(update, step.shards)
-        held = weight if self.limit is None else clip(weight, 0.0, self.limit)
-        rate = _ratio(weight * norm, held, norm) * step.numbers["rate"]
+        limited_weight = weight if self.limit is None else clip(weight, 0.0, self.limit)
+        rate = _ratio(weight * norm, limited_weight, norm) * step.numbers["rate"]
         _mixed("weight", step.weight, update, b=rate)
 
 
 @dataclass(frozen=True)
 class PoweredAdam:
     """TensorFlow's Adam ("epsilon hat"): ``w -= step_size sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(v) + epsilon)``.
+
     The powers are state; betas and epsilon are compiled in.
 
     Simplification: the powers of the betas are kept for each variable, upstream once for all.
@@ -264,14 +273,16 @@ class PoweredAdam:
         """The step size, which is the learning rate."""
         return frozenset({"step_size"})
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The moments, and the powers of the betas (float32 scalars)."""
-        powers = {f"beta{i}_power": np.array(beta, np.float32) for i, beta in ((1, self.beta1), (2, self.beta2))}
-        return {"m": repeated(0, shape, first), "v": repeated(0, shape, second), **powers}
+        powers = {
+            f"beta{index}_power": np.array(beta, np.float32) for index, beta in ((1, self.beta1), (2, self.beta2))
+        }
+        return {"m": repeated(0, shape, first_dtype), "v": repeated(0, shape, second_dtype), **powers}
 
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
-        power1, power2 = (step.state[f"beta{i}_power"] for i in (1, 2))
+        power1, power2 = (step.state[f"beta{index}_power"] for index in (1, 2))
         rate = sqrt(1.0 - power2) / (1.0 - power1) * _like(step.numbers["step_size"], power1)
         m = _average("m", step.state["m"], step.gradient, self.beta1)
         v = _average("v", step.state["v"], step.gradient, self.beta2, squared=True)
@@ -286,12 +297,14 @@ class PoweredAdam:
 
 @dataclass(frozen=True)
 class RmsProp:
-    """``s = alpha s + (1 - alpha) g^2``, ``u = g / (sqrt(s) + epsilon)``, ``w += rate u``, or with momentum
-    ``v = momentum v + u``, ``w += rate v``.
+    """``s = alpha s + (1 - alpha) g^2``, ``u = g / (sqrt(s) + epsilon)``, ``w += rate u``.
+
+    With momentum it is ``v = momentum v + u``, ``w += rate v``.
 
     Attributes:
-        centered: the square of the average gradient is taken off ``s``.
-        tensorflow: epsilon stands under the root, averages begin at one, and the learning rate is in the velocity.
+        centered: whether the square of the average gradient is subtracted from ``s``.
+        tensorflow: whether epsilon stands under the root, averages begin at one, and the learning rate is in the
+            velocity.
     """
 
     decay: bool
@@ -301,30 +314,32 @@ class RmsProp:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Alpha, epsilon, the rate (TensorFlow's momentum: the step size), and those of the parts that are there."""
-        within = self.momentum and self.tensorflow
+        """Alpha, epsilon, the rate (the step size for TensorFlow's momentum), and the numbers of the terms that it
+        has."""
+        rate_in_velocity = self.momentum and self.tensorflow
         return _present(
-            rate=not within, step_size=within, alpha=True, epsilon=True,
+            rate=not rate_in_velocity, step_size=rate_in_velocity, alpha=True, epsilon=True,
             weight_decay=self.decay, momentum=self.momentum,
         )  # fmt: skip
 
-    def state(self, shape: Sequence[int], first: DType, second: DType) -> State:
+    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The average square, the velocity and the average gradient."""
-        zeros = repeated(0, shape, first)
-        found = {"square_avg": repeated(self.tensorflow, shape, second)}
+        zeros = repeated(0, shape, first_dtype)
+        state = {"square_avg": repeated(self.tensorflow, shape, second_dtype)}
         parts = {"momentum": self.momentum, "grad_avg": self.centered}
-        return found | {name: zeros for name, there in parts.items() if there}
+        return state | {name: zeros for name, is_present in parts.items() if is_present}
 
     def build(self, step: Step) -> None:
         """Make the ops of one step."""
-        n, gradient = step.numbers, _gradient(step, self.decay)
+        numbers, gradient = step.numbers, _gradient(step, self.decay)
         divisor = self._divisor(step, gradient)
         update = _like(gradient, divisor) / divisor
         if not self.momentum:
-            _mixed("weight", step.weight, update, b=n["rate"])
+            _mixed("weight", step.weight, update, b=numbers["rate"])
             return
-        inside, outside = (n["step_size"], -1.0) if self.tensorflow else (1.0, n["rate"])
-        velocity = _mixed("velocity", step.state["momentum"], update, n["momentum"], inside)
+        inside, outside = (numbers["step_size"], -1.0) if self.tensorflow else (1.0, numbers["rate"])
+        # TensorFlow keeps the learning rate in the velocity, PyTorch outside of it.
+        velocity = _mixed("velocity", step.state["momentum"], update, numbers["momentum"], inside)
         _mixed("weight", step.weight, velocity, b=outside)
 
     def _divisor(self, step: Step, gradient: Tensor) -> Tensor:
@@ -333,6 +348,7 @@ class RmsProp:
             mean = _like(_average("mean", step.state["grad_avg"], gradient, step.numbers["alpha"]), square)
             square = square + mean * mean * _like(constant(-1.0, FLOAT32), mean)
         epsilon = _like(step.numbers["epsilon"], square)
+        # TensorFlow adds epsilon under the root.
         return sqrt(square + epsilon) if self.tensorflow else sqrt(square) + epsilon
 
 
@@ -342,7 +358,7 @@ class RmsProp:
 def _make(
     name: str, op_class: type[_k.Op], operands: Sequence[Tensor], numbers: Mapping[str, Number], **attributes: Any
 ) -> Tensor:
-    """An op whose numbers are attributes (floats), or inputs behind ``operands`` that ``<name>_input`` points to."""
+    """An op whose numbers are attributes (floats) or inputs behind ``operands``, to which ``<name>_input`` points."""
     inputs = list(operands)
     for number, value in numbers.items():
         if isinstance(value, Tensor):
@@ -360,7 +376,7 @@ def _mixed(name: str, target: Tensor, value: Tensor, a: Number = 1.0, b: Number 
 
 
 def _average(name: str, target: Tensor, value: Tensor, factor: Number, squared: bool = False) -> Tensor:
-    """``target = factor target + (1 - factor) value`` in place, or of the value's square."""
+    """``target = factor target + (1 - factor) value`` in place, or with the value's square."""
     kind = "moving_average_square" if squared else "moving_average"
     if isinstance(factor, Tensor):
         return make(_k.Accumulate, target, value, factor, name=name, kind=kind)
@@ -383,15 +399,17 @@ def _decayed(step: Step, gradient: Tensor, decay: bool) -> Tensor:
 
 
 def _like(value: Number, like: Tensor) -> Any:
-    """``value`` in the type of ``like``; floats take it by themselves."""
+    """``value`` in the type of ``like``; floats take that type by themselves."""
     if not isinstance(value, Tensor) or value.dtype is like.dtype:
         return value
     return make(_k.Cast, value, name=value.name, dtype=like.dtype)
 
 
 def _norm(t: Tensor, shards: ReplicaGrouping | None) -> Tensor:
-    """The L2 norm of ``t`` in float32, of all ``shards`` if it is one (the sums of squares are all-reduced then).
-    Half elements are summed as they are, without a float copy (``popart:willow/src/popx/op/lambx.cpp``)."""
+    """The L2 norm of ``t`` in float32; with ``shards`` over all shards, whose sums of squares are all-reduced.
+
+    Half elements are summed as they are, without a float copy (``popart:willow/src/popx/op/lambx.cpp``).
+    """
     squares = lamb_square(t)
     if shards:
         squares = make(_k.ReplicatedAllReduceInplace, squares, op="add", group=shards)
@@ -400,5 +418,5 @@ def _norm(t: Tensor, shards: ReplicaGrouping | None) -> Tensor:
 
 def _ratio(norms: Tensor, dividend: Tensor, divisor: Tensor) -> Tensor:
     """``dividend / divisor``, and 1 where the product of two norms is 0."""
-    one, defined = constant(1.0, FLOAT32), greater(norms, 0.0)
-    return where(defined, dividend / where(defined, divisor, one), one)
+    unit, defined = constant(1.0, FLOAT32), greater(norms, 0.0)
+    return where(defined, dividend / where(defined, divisor, unit), unit)

@@ -1,6 +1,6 @@
-"""The intermediate representation: typed SSA graphs of ops, their order, their derivative, their text form.
+"""The intermediate representation: typed SSA graphs of ops, their order, their derivative and their text form.
 
-Knows neither NumPy kernels nor cycles; see ``docs/design.md``.
+This room knows neither NumPy kernels nor cycles; see ``docs/design.md``.
 """
 
 from .autodiff import Connection, Derivative, GradientBuilder, differentiate, expose, gradient_name

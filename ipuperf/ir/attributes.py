@@ -1,20 +1,20 @@
-"""What an op is told besides its operands: each class declares its attributes, and reads them with their types.
+"""The attributes of ops: each class declares them and reads them with their types.
 
-The simplest form says what a value has to be, and what stands where none is given::
+In the simplest form an attribute has a kind of value and a default::
 
     class CumSum(Op):
         exclusive = Attribute(FLAG, False)
 
-``CumSum.exclusive`` is then a ``bool`` for the type checker and for whoever reads ``op.exclusive``; an op that is made
-with ``exclusive=1`` or ``exclusiv=True`` is an :class:`IrError`. Without a default the attribute has to be given.
+``CumSum.exclusive`` is then a ``bool`` for the type checker and for readers of ``op.exclusive``. An op that is made
+with ``exclusive=1`` or ``exclusiv=True`` raises an :class:`IrError`. An attribute without a default has to be given.
 
-The full form also brings the value into the one form that ops read, which may depend on the op's operands and on the
-attributes declared before it::
+The full form also converts the value into the one form that ops read. This form may depend on the op's operands and on
+the attributes declared before it::
 
         axis = Attribute(INTEGER, 0, settle=axis_of)
 
-This happens once, when the op is made and before its shape rule; what ``op.attributes`` holds is settled already, and
-an op made anew from it is the same op. A subclass has the attributes of its bases; its own come after them.
+The conversion happens once, when the op is made and before its shape rule runs. ``op.attributes`` holds settled values,
+and an op made anew from them is the same op. A subclass has the attributes of its bases; its own come after them.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Given = TypeVar("Given")
 
-#: The default of an attribute that has to be given.
+#: Stands for "no default": the attribute has to be given.
 REQUIRED: Any = object()
 
 
-# -- what values may be ------------------------------------------------------------------------------------------------
+# -- kinds of values ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What an attribute may be.
+    """The values that an attribute may have.
 
     Attributes:
-        convert: the value as ops read it; TypeError, ValueError or OverflowError for what it cannot be.
-        needed: the end of the error: what is allowed.
+        convert: gives the value as ops read it; raises TypeError, ValueError or OverflowError for a value that is not
+            allowed.
+        needed: the end of the error message, which says what is allowed.
         error: the class of the error.
-        exact: classes whose own values (not those of subclasses) are what ops read, so that nothing is converted.
+        exact: classes whose instances (not those of subclasses) ops read as they are, without conversion.
     """
 
     convert: Callable[[Any], T]
@@ -65,6 +66,7 @@ class Kind(Generic[T]):
 def _integer(value: Any) -> int:
     if type(value) is int:
         return value
+    # bool is a subclass of int, but True is hardly meant as 1 here.
     if isinstance(value, (bool, np.bool_)):
         raise TypeError("a truth value is not a number")
     return operator.index(value)
@@ -81,10 +83,10 @@ def _number(value: Any) -> float:
 
 
 def _whole(value: Any) -> int:
-    found = value if isinstance(value, int) else _number(value)
-    if found != int(found):
+    number = value if isinstance(value, int) else _number(value)
+    if number != int(number):
         raise ValueError("not a whole number")
-    return _integer(int(found) if isinstance(found, float) else found)
+    return _integer(int(number) if isinstance(number, float) else number)
 
 
 def _flag(value: Any) -> bool:
@@ -119,7 +121,7 @@ def _named_floating(value: Any) -> DType:
     return _floating(ALL_DTYPES.get(value) if isinstance(value, str) else value)
 
 
-#: A whole number; NumPy's are natural, truth values are not.
+#: A whole number. NumPy's integers are allowed, truth values are not.
 INTEGER: Kind[int] = Kind(_integer, "a whole number is needed", exact=frozenset([int]))
 #: A real number.
 NUMBER: Kind[float] = Kind(_number, "a number is needed", exact=frozenset([float]))
@@ -157,7 +159,7 @@ def many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 
 
 def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
-    """One ``kind``, which becomes a tuple of one, or a tuple of them."""
+    """One ``kind``, which becomes a tuple of one, or a tuple of several."""
     several = many(kind)
 
     def convert(value: Any) -> tuple[T, ...]:
@@ -170,15 +172,15 @@ def one_or_many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
 INTEGERS: Kind[tuple[int, ...]] = replace(many(INTEGER), needed="a tuple of whole numbers is needed")
 
 
-def instance(wanted: type[T]) -> Kind[T]:
+def instance(expected_class: type[T]) -> Kind[T]:
     """An object of a class."""
 
     def convert(value: Any) -> T:
-        if not isinstance(value, wanted):
-            raise TypeError(f"not a {wanted.__name__}")
+        if not isinstance(value, expected_class):
+            raise TypeError(f"not a {expected_class.__name__}")
         return value
 
-    return Kind(convert, f"a {wanted.__name__} is needed", exact=frozenset([wanted]))
+    return Kind(convert, f"a {expected_class.__name__} is needed", exact=frozenset([expected_class]))
 
 
 def choice(*allowed: T) -> Kind[T]:
@@ -197,13 +199,13 @@ class Attribute(Generic[T]):
     """One attribute of an op class.
 
     Args:
-        kind: what may be given.
-        default: what counts as given where nothing is (:data:`REQUIRED`: an error).
+        kind: the values that may be given.
+        default: the value where none is given (:data:`REQUIRED`: an error).
         settle: ``(op, value of the kind) -> value that ops read``; settled values settle to themselves.
 
     Attributes:
-        plain: where nothing is given, ops read the default whatever the op.
-        exact: values of just these classes are what ops read.
+        plain: whether ops read the default unchanged, whatever the op, where nothing is given.
+        exact: classes whose instances ops read as they are.
     """
 
     @overload
@@ -236,19 +238,19 @@ class Attribute(Generic[T]):
         return self if op is None else op.attributes[self.name]
 
     def __set__(self, op: Op, value: Any) -> None:
-        """For passes over a program that decide about ops that are there already."""
+        """Change an attribute of an existing op, for passes over a program."""
         op.attributes[self.name] = self.settled(op, value)
 
     def settled(self, op: Op, value: Any) -> T:
-        """What ``op`` reads where ``value`` is given; :class:`IrError` for what it cannot be."""
+        """The value that ``op`` reads where ``value`` is given; :class:`IrError` for a value that is not allowed."""
         try:
-            found = self._convert(value)
+            converted = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             raise self.kind.error(f"{op.where()}: {self.name}={_shown(value)}; {self.kind.needed}") from None
-        return found if self._settle is None else self._settle(op, found)
+        return converted if self._settle is None else self._settle(op, converted)
 
     def unsaid(self, op: Op) -> T:
-        """What ``op`` reads where nothing is given; :class:`IrError` where something has to be."""
+        """The value that ``op`` reads where nothing is given; :class:`IrError` where a value is required."""
         if self.default is REQUIRED:
             raise IrError(f"{op.where()}: attribute {self.name} is missing; {self.kind.needed}")
         return self.default if self._settle is None else self._settle(op, self.default)
@@ -256,28 +258,31 @@ class Attribute(Generic[T]):
 
 def declared(op_class: type) -> dict[str, Attribute[Any]]:
     """The attributes of a class by name, those of its bases first."""
+    # With a single base its attributes are known already; only several bases need the whole MRO.
     base, *others = op_class.__bases__
-    known = getattr(base, "declared", None) if not others else None
-    found: dict[str, Attribute[Any]] = dict(known or {})
-    for base in (op_class,) if known is not None else reversed(op_class.__mro__):
+    inherited = getattr(base, "declared", None) if not others else None
+    attributes: dict[str, Attribute[Any]] = dict(inherited or {})
+    for base in (op_class,) if inherited is not None else reversed(op_class.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, Attribute):
-                found.pop(name, None)
-                found[name] = value
-    return found
+                # A redeclared attribute moves to the end, as settling follows the order of declaration.
+                attributes.pop(name, None)
+                attributes[name] = value
+    return attributes
 
 
 def give(op: Op, given: Mapping[str, Any]) -> None:
     """Settle all attributes of a new op from those ``given``.
 
     Raises:
-        IrError: an attribute that the op does not have, one that it needs and is not given, a value of a wrong type.
+        IrError: an unknown attribute, a missing one, or a value of a wrong type.
     """
     known, settled = op.declared, op.attributes
     if not given.keys() <= known.keys():
         name = next(name for name in given if name not in known)
         raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
     settled.update(op.defaults)
+    # Classes whose defaults never depend on the op only look at the attributes that are given.
     for name in known if op.settles else given:
         attribute = known[name]
         if name in given:
@@ -293,9 +298,9 @@ def _shown(value: Any) -> str:
 
 
 def _instead(name: str, known: Mapping[str, Any]) -> str:
-    """What can be given in place of an unknown attribute."""
+    """The end of the message about an unknown attribute: what can be given in its place."""
     if not known:
         return "this op takes none"
-    near = difflib.get_close_matches(name, list(known), 1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"{meant}allowed: {', '.join(known)}"
+    close_matches = difflib.get_close_matches(name, list(known), 1)
+    suggestion = f"did you mean {close_matches[0]}? " if close_matches else ""
+    return f"{suggestion}allowed: {', '.join(known)}"

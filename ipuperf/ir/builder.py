@@ -1,9 +1,9 @@
 """The op maker: everything that writes programs makes its ops through a :class:`Builder`.
 
-A builder writes into one graph. The innermost active one (:attr:`BuildContext.builder`) is where operators of tensors
-and the functions of :mod:`ipuperf.functions` put their ops; a front end that has rules of its own (tensors of graphs
-around it become inputs, ops run in the order of writing, the user's line comes from a traced module) says them in a
-subclass, in :meth:`Builder.get` and :meth:`Builder.made`.
+A builder writes into one graph. Operators of tensors and the functions of :mod:`ipuperf.functions` put their ops where
+the innermost active builder writes (:attr:`BuildContext.builder`). A front end with rules of its own overrides
+:meth:`Builder.get` and :meth:`Builder.made` in a subclass: there tensors of graphs around this one become inputs, ops
+run in the order of writing, or the user's line comes from a traced module.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 OpT = TypeVar("OpT", bound=Op)
-#: What a function takes: a tensor, or host data that takes the type of the tensors beside it.
+#: An argument of a function: a tensor, or host data that takes the type of the tensors beside it.
 Operand = Any
 
 
 def is_host_data(value: Any) -> bool:
     """Whether ``value`` can stand beside tensors: a number, a NumPy or PyTorch array, a sequence."""
-    known = isinstance(value, (bool, int, float, np.ndarray, np.generic, list, tuple, range))
-    return known or (hasattr(value, "detach") and hasattr(value, "cpu"))
+    is_plain = isinstance(value, (bool, int, float, np.ndarray, np.generic, list, tuple, range))
+    return is_plain or (hasattr(value, "detach") and hasattr(value, "cpu"))
 
 
 class Builder:
     """Makes ops in ``graph``.
 
     Attributes:
-        naming: what outputs are called that nobody names.
-        location: ``file:line`` that new ops come from; None: the line of the user's program that makes them.
+        naming: name of outputs that nobody names.
+        location: ``file:line`` that new ops come from. With None it is the line of the user's program that makes them.
     """
 
     location: str | None = None
@@ -50,13 +50,14 @@ class Builder:
     # -- rules of a front end --------------------------------------------------------------------------------------
 
     def get(self, tensor: Tensor) -> Tensor:
-        """``tensor`` as one of this graph."""
+        """``tensor`` as a tensor of this graph."""
         return tensor
 
     def taken(self, op_class: type[Op], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The operands of a new op of a class as tensors of this graph; an error for those that it cannot have."""
+        """The operands of a new op of ``op_class`` as tensors of this graph. Subclasses raise an error for operands
+        that the op cannot have."""
         get = self.get
-        return [get(t) for t in inputs]
+        return [get(tensor) for tensor in inputs]
 
     def made(self, op: Op) -> None:
         """Called with each new op."""
@@ -70,7 +71,8 @@ class Builder:
     def create_with(
         self, op_class: type[OpT], inputs: Sequence[Tensor], names: Sequence[str], attributes: Mapping[str, Any]
     ) -> OpT:
-        """:meth:`create` with the attributes as one mapping: every op of the builder is made here."""
+        """:meth:`create` with the attributes as one mapping. Every op of the builder is made here."""
+        # A fixed location wins, as traced modules know the user's line better than the Python stack.
         location = self.location
         if location is None:
             location = user_location()
@@ -80,24 +82,25 @@ class Builder:
 
     def op(self, op_class: type[Op], inputs: Sequence[Tensor], name: str = "", **attributes: Any) -> Tensor:
         """The output of a new op with one output, called ``<type>_out`` where nobody names it."""
-        called = name or self.naming or f"{op_class.type.lower()}_out"
-        return self.create_with(op_class, inputs, [called], attributes).outputs[0]
+        output_name = name or self.naming or f"{op_class.type.lower()}_out"
+        return self.create_with(op_class, inputs, [output_name], attributes).outputs[0]
 
     def copy(self, op: Op, operands: Sequence[Tensor]) -> Op:
-        """A new op that does to ``operands`` what ``op`` does to its own, on the same tiles, from the same place of the
-        user's program."""
-        names, taken = [t.name for t in op.outputs], self.taken(type(op), operands)
-        copy = self.graph.create_at(type(op), taken, names, op.attributes, op.location, settled=True)
+        """A new op that does to ``operands`` what ``op`` does to its operands, on the same tiles and with the same
+        location."""
+        names, own_operands = [tensor.name for tensor in op.outputs], self.taken(type(op), operands)
+        copy = self.graph.create_at(type(op), own_operands, names, op.attributes, op.location, settled=True)
         self.made(copy)
+        # The context would give the copy tiles and scope of its own.
         copy.tile_set, copy.scope = op.tile_set, op.scope
         return copy
 
     def named(self, name: str) -> AbstractContextManager[None]:
-        """Outputs of ops made within are called ``name``, unless they have one of their own."""
+        """Name outputs of ops made within ``name``, unless they have a name of their own."""
         return self.set("naming", name)
 
     def set(self, attribute: str, value: Any) -> AbstractContextManager[None]:
-        """Within, an attribute of the builder is ``value``."""
+        """Set an attribute of the builder within a ``with`` block."""
         return _Set(self, attribute, value)
 
     def constant(self, value: Any, dtype: DType | None, name: str = "constant") -> Tensor:
@@ -105,30 +108,31 @@ class Builder:
         return self.graph.constant(value, dtype, name)
 
     def operands(self, *values: Operand) -> list[Tensor]:
-        """Tensors; host data becomes a constant of the graph, of the first tensor's type (without any tensor: of the
-        first one's own type).
+        """The values as tensors. Host data becomes a constant of the first tensor's type, or of the first value's own
+        type where there is no tensor.
 
         Raises:
-            TypeError: neither a tensor nor host data.
+            TypeError: a value is neither a tensor nor host data.
         """
+        # Most calls have tensors only; they return without a second look at types.
         for value in values:
             if not isinstance(value, Tensor):
                 return self._with_constants(values)
         return list(values)
 
     def _with_constants(self, values: Sequence[Operand]) -> list[Tensor]:
-        """:meth:`operands` where some are no tensors."""
+        """:meth:`operands` where some values are no tensors."""
         dtype: DType | None = None
         for value in values:
             if isinstance(value, Tensor):
                 dtype = dtype or value.dtype
             elif not is_host_data(value):
                 raise TypeError(f"{type(value).__name__} {value!r} is neither a tensor nor host data")
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         for value in values:
-            found.append(value if isinstance(value, Tensor) else self.constant(value, dtype))
-            dtype = dtype or found[0].dtype
-        return found
+            tensors.append(value if isinstance(value, Tensor) else self.constant(value, dtype))
+            dtype = dtype or tensors[0].dtype
+        return tensors
 
 
 class _Set:
@@ -140,8 +144,8 @@ class _Set:
         self._value = value
 
     def __enter__(self) -> None:
-        self._before = getattr(self._builder, self._attribute)
+        self._previous = getattr(self._builder, self._attribute)
         setattr(self._builder, self._attribute, self._value)
 
     def __exit__(self, *error: object) -> None:
-        setattr(self._builder, self._attribute, self._before)
+        setattr(self._builder, self._attribute, self._previous)

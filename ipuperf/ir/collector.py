@@ -1,7 +1,7 @@
-"""Python's cyclic garbage collector stands still while a program is exported, built, lowered or simulated.
+"""Pauses Python's cyclic garbage collector while a program is exported, built, lowered or simulated.
 
-All of these make very many objects that stay, and hardly any garbage; without this the collector walks over all of them
-again and again, a quarter of the whole time.
+These steps make very many objects that stay, and hardly any garbage. Without the pause the collector walks over all of
+them again and again, which takes a quarter of the whole time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection inside (also as a decorator); afterwards it is on if it was on before."""
+    """Pause garbage collection inside; afterwards it is on if it was on before. It also works as a decorator."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        # Nested uses leave it off until the outermost one ends.
         if enabled:
             gc.enable()

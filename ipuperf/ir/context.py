@@ -1,9 +1,9 @@
 """Where new ops go and what they are for: graph, ordering (``in_sequence``), name scopes, IPU, tile set, phase.
 
-One :class:`BuildContext` per thread. Ordering follows the upstream rule (``docs/reference/popxl.md`` 2.1): with
-``in_sequence(True)`` a new op comes after all previous ops and becomes the previous op; with ``False`` it comes after
-the last op of the enclosing sequence only and joins the set of previous ops, so a ``False`` block is one unit; with
-``"pass"`` there is no edge. The state is kept per graph and is dropped when the outermost context ends and when a
+Each thread has one :class:`BuildContext`. Ordering follows the upstream rule (``docs/reference/popxl.md`` 2.1). With
+``in_sequence(True)`` a new op comes after all previous ops and becomes the previous op. With ``False`` it comes after
+the last op of the enclosing sequence only and joins the set of previous ops, so a ``False`` block is one unit. With
+``"pass"`` there is no edge. The state is kept per graph. It is dropped when the outermost context ends and when a
 ``"pass"`` block begins.
 """
 
@@ -27,8 +27,10 @@ T = TypeVar("T")
 
 
 class _Pushed(ContextDecorator, Generic[T]):
-    """Within, ``value`` is the innermost one of a stack of the context; ``entered`` is what ``with`` gives. (A class:
-    programs enter such contexts for every few ops, and generators take three times as long.)"""
+    """Keeps ``value`` on a stack of the context within a ``with`` block; ``entered`` is what ``with`` gives.
+
+    This is a class because programs enter such contexts for every few ops, and generators take three times as long.
+    """
 
     def __init__(self, context: BuildContext, stack: str, value: Any, entered: T) -> None:
         self._context = context
@@ -54,21 +56,22 @@ class _Detached:
         self._phase = phase
 
     def __enter__(self) -> None:
-        c = self._context
-        self._saved = c.modes, c.scopes, c.ipus, c.tile_sets, c._orders
-        c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = [], [], self._ipus, [], {}
+        context = self._context
+        # Saved by reference: the suspended lists are put back unchanged.
+        self._saved = context.modes, context.scopes, context.ipus, context.tile_sets, context._orders
+        context.modes, context.scopes, context.ipus, context.tile_sets, context._orders = [], [], self._ipus, [], {}
         if self._builder is not None:
-            c.builders.append(self._builder)
+            context.builders.append(self._builder)
         if self._phase is not None:
-            c.phases.append(self._phase)
+            context.phases.append(self._phase)
 
     def __exit__(self, *error: object) -> None:
-        c = self._context
-        c.modes, c.scopes, c.ipus, c.tile_sets, c._orders = self._saved
+        context = self._context
+        context.modes, context.scopes, context.ipus, context.tile_sets, context._orders = self._saved
         if self._builder is not None:
-            c.builders.pop()
+            context.builders.pop()
         if self._phase is not None:
-            c.phases.pop()
+            context.phases.pop()
 
 
 class _Order:
@@ -93,7 +96,7 @@ class BuildContext(threading.local):
 
     @property
     def builder(self) -> Builder:
-        """Where new ops go: the innermost builder; an error when there is none."""
+        """The innermost builder, which receives new ops; an error when there is none."""
         builders = self.builders
         if not builders:
             raise IrError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
@@ -113,7 +116,8 @@ class BuildContext(threading.local):
         return self.building(Builder(graph))
 
     def building(self, builder: Builder) -> AbstractContextManager[Graph]:
-        """Make ``builder`` the innermost one; its graph. Graphs of different Irs cannot be nested (RuntimeError)."""
+        """Make ``builder`` the innermost one; ``with`` gives its graph. Graphs of different Irs cannot be nested
+        (RuntimeError)."""
         self._check_ir(builder.graph)
         return _Pushed(self, "builders", builder, builder.graph)
 
@@ -144,7 +148,7 @@ class BuildContext(threading.local):
         return _Pushed(self, "scopes", name, None)
 
     def on_ipu(self, ipu: int | None) -> _Pushed[int | None]:
-        """Place new ops on IPU ``ipu`` of the replica; None: as without any."""
+        """Place new ops on IPU ``ipu`` of the replica; None places them as without any ``on_ipu``."""
         return _Pushed(self, "ipus", ipu, ipu)
 
     def on_tiles(self, tile_set: str) -> _Pushed[None]:
@@ -152,14 +156,16 @@ class BuildContext(threading.local):
         return _Pushed(self, "tile_sets", tile_set, None)
 
     def phase(self, phase: Phase | None) -> AbstractContextManager[None]:
-        """New ops are for ``phase`` (:mod:`.phase`), and so is what is added to new graphs later; None: no change."""
+        """Make new ops, and later ops of new graphs, part of ``phase`` (:mod:`.phase`); None changes nothing."""
         return nullcontext() if phase is None else _Pushed(self, "phases", phase, None)
 
     def detached(
         self, ipu: int | None = None, builder: Builder | None = None, phase: Phase | None = None
     ) -> AbstractContextManager[None]:
-        """Suspend ordering, scopes and placement, for transforms that build ops on their own terms (on ``ipu``); then
-        as :meth:`building` ``builder`` and for ``phase``, where they are given."""
+        """Suspend ordering, scopes and placement, for transforms that place their ops themselves (on ``ipu``).
+
+        ``builder`` and ``phase``, where given, act as in :meth:`building` and :meth:`phase`.
+        """
         if builder is not None:
             self._check_ir(builder.graph)
         return _Detached(self, ipu, builder, phase)
@@ -168,8 +174,8 @@ class BuildContext(threading.local):
         """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
         if scopes := self.scopes:
             op.scope = "/".join(scopes)
-        own = op.own_phase  # about I/O its class has the last word, about all else the context
-        op.phase = phases[-1] if own != "io" and (phases := self.phases) else own or op.graph.phase
+        class_phase = op.own_phase  # for I/O the class decides, for everything else the context
+        op.phase = phases[-1] if class_phase != "io" and (phases := self.phases) else class_phase or op.graph.phase
         if ipus := self.ipus:
             op.ipu = ipus[-1]
         if tile_sets := self.tile_sets:
@@ -178,16 +184,18 @@ class BuildContext(threading.local):
         if not modes or modes[-1] == "pass":
             return
         mode = modes[-1]
+        # Each graph has its own order, as ops of different graphs cannot be ordered against each other.
         order = self._orders.setdefault(op.graph, _Order())
-        before = order.previous if mode is True else order.anchor
-        for other in before:
-            if other.graph is op.graph and other is not op:
-                op.graph.constrain(other, op)
+        predecessors = order.previous if mode is True else order.anchor
+        for predecessor in predecessors:
+            if predecessor.graph is op.graph and predecessor is not op:
+                op.graph.constrain(predecessor, op)
         if mode is True:
             order.previous = [op]
             order.anchor = [op]
         else:
-            order.previous = [p for p in order.previous if p not in order.anchor] + [op]
+            # The anchor is before this op anyway, so it need not be named again.
+            order.previous = [previous_op for previous_op in order.previous if previous_op not in order.anchor] + [op]
 
 
 CONTEXT = BuildContext()

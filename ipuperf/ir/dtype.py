@@ -1,8 +1,8 @@
 """Data types of tensors: a closed set, one object per type.
 
-Names follow NumPy (``float16``, ``int32``); sizes are bytes per element as the IPU stores them. The IPU computes in
-8, 16 and 32 bit types; 64-bit host data is narrowed by the front ends before it reaches the IR. The 8-bit floats are
-codes that NumPy cannot compute with: an array of them is structured, with one ``uint8`` (:mod:`ipuperf.ir.float8`).
+Names follow NumPy (``float16``, ``int32``); sizes are bytes per element as the IPU stores them. The IPU computes in 8,
+16 and 32 bit types; front ends narrow 64-bit host data before it reaches the IR. NumPy cannot compute with 8-bit
+floats: an array of them is structured and holds one ``uint8`` code per element (:mod:`ipuperf.ir.float8`).
 """
 
 from __future__ import annotations
@@ -64,15 +64,20 @@ FLOAT8_143 = DType("float8_143", "uint8", 1, "float8")
 FLOAT8_152 = DType("float8_152", "uint8", 1, "float8")
 
 _PLAIN = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, FLOAT32, FLOAT64)
-ALL_DTYPES: dict[str, DType] = {d.name: d for d in (*_PLAIN, FLOAT8_143, FLOAT8_152)}
-_BY_NUMPY = {d.numpy: d for d in ALL_DTYPES.values()}
+ALL_DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in (*_PLAIN, FLOAT8_143, FLOAT8_152)}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in ALL_DTYPES.values()}
 
 
 def dtype_of(array: np.ndarray | np.generic) -> DType:
-    """The :class:`DType` of a NumPy array; ``KeyError`` names the NumPy type when the IPU has no such type."""
-    found = _BY_NUMPY.get(array.dtype)
-    if found is not None:
-        return found
+    """The :class:`DType` of a NumPy array.
+
+    Raises:
+        KeyError: the IPU has no such type; the message names the NumPy type.
+    """
+    dtype = _BY_NUMPY.get(array.dtype)
+    if dtype is not None:
+        return dtype
+    # Structured arrays of 8-bit floats carry their type's name as the field's name.
     name = (array.dtype.names or (array.dtype.name,))[0]
     if name not in ALL_DTYPES:
         raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
@@ -80,19 +85,23 @@ def dtype_of(array: np.ndarray | np.generic) -> DType:
 
 
 def converted(array: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
-    """``array`` as ``dtype``; what becomes an integer loses its fraction, as in NumPy.
+    """``array`` as ``dtype``; fractions are dropped where ``dtype`` is an integer type, as in NumPy.
+
+    Args:
+        what: how the error names the array.
 
     Raises:
-        ValueError: values that an integer ``dtype`` cannot hold.
+        ValueError: an integer ``dtype`` cannot hold the values.
     """
     if array.dtype == dtype:
         return array
     if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
         bounds, low, high = np.iinfo(dtype), array.min().item(), array.max().item()
-        if not (bounds.min - 1 < low and high < bounds.max + 1):  # NaN is not below anything
+        if not (bounds.min - 1 < low and high < bounds.max + 1):  # false for NaN, which then raises
             raise ValueError(
                 f"{what}: values from {low} to {high} do not fit {dtype.name}, in which the IPU holds them "
                 f"({bounds.min} to {bounds.max})"
             )
+    # Floats beyond the range of float16 become infinite, as on the device.
     with np.errstate(over="ignore"):
         return array.astype(dtype)

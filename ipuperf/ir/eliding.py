@@ -1,4 +1,4 @@
-"""An op whose result is its operand goes."""
+"""Removes ops whose result equals their operand."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from .tensor import Tensor
 
 
 def elide(graph: Graph, ops: Sequence[Op]) -> None:
-    """Remove ops of ``graph`` that give their operand 0 as their only result: what read the result reads the operand.
+    """Remove ops of ``graph`` that give their operand 0 as their only result; readers of the result then read the
+    operand.
 
-    Those stay whose operand or result is changed where it is, comes from outside of the graph (the caller may change
-    it), or is a result of the graph beside theirs: they keep a value that would be another one without them.
+    An op stays where its operand or result is changed in place or comes from outside the graph (the caller may change
+    it). It also stays where operand and result are both outputs of the graph. In these cases the result keeps a value
+    that the operand may lose.
     """
     root = roots(graph)
-    changed = {root.get(op.inputs[i], op.inputs[i]) for op in graph.ops for i in op.modified_inputs()}
+    changed = {root.get(op.inputs[index], op.inputs[index]) for op in graph.ops for index in op.modified_inputs()}
     for op in ops:
         (source, *_), (result,) = op.inputs, op.outputs
         owner = root.get(source, source)
-        kept = owner.producer is None or owner in changed or root[result] in changed
-        if kept or (result in graph.outputs and source in graph.outputs):
+        must_stay = owner.producer is None or owner in changed or root[result] in changed
+        if must_stay or (result in graph.outputs and source in graph.outputs):
             continue
         _remove(graph, op, source, result)
 
@@ -31,14 +33,16 @@ def _remove(graph: Graph, op: Op, source: Tensor, result: Tensor) -> None:
     for tensor in op.inputs:
         tensor.consumers.remove(op)
     for reader in dict.fromkeys(result.consumers):
-        reader.inputs = [source if t is result else t for t in reader.inputs]
+        reader.inputs = [source if tensor is result else tensor for tensor in reader.inputs]
+    # One entry per use, so readers of both tensors are listed once for each.
     source.consumers += result.consumers
-    graph.outputs[:] = [source if t is result else t for t in graph.outputs]
+    graph.outputs[:] = [source if tensor is result else tensor for tensor in graph.outputs]
     graph.ops.remove(op)
     del graph.tensors[result.id]
-    earlier = graph.constraints.pop(op, set())
-    for before in graph.constraints.values():
-        if op in before:
-            before.remove(op)
-            before |= earlier
+    # Ops that had to follow the removed op now follow those that came before it.
+    inherited = graph.constraints.pop(op, set())
+    for predecessors in graph.constraints.values():
+        if op in predecessors:
+            predecessors.remove(op)
+            predecessors |= inherited
     graph.version += 1

@@ -20,15 +20,15 @@ class OptionError(IrError, ValueError):
 
 
 class MixedTypesError(DTypeError, TypeError):
-    """As :class:`DTypeError`, where upstream raises a ``TypeError``."""
+    """A :class:`DTypeError` where upstream raises a ``TypeError``."""
 
 
 class ForeignTensorError(IrError, ValueError):
-    """An operand that belongs to another graph or program than the op."""
+    """An operand belongs to another graph or program than the op."""
 
 
 class AmbiguityError(IrError):
-    """An in-place change and another use of the same tensor are not ordered with respect to each other."""
+    """Nothing orders an in-place change against another use of the same tensor."""
 
 
 class ApplicationRuntimeError(IrError):

@@ -36,13 +36,14 @@ FIRST_OP_ID = 100
 #: How deep calls of graphs may be nested.
 MAX_NESTING = 2500
 
-#: Frames of Python's stack that following a call takes at most, in any room.
+#: Frames of Python's stack that a room needs at most to follow one call.
 FRAMES_PER_CALL = 30
 
 
 def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
-    """Decorator of a function of a graph: worked out once for each graph while its program is frozen
-    (:meth:`Ir.frozen`). Whoever gets the result must not change it.
+    """Decorator: work out a function of a graph once while its program is frozen (:meth:`Ir.frozen`).
+
+    Callers must not change the result, as all of them get the same one.
     """
 
     @wraps(function)
@@ -51,6 +52,7 @@ def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
         if facts is None:
             return function(graph)
         if function not in facts:
+            # Keyed by the undecorated function, so every derived function has a cache of its own.
             facts[function] = function(graph)
         return facts[function]
 
@@ -62,15 +64,15 @@ class Graph:
 
     Attributes:
         name: unique name; the main graph's is empty. It does not change.
-        phase: what its ops are for where nobody says otherwise (:mod:`.phase`); None: anything.
+        phase: phase of its ops where nobody states one (:mod:`.phase`); None: any phase.
         scope: prefix of the ids of the graph's tensors: ``name/``, empty for the main graph.
         inputs, outputs: tensors in call order.
         ops: ops in creation order; the execution order comes from :func:`ipuperf.ir.schedule.schedule`.
         tensors: every tensor of the graph by id, in creation order.
         constraints: extra ordering, ``{op: ops that must come before it}``.
         created_hooks: called with each new op.
-        own_gradient: its gradient is defined by the program, not by its ops; callers' gradients must be given it.
-        facts: while the Ir is frozen, what :func:`derived` functions found out about the graph; None otherwise.
+        own_gradient: whether the program, and not the ops, defines its gradient, which callers have to pass in.
+        facts: while the Ir is frozen, the results of :func:`derived` functions for the graph; None otherwise.
     """
 
     def __init__(self, ir: Ir, name: str) -> None:
@@ -98,8 +100,8 @@ class Graph:
     def tensor_id(self, name: str) -> str:
         """A free id for ``name`` under the active name scopes; a clash gets the Ir's next ``__t<k>``."""
         scopes = CONTEXT.scopes
-        wanted = f"{self.scope}{'/'.join(scopes)}/{name}" if scopes else self.scope + name
-        return f"{wanted}__t{next(self.ir.clash_counter)}" if wanted in self.tensors else wanted
+        tensor_id = f"{self.scope}{'/'.join(scopes)}/{name}" if scopes else self.scope + name
+        return f"{tensor_id}__t{next(self.ir.clash_counter)}" if tensor_id in self.tensors else tensor_id
 
     def add(self, tensor: Tensor) -> Tensor:
         """Register a tensor built elsewhere under its id."""
@@ -159,10 +161,11 @@ class Graph:
         """
         return self.create_at(op_class, inputs, names, attributes, user_location())
 
-    def require_own(self, what: str, tensor: Tensor) -> None:
-        """ForeignTensorError, of the op or function ``what``, unless ``tensor`` is one of this graph."""
+    def require_own(self, user: str, tensor: Tensor) -> None:
+        """Raise ForeignTensorError in the name of ``user``, an op or function, unless ``tensor`` belongs to this
+        graph."""
         if tensor.graph is not self:
-            raise ForeignTensorError(self._foreign(what, tensor))
+            raise ForeignTensorError(self._foreign(user, tensor))
 
     def create_at(
         self,
@@ -174,13 +177,15 @@ class Graph:
         *,
         settled: bool = False,
     ) -> OpT:
-        """:meth:`create` for builders, which know the op's ``location``; ``settled``: see :class:`.op.Op`."""
+        """:meth:`create` for builders, which know the op's ``location``. For ``settled`` see :class:`.op.Op`."""
         for tensor in inputs:
             if tensor.graph is not self:
                 self.require_own(op_class.type, tensor)
+        # Tested here first, as a call of _thawed for every op would be measurable.
         if self.facts is not None or self.ir.sealed:
             self._thawed()
         op = op_class(self, self.ir.next_op_id, inputs, attributes, location, settled=settled)
+        # The shape rule may refuse the op, so the Ir is changed only after it.
         specs = op.infer()
         self.ir.next_op_id += 1
         for tensor in op.inputs:
@@ -197,12 +202,13 @@ class Graph:
         self.ops.append(op)
         self.version += 1
         if self.created_hooks:
+            # A copy, as a hook may remove itself.
             for hook in list(self.created_hooks.values()):
                 hook(op)
         return op
 
     def operate(self, op_class: type[Op], operands: Sequence[Operand]) -> Tensor:
-        """The output of a new op where the program is being written, or here when it is not; see
+        """The output of a new op in the active builder's graph, or here when no builder is active; see
         :class:`.operators.Operators`."""
         builder = CONTEXT.builder_of(self)
         return builder.op(op_class, builder.operands(*operands))
@@ -217,12 +223,12 @@ class Graph:
                 "program first, then the Session"
             )
 
-    def _foreign(self, what: str, tensor: Tensor) -> str:
+    def _foreign(self, user: str, tensor: Tensor) -> str:
         """Message for an operand that does not belong here."""
-        here, there = self.name or "main", tensor.graph.name or "main"
+        name, owner = self.name or "main", tensor.graph.name or "main"
         if tensor.graph.ir is not self.ir:
-            return f"{what}: operand {tensor.id!r} belongs to another Ir (graph {there!r}); it cannot be shared"
-        return f"{what}: operand {tensor.id!r} belongs to graph {there!r}, not to {here!r}; pass it in as a graph input"
+            return f"{user}: operand {tensor.id!r} belongs to another Ir (graph {owner!r}); it cannot be shared"
+        return f"{user}: operand {tensor.id!r} belongs to graph {owner!r}, not to {name!r}; pass it in as a graph input"
 
     def _define(self, op: Op, spec: TensorSpec, name: str) -> Tensor:
         tensor_id = self.tensor_id(name)
@@ -279,7 +285,7 @@ def callees(graph: Graph) -> Sequence[Graph]:
 
 @derived
 def data_of(graph: Graph) -> list[Variable | Constant | Stream]:
-    """What is there before ``graph`` runs besides its inputs, in creation order."""
+    """The variables, constants and streams of ``graph``, in creation order."""
     return [tensor for tensor in graph.tensors.values() if isinstance(tensor, (Variable, Constant, Stream))]
 
 
@@ -292,11 +298,11 @@ class Ir:
         replication_factor: how many replicas run the program (data parallel).
         num_host_transfers: how often the streams are read and written per run.
         num_io_tiles: tiles of each IPU set aside for ops of the tile set ``io``; with 0 those run with the others.
-        checks_ambiguity: an in-place change that nothing orders against another use of its tensor is an error; else the
-            schedule decides.
-        sealed: a session runs the program: its graphs, buffers and numbers cannot change any more.
-        weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device
-            (sharded remote variables are loaded there, not in ``run``); empty when nothing needs them.
+        checks_ambiguity: whether an in-place change that nothing orders against another use of its tensor is an error;
+            otherwise the schedule decides.
+        sealed: whether a session runs the program, so that its graphs, buffers and numbers cannot change any more.
+        weights_from_host, weights_to_host: graphs that run when variables are copied to and from the device (sharded
+            remote variables are loaded there, not in ``run``); empty when nothing needs them.
     """
 
     def __init__(self, replication_factor: int = 1) -> None:
@@ -357,16 +363,17 @@ class Ir:
 
     def variables(self) -> list[Variable]:
         """All variables, in creation order."""
-        return [t for t in self.main_graph.tensors.values() if isinstance(t, Variable)]
+        return [tensor for tensor in self.main_graph.tensors.values() if isinstance(tensor, Variable)]
 
     def streams(self, direction: str | None = None) -> list[Stream]:
         """Host streams, in creation order."""
-        streams = [t for t in self.main_graph.tensors.values() if isinstance(t, Stream)]
-        return [s for s in streams if direction is None or s.direction == direction]
+        streams = [tensor for tensor in self.main_graph.tensors.values() if isinstance(tensor, Stream)]
+        return [stream for stream in streams if direction is None or stream.direction == direction]
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """The program does not change inside; what follows from its graphs (:func:`derived`) is worked out once."""
+        """Keep the program unchanged inside, and work out what follows from its graphs (:func:`derived`) only once."""
+        # Graphs that an outer ``frozen`` holds already keep their facts until that one ends.
         graphs = [graph for graph in self.all_graphs() if graph.facts is None]
         for graph in graphs:
             graph.facts = {}
@@ -377,17 +384,19 @@ class Ir:
                 graph.facts = None
 
     def freeze_check(self) -> None:
-        """Everything that must hold before a program can be lowered or evaluated; puts calls in order.
+        """Check what must hold before a program can be lowered or evaluated, and put calls in order.
 
         Raises:
-            IrError: calls nested too deep or in a circle; AmbiguityError: an order that nothing says.
+            IrError: calls are nested too deep or in a circle.
+            AmbiguityError: nothing states a necessary order.
         """
         with self.checked():
             pass
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """:meth:`freeze_check`, then :meth:`frozen`; what the check found out about the graphs stays known within."""
+        """Do :meth:`freeze_check`, then :meth:`frozen`. Facts that the check derived from the graphs stay known within
+        it."""
         from .schedule import call_order, check_ambiguity
 
         with ExitStack() as stack:
@@ -395,9 +404,10 @@ class Ir:
             graphs = self.callees_first()
             edges = [edge for graph in graphs for edge in call_order(graph)]
             if edges:
+                # New constraints change the graphs, so the facts derived so far are dropped first.
                 stack.close()
-                for before, after in edges:
-                    before.graph.constrain(before, after)
+                for predecessor, successor in edges:
+                    predecessor.graph.constrain(predecessor, successor)
                 stack.enter_context(self.frozen())
             for graph in graphs if self.checks_ambiguity else ():
                 check_ambiguity(graph)
@@ -407,13 +417,14 @@ class Ir:
         """All graphs, each after those that it calls.
 
         Raises:
-            IrError: a graph that calls itself through others, or calls nested more than :data:`MAX_NESTING` deep.
+            IrError: a graph calls itself through others, or calls are nested more than :data:`MAX_NESTING` deep.
         """
         return list(self._checked_depths())
 
     def _checked_depths(self) -> dict[Graph, int]:
-        """:meth:`_depths`, none above :data:`MAX_NESTING` (IrError)."""
+        """:meth:`_depths`; IrError where one exceeds :data:`MAX_NESTING`."""
         depths = self._depths()
+        # An explicit limit gives an error that names the graph, instead of a RecursionError deep in some room.
         deepest = max(depths, key=depths.__getitem__)
         if depths[deepest] > MAX_NESTING:
             raise IrError(
@@ -426,43 +437,44 @@ class Ir:
         """How deep calls are nested in each graph, callees first (0: it calls none)."""
         depths: dict[Graph, int] = {}
         for start in self.all_graphs():
+            # Walks with a path of its own: Python's stack would not hold MAX_NESTING calls.
             path: dict[Graph, Iterator[Graph]] = {} if start in depths else {start: iter(start.called_graphs())}
             while path:
                 graph, callees = next(reversed(path.items()))
-                callee = next((g for g in callees if g not in depths), None)
+                callee = next((callee_graph for callee_graph in callees if callee_graph not in depths), None)
                 if callee in path:
                     raise IrError(f"graph {callee.name!r} is called by itself through {graph.name!r}")
                 if callee is not None:
                     path[callee] = iter(callee.called_graphs())
                     continue
-                depths[graph] = max((1 + depths[g] for g in graph.called_graphs()), default=0)
+                depths[graph] = max((1 + depths[callee_graph] for callee_graph in graph.called_graphs()), default=0)
                 del path[graph]
         return depths
 
     @contextmanager
     def deep_calls(self) -> Iterator[None]:
         """Room on Python's stack for functions that follow calls, nested up to :data:`MAX_NESTING` deep."""
-        before = sys.getrecursionlimit()
+        previous_limit = sys.getrecursionlimit()
         nesting = max(self._checked_depths().values())
-        sys.setrecursionlimit(before + FRAMES_PER_CALL * nesting)
+        sys.setrecursionlimit(previous_limit + FRAMES_PER_CALL * nesting)
         try:
             yield
         finally:
-            sys.setrecursionlimit(before)
+            sys.setrecursionlimit(previous_limit)
 
 
 def below(graph: Graph) -> list[Graph]:
     """``graph`` and all graphs that it executes, directly or through others."""
-    found = {graph: None}
-    waiting = [graph]
-    while waiting:
-        for callee in waiting.pop().called_graphs():
-            if callee not in found:
-                found[callee] = None
-                waiting.append(callee)
-    return list(found)
+    reached = {graph: None}
+    pending = [graph]
+    while pending:
+        for callee in pending.pop().called_graphs():
+            if callee not in reached:
+                reached[callee] = None
+                pending.append(callee)
+    return list(reached)
 
 
 def remap(tensors: Sequence[Tensor], mapping: Mapping[Tensor, Tensor]) -> list[Tensor]:
-    """``tensors`` with each replaced by its image in ``mapping`` where there is one."""
-    return [mapping.get(t, t) for t in tensors]
+    """``tensors``, each replaced by its image in ``mapping`` where there is one."""
+    return [mapping.get(tensor, tensor) for tensor in tensors]

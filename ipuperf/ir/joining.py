@@ -1,4 +1,4 @@
-"""One op in the place of several."""
+"""Replaces several ops by one."""
 
 from __future__ import annotations
 
@@ -14,66 +14,77 @@ OpT = TypeVar("OpT", bound=Op)
 
 
 def join(op_class: type[OpT], ops: Sequence[Op], **attributes: Any) -> OpT:
-    """Put an op in the place of several of one graph: it has their operands, and defines their results, in order.
+    """Replace several ops of one graph by one op, which has their operands and defines their results, in order.
 
-    It stands where the last of them stood; what needs a result of theirs moves behind it. What it is for, its IPU, tile
-    set and scope are those of the last one.
+    The new op stands where the last of them stood; ops that need a result of the others move behind it. It takes phase,
+    IPU, tile set and scope from the last one.
 
     Raises:
-        IrError: one of them needs the result of another, or what the shape rule of ``op_class`` refuses.
+        IrError: one of the ops needs the result of another, the results do not fit, or the shape rule of ``op_class``
+            refuses the operands.
     """
-    graph, last = ops[0].graph, ops[-1]
-    later = _later(graph, ops)
-    made = op_class(graph, graph.ir.next_op_id, [t for op in ops for t in op.inputs], attributes, last.location)
-    specs, results = made.infer(), [t for op in ops for t in op.outputs]
-    if [t.spec for t in results] != specs:
-        raise IrError(f"{made.where()}: it does not give what {', '.join(op.label for op in ops)} give")
+    graph, last_op = ops[0].graph, ops[-1]
+    successors = _later(graph, ops)
+    # Not through Graph.create, which would define new results; these ops keep theirs.
+    joined = op_class(
+        graph, graph.ir.next_op_id, [tensor for op in ops for tensor in op.inputs], attributes, last_op.location
+    )
+    specs, outputs = joined.infer(), [tensor for op in ops for tensor in op.outputs]
+    if [tensor.spec for tensor in outputs] != specs:
+        raise IrError(f"{joined.where()}: it does not give what {', '.join(op.label for op in ops)} give")
+    # Only now, so that a refused joining uses up no number.
     graph.ir.next_op_id += 1
-    made.outputs = results
-    made.ipu, made.tile_set, made.scope, made.phase = last.ipu, last.tile_set, last.scope, last.phase
+    joined.outputs = outputs
+    joined.ipu, joined.tile_set, joined.scope, joined.phase = (
+        last_op.ipu,
+        last_op.tile_set,
+        last_op.scope,
+        last_op.phase,
+    )
     for op in ops:
         for tensor in op.inputs:
             tensor.consumers.remove(op)
-    for tensor in made.inputs:
-        tensor.consumers.append(made)
-    for tensor in results:
-        tensor.producer = made
-    gone = set(ops)
-    at = graph.ops.index(last)
-    before = [op for op in graph.ops[:at] if op not in gone and op not in later]
-    moved = [op for op in graph.ops[:at] if op in later]
-    graph.ops[:] = [*before, made, *moved, *graph.ops[at + 1 :]]
-    _reconstrain(graph, gone, made)
+    for tensor in joined.inputs:
+        tensor.consumers.append(joined)
+    for tensor in outputs:
+        tensor.producer = joined
+    replaced = set(ops)
+    position = graph.ops.index(last_op)
+    earlier_ops = [op for op in graph.ops[:position] if op not in replaced and op not in successors]
+    later_ops = [op for op in graph.ops[:position] if op in successors]
+    graph.ops[:] = [*earlier_ops, joined, *later_ops, *graph.ops[position + 1 :]]
+    _reconstrain(graph, replaced, joined)
     graph.version += 1
-    return made
+    return joined
 
 
 def _later(graph: Graph, ops: Sequence[Op]) -> set[Op]:
-    """The ops that come after one of ``ops``, at whatever distance.
+    """The ops that come after one of ``ops``, directly or through others.
 
     Raises:
         IrError: one of ``ops`` is among them.
     """
-    needs, found, joined = dependencies(graph), set[Op](), set(ops)
+    predecessors, successors, joined_ops = dependencies(graph), set[Op](), set(ops)
     for op in graph.ops:  # creation order defines before use
-        if any(before in found or before in joined for before in needs[op]):
-            found.add(op)
+        if any(predecessor in successors or predecessor in joined_ops for predecessor in predecessors[op]):
+            successors.add(op)
     for op in ops:
-        if op in found:
+        if op in successors:
             raise IrError(
                 f"{op.where()}: it needs the result of another op of {', '.join(o.label for o in ops)}, so that they "
                 "cannot run at once"
             )
-    return found
+    return successors
 
 
-def _reconstrain(graph: Graph, gone: set[Op], made: Op) -> None:
-    """Order constraints of the ops that are gone hold for the new one."""
-    old = graph.constraints
-    if not any(op in gone or not gone.isdisjoint(before) for op, before in old.items()):
+def _reconstrain(graph: Graph, replaced: set[Op], joined_op: Op) -> None:
+    """Transfer order constraints of the replaced ops to the new one."""
+    constraints = graph.constraints
+    # Most graphs have no such constraint; then nothing is rebuilt.
+    if not any(op in replaced or not replaced.isdisjoint(predecessors) for op, predecessors in constraints.items()):
         return
-    found: dict[Op, set[Op]] = {}
-    for op, before in old.items():
-        wanted = {made if other in gone else other for other in before}
-        found.setdefault(made if op in gone else op, set()).update(wanted)
-    graph.constraints = found
+    new_constraints: dict[Op, set[Op]] = {}
+    for op, predecessors in constraints.items():
+        renamed = {joined_op if predecessor in replaced else predecessor for predecessor in predecessors}
+        new_constraints.setdefault(joined_op if op in replaced else op, set()).update(renamed)
+    graph.constraints = new_constraints

@@ -1,4 +1,4 @@
-"""Where an op comes from in the user's program."""
+"""Finds the line of the user's program that an op comes from."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ _NOT_THE_USERS = frozenset({"ipuperf", "functools", "contextlib", "tensorflow", 
 
 
 class _PassedOver(dict[str, bool]):
-    """By module: whether calls from it are never the user's."""
+    """Says for each module, by its name, whether calls from it are never the user's.
+
+    It is a dictionary, as every new op asks for each frame above it.
+    """
 
     def __missing__(self, module: str) -> bool:
-        found = self[module] = module.partition(".")[0] in _NOT_THE_USERS
-        return found
+        is_foreign = self[module] = module.partition(".")[0] in _NOT_THE_USERS
+        return is_foreign
 
 
 _PASSED_OVER = _PassedOver()
 
 
 def user_location() -> str:
-    """``file:line`` of the innermost caller outside ipuperf and TensorFlow, for error messages and reports; ``""``
-    where there is none."""
+    """``file:line`` of the innermost caller outside ipuperf and TensorFlow, for error messages and reports.
+
+    Gives ``""`` where there is no such caller.
+    """
+    # Two frames up: this function and its caller are always ipuperf's.
     frame: FrameType | None = sys._getframe(2)
     passed_over = _PASSED_OVER
     try:

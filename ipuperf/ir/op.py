@@ -1,7 +1,7 @@
-"""The base of all ops: identity, operands, aliasing and the hooks that the rooms above fill in.
+"""The base of all ops: identity, operands, aliasing, and the hooks that the rooms above fill in.
 
-An op class states its shape rule here (:meth:`Op.infer`) and its gradient (:meth:`Op.gradient`); its NumPy value and
-its cost are added by :class:`ipuperf.ops.base.Op`, so that this room needs neither NumPy kernels nor cycles.
+An op class states its shape rule here (:meth:`Op.infer`) and its gradient (:meth:`Op.gradient`). Its NumPy value and
+its cost come with :class:`ipuperf.ops.base.Op`, so that this room needs neither NumPy kernels nor cycles.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ class Op:
     """One node of a graph.
 
     Args:
-        settled: the attributes are all those of an op of this class, whose operands had the same specs.
+        settled: the attributes are complete and settled, as they come from an op of this class whose operands had the
+            same specs.
 
     Class attributes:
         type: name that ``print_schedule`` shows (the upstream operation type).
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
-        declared: its attributes by name (:mod:`.attributes`); defaults: what they are where nothing is given and
-            nothing about the op matters; settles: whether anything about the op matters to any, or has to be given.
-        own_phase: what an op of the class is for wherever nobody says otherwise; ``io`` is I/O everywhere. None:
-            anything.
-        waited_for: the host, other replicas or memory outside wait for its ops.
-        replaced: operands, by number, that one result alone depends on, which is their new value (running statistics).
+        declared: its attributes by name (:mod:`.attributes`).
+        defaults: their values where none is given and none depends on the op.
+        settles: whether an attribute depends on the op or has to be given.
+        own_phase: phase of the class's ops where nobody states one; ``io`` holds everywhere. None: any phase.
+        waited_for: whether the host, other replicas or memory outside the IPU wait for its ops.
+        replaced: operands, by number, that only one result depends on, which is their new value (running statistics).
 
     Attributes:
         id: number from the Ir's counter (starts at 100, counts every op of every graph in creation order).
@@ -43,8 +44,8 @@ class Op:
         ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
         scope: name scope when it was created, for reports.
         location: ``file:line`` of the user's code that created it, or ``""``.
-        phase: what it is for, as said by who made it (:mod:`.phase`); ``recompute``: it runs a forward op again, among
-            the ops of a backward pass. None when nobody said.
+        phase: the phase that its maker stated (:mod:`.phase`); ``recompute`` marks a forward op that runs again among
+            the ops of a backward pass. None when nobody stated one.
     """
 
     type: ClassVar[str] = "Op"
@@ -62,6 +63,7 @@ class Op:
         cls.defaults = {name: attribute.default for name, attribute in cls.declared.items()}
         cls.settles = not all(attribute.plain for attribute in cls.declared.values())
         if "operator" in vars(cls):
+            # Only classes that state an operator themselves, so that subclasses do not take it over.
             OPERATIONS[cls.operator] = cls
 
     def __init__(
@@ -84,13 +86,14 @@ class Op:
         self.scope = ""
         self.location = location
         self.phase: Phase | None = None
+        # Settling looks at operands, so it comes after all other fields are set.
         if not settled and (attributes or self.declared):
             give(self, attributes)
 
     # -- rules that subclasses state -------------------------------------------------------------------------------
 
     def infer(self) -> list[TensorSpec]:
-        """Shape rule: the specs of the outputs, or :class:`ShapeError` / :class:`DTypeError`."""
+        """Shape rule: the specs of the outputs. Raises :class:`ShapeError` or :class:`DTypeError`."""
         raise IrError(f"{self.label}: op class {type(self).__name__} has no shape rule")
 
     def modified_inputs(self) -> tuple[int, ...]:
@@ -98,7 +101,7 @@ class Op:
         return ()
 
     def unseen_changes(self) -> tuple[int, ...]:
-        """Those of :meth:`modified_inputs` for which no result of the op stands: what calls change by reference."""
+        """Those of :meth:`modified_inputs` that no result of the op represents: what calls change by reference."""
         return ()
 
     def aliases(self) -> dict[int, int]:
@@ -115,16 +118,19 @@ class Op:
         return tuple([(graph, self.inputs) for graph in graphs]) if graphs else ()
 
     def movable(self) -> bool:
-        """Whether the scheduler may move the op down to its first reader: it works on one IPU, calls and changes
-        nothing, and no other IPU, replica, host or memory outside waits for it."""
+        """Whether the scheduler may move the op down to its first reader.
+
+        Such an op works on one IPU, calls and changes nothing, and no other IPU, replica, host or memory outside waits
+        for it.
+        """
         return not (self.waited_for or self.called_graphs() or self.modified_inputs()) and self.fixed_ipu() is None
 
     def seen(self) -> bool:
-        """Whether running the op shows even if nobody reads its results (it prints)."""
+        """Whether running the op has an effect even if nobody reads its results (it prints)."""
         return False
 
     def fixed_ipu(self) -> int | None:
-        """The IPU that the op's own attributes put it (and its outputs) on; None: the context decides."""
+        """The IPU on which the op's own attributes put it and its outputs; None: the context decides."""
         return None
 
     def gradient(self, builder: GradientBuilder, grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
@@ -138,14 +144,14 @@ class Op:
 
     @property
     def label(self) -> str:
-        """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` of one whose :attr:`phase` is that."""
+        """``Type.id`` as in ``print_schedule``; ``recompute/Type.id`` where :attr:`phase` is ``recompute``."""
         return f"recompute/{self.type}.{self.id}" if self.phase == "recompute" else f"{self.type}.{self.id}"
 
     def where(self) -> str:
         """Label, graph, operands and user location, for error messages."""
         graph = self.graph.name or "main graph"
-        at = f" at {self.location}" if self.location else ""
-        return f"{self.label} in {graph}{at} ({describe(self.inputs)})"
+        location = f" at {self.location}" if self.location else ""
+        return f"{self.label} in {graph}{location} ({describe(self.inputs)})"
 
     def __repr__(self) -> str:
         return f"<{self.where()}>"

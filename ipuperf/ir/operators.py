@@ -1,7 +1,7 @@
 """Python's operators, written once for everything that stands for a tensor.
 
-:class:`Operators` turns each operator into a call of :meth:`Operators.operate` with the name of a function; tensors of
-the IR, and the tensors of front ends, say there what the name means.
+:class:`Operators` turns each operator into a call of :meth:`Operators.operate` with the name of a function. Tensors of
+the IR and tensors of front ends define there what the name means.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-#: What the names mean to Python and NumPy.
+#: The function of Python and NumPy behind each name.
 PYTHON: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -33,85 +33,86 @@ PYTHON: dict[str, Callable[..., Any]] = {
 
 
 class Operators:
-    """Arithmetic, comparison and logic by operators. Equality stays identity."""
+    """Arithmetic, comparison and logic by operators. Equality stays identity, so tensors can be keys."""
 
+    # Makes NumPy arrays on the left return NotImplemented, so that Python calls the reflected method here.
     __array_ufunc__: Any = None
 
     def operate(self, function: str, *operands: Any) -> Any:
-        """The value of ``function`` for ``operands``; ``NotImplemented`` for operands of a foreign type."""
+        """Apply ``function`` to ``operands``; gives ``NotImplemented`` for operands of a foreign type."""
         raise NotImplementedError
 
-    def __add__(self, other: Any) -> Any:
-        return self.operate("add", self, other)
+    def __add__(self, operand: Any) -> Any:
+        return self.operate("add", self, operand)
 
-    def __radd__(self, other: Any) -> Any:
-        return self.operate("add", other, self)
+    def __radd__(self, operand: Any) -> Any:
+        return self.operate("add", operand, self)
 
-    def __sub__(self, other: Any) -> Any:
-        return self.operate("sub", self, other)
+    def __sub__(self, operand: Any) -> Any:
+        return self.operate("sub", self, operand)
 
-    def __rsub__(self, other: Any) -> Any:
-        return self.operate("sub", other, self)
+    def __rsub__(self, operand: Any) -> Any:
+        return self.operate("sub", operand, self)
 
-    def __mul__(self, other: Any) -> Any:
-        return self.operate("mul", self, other)
+    def __mul__(self, operand: Any) -> Any:
+        return self.operate("mul", self, operand)
 
-    def __rmul__(self, other: Any) -> Any:
-        return self.operate("mul", other, self)
+    def __rmul__(self, operand: Any) -> Any:
+        return self.operate("mul", operand, self)
 
-    def __truediv__(self, other: Any) -> Any:
-        return self.operate("div", self, other)
+    def __truediv__(self, operand: Any) -> Any:
+        return self.operate("div", self, operand)
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return self.operate("div", other, self)
+    def __rtruediv__(self, operand: Any) -> Any:
+        return self.operate("div", operand, self)
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self.operate("floor_div", self, other)
+    def __floordiv__(self, operand: Any) -> Any:
+        return self.operate("floor_div", self, operand)
 
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self.operate("floor_div", other, self)
+    def __rfloordiv__(self, operand: Any) -> Any:
+        return self.operate("floor_div", operand, self)
 
-    def __mod__(self, other: Any) -> Any:
-        return self.operate("fmod", self, other)
+    def __mod__(self, operand: Any) -> Any:
+        return self.operate("fmod", self, operand)
 
-    def __rmod__(self, other: Any) -> Any:
-        return self.operate("fmod", other, self)
+    def __rmod__(self, operand: Any) -> Any:
+        return self.operate("fmod", operand, self)
 
-    def __pow__(self, other: Any) -> Any:
-        return self.operate("pow", self, other)
+    def __pow__(self, operand: Any) -> Any:
+        return self.operate("pow", self, operand)
 
-    def __rpow__(self, other: Any) -> Any:
-        return self.operate("pow", other, self)
+    def __rpow__(self, operand: Any) -> Any:
+        return self.operate("pow", operand, self)
 
-    def __matmul__(self, other: Any) -> Any:
-        return self.operate("matmul", self, other)
+    def __matmul__(self, operand: Any) -> Any:
+        return self.operate("matmul", self, operand)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return self.operate("matmul", other, self)
+    def __rmatmul__(self, operand: Any) -> Any:
+        return self.operate("matmul", operand, self)
 
-    def __and__(self, other: Any) -> Any:
-        return self.operate("logical_and", self, other)
+    def __and__(self, operand: Any) -> Any:
+        return self.operate("logical_and", self, operand)
 
-    def __rand__(self, other: Any) -> Any:
-        return self.operate("logical_and", other, self)
+    def __rand__(self, operand: Any) -> Any:
+        return self.operate("logical_and", operand, self)
 
-    def __or__(self, other: Any) -> Any:
-        return self.operate("logical_or", self, other)
+    def __or__(self, operand: Any) -> Any:
+        return self.operate("logical_or", self, operand)
 
-    def __ror__(self, other: Any) -> Any:
-        return self.operate("logical_or", other, self)
+    def __ror__(self, operand: Any) -> Any:
+        return self.operate("logical_or", operand, self)
 
-    def __lt__(self, other: Any) -> Any:
-        return self.operate("less", self, other)
+    def __lt__(self, operand: Any) -> Any:
+        return self.operate("less", self, operand)
 
-    def __le__(self, other: Any) -> Any:
-        return self.operate("less_equal", self, other)
+    def __le__(self, operand: Any) -> Any:
+        return self.operate("less_equal", self, operand)
 
-    def __gt__(self, other: Any) -> Any:
-        return self.operate("greater", self, other)
+    def __gt__(self, operand: Any) -> Any:
+        return self.operate("greater", self, operand)
 
-    def __ge__(self, other: Any) -> Any:
-        return self.operate("greater_equal", self, other)
+    def __ge__(self, operand: Any) -> Any:
+        return self.operate("greater_equal", self, operand)
 
     def __neg__(self) -> Any:
         return self.operate("negate", self)

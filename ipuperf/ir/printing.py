@@ -11,7 +11,7 @@ from .tensor import Tensor
 
 
 class _Numbers:
-    """``%n`` numbers in order of first visit."""
+    """Gives tensors their ``%n`` numbers in the order of the first visit."""
 
     def __init__(self) -> None:
         self._numbers: dict[Tensor, int] = {}
@@ -23,16 +23,18 @@ class _Numbers:
         return f"{self.ref(tensor)} [{tensor.spec}]"
 
     def all(self, tensors: Sequence[Tensor]) -> str:
-        return ", ".join(self.typed(t) for t in tensors)
+        return ", ".join(self.typed(tensor) for tensor in tensors)
 
 
 def format_schedule(graph: Graph, names: Mapping[Tensor, str] | None = None) -> str:
-    """The ops of ``graph`` in execution order; ``names`` labels graph inputs (``name=%n``)."""
+    """The ops of ``graph`` in execution order. ``names`` labels graph inputs (``name=%n``)."""
     names = names or {}
     numbers = _Numbers()
-    inputs = ", ".join(f"{names[t]}={numbers.ref(t)}" if t in names else numbers.ref(t) for t in graph.inputs)
+    inputs = ", ".join(
+        f"{names[tensor]}={numbers.ref(tensor)}" if tensor in names else numbers.ref(tensor) for tensor in graph.inputs
+    )
     lines = [_op_line(op, numbers) for op in schedule(graph)]
-    outputs = ", ".join(numbers.ref(t) for t in graph.outputs)
+    outputs = ", ".join(numbers.ref(tensor) for tensor in graph.outputs)
     body = "".join(f"    {line}\n" for line in lines)
     return f"Graph : {graph.name}\n  ({inputs}) -> ({outputs}) {{\n{body}  }}"
 
@@ -44,7 +46,7 @@ def _op_line(op: Op, numbers: _Numbers) -> str:
 
 
 def dot_text(graph: Graph) -> str:
-    """The ops of ``graph`` as a directed graph in Graphviz's format; an arrow for each tensor to each reader."""
+    """The ops of ``graph`` as a directed graph in Graphviz's format, with an arrow from each tensor to each reader."""
     lines = [f'  "{op.label}";' for op in graph.ops]
     lines += [
         f'  "{tensor.producer.label if tensor.producer else tensor.name}" -> "{op.label}" [label="{tensor.name}"];'

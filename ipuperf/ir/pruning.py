@@ -1,4 +1,4 @@
-"""What no output of a graph needs is removed from it."""
+"""Removes from a graph what none of its outputs needs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ T = TypeVar("T")
 
 
 def prune(graph: Graph, sources: Sequence[T]) -> list[T]:
-    """Remove ops, constants and inputs of ``graph`` that no output needs; those of ``sources`` (one for each input)
-    that are left."""
-    needed, kept = set(graph.outputs), []
+    """Remove ops, constants and inputs of ``graph`` that no output needs.
+
+    ``sources`` has one entry for each input. Returns the entries whose inputs remain.
+    """
+    needed, needed_ops = set(graph.outputs), []
+    # Readers come after the ops that they read, so one backward pass finds everything that is needed.
     for op in reversed(graph.ops):
-        if any(t in needed for t in op.outputs):
-            kept.append(op)
+        if any(tensor in needed for tensor in op.outputs):
+            needed_ops.append(op)
             needed.update(op.inputs)
             continue
+        # A tensor that stays must not list a removed op among its readers.
         for tensor in op.inputs:
             tensor.consumers.remove(op)
         for tensor in op.outputs:
             del graph.tensors[tensor.id]
-    graph.ops = kept[::-1]
-    pairs = [(t, s) for t, s in zip(graph.inputs, sources, strict=True) if t in needed]
-    for tensor in [t for t in graph.tensors.values() if t.producer is None and t not in needed]:
+    graph.ops = needed_ops[::-1]
+    pairs = [(tensor, source) for tensor, source in zip(graph.inputs, sources, strict=True) if tensor in needed]
+    # Inputs and data that nothing needs; results of removed ops are gone already.
+    for tensor in [tensor for tensor in graph.tensors.values() if tensor.producer is None and tensor not in needed]:
         del graph.tensors[tensor.id]
-    graph.inputs = [t for t, _ in pairs]
+    graph.inputs = [tensor for tensor, _ in pairs]
     graph.version += 1
-    return [s for _, s in pairs]
+    return [source for _, source in pairs]

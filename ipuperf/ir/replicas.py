@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 
 class Grouping:
-    """Replicas in groups of one size. Equal when the assignment of replicas to groups is.
+    """Replicas in groups of one size. Two groupings are equal when they assign replicas to groups in the same way.
 
     Attributes:
         replicas: number of replicas.
@@ -56,7 +56,7 @@ class Grouping:
         members: list[list[int]] = [[] for _ in range(self.num_groups)]
         for replica, group in enumerate(self.assignment):
             members[group].append(replica)
-        return tuple(tuple(m) for m in members)
+        return tuple(tuple(group_members) for group_members in members)
 
     def transpose(self) -> Grouping:
         """The grouping whose k-th group holds the k-th member of each group of this one."""
@@ -67,8 +67,12 @@ class Grouping:
         return grouping_of(places)
 
     def finest(self) -> ReplicaGrouping:
-        """The regular grouping into whose groups these split (upstream's ``const_rg``): itself, or the one that results
-        when each group is cut where neighbours are further apart than the least distance, in pieces of one size."""
+        """The regular grouping that this one consists of (upstream's ``const_rg``): every group here is a union of its
+        groups.
+
+        A regular grouping gives itself. Otherwise each group is cut where neighbours are further apart than the least
+        distance, into pieces of one size.
+        """
         raise NotImplementedError
 
 
@@ -96,13 +100,14 @@ class ReplicaGrouping(Grouping):
                 f"{self.replicas} replicas; stride * group_size must be a divisor of {self.replicas}"
             )
         if self.group_size == 1:
+            # Otherwise equal groupings of single replicas would compare as different.
             object.__setattr__(self, "stride", 1)
 
     @cached_property
     def assignment(self) -> tuple[int, ...]:
         """Group index of each replica; groups are numbered by their smallest member."""
         span = self.stride * self.group_size
-        return tuple((r // span) * self.stride + r % self.stride for r in range(self.replicas))
+        return tuple((replica // span) * self.stride + replica % self.stride for replica in range(self.replicas))
 
     def finest(self) -> ReplicaGrouping:
         """Itself."""
@@ -111,7 +116,7 @@ class ReplicaGrouping(Grouping):
 
 @dataclass(frozen=True)
 class IrregularGrouping(Grouping):
-    """Groups of one size whose members are not one stride apart; made by :func:`grouping_of`."""
+    """Groups of one size whose members are not one stride apart. :func:`grouping_of` makes them."""
 
     assignment: tuple[int, ...]
 
@@ -126,46 +131,56 @@ class IrregularGrouping(Grouping):
         return self.assignment.count(0)
 
     def finest(self) -> ReplicaGrouping:
-        """The regular grouping into whose groups these split."""
-        apart = min(b - a for members in self.groups for a, b in zip(members, members[1:]))
-        size = math.gcd(*(length for members in self.groups for length in _pieces(members, apart)))
-        if self.replicas % (apart * size) == 0:
-            found = ReplicaGrouping(self.replicas, apart, size)
-            if all(len({self.assignment[r] for r in members}) == 1 for members in found.groups):
-                return found
+        """The regular grouping that this one consists of."""
+        stride = min(
+            next_replica - replica for members in self.groups for replica, next_replica in zip(members, members[1:])
+        )
+        # A piece size must divide every run, so the largest one is their greatest common divisor.
+        size = math.gcd(*(length for members in self.groups for length in _pieces(members, stride)))
+        if self.replicas % (stride * size) == 0:
+            # Equal piece sizes are not enough: the pieces must also lie in one group each.
+            candidate = ReplicaGrouping(self.replicas, stride, size)
+            if all(len({self.assignment[member] for member in members}) == 1 for members in candidate.groups):
+                return candidate
         return ReplicaGrouping(self.replicas, 1, 1)
 
 
-def _pieces(members: tuple[int, ...], apart: int) -> list[int]:
-    """Lengths of the runs of ``members`` in which neighbours are ``apart``."""
+def _pieces(members: tuple[int, ...], stride: int) -> list[int]:
+    """Lengths of the runs of ``members`` in which neighbours are ``stride`` apart."""
     lengths = [1]
-    for a, b in zip(members, members[1:]):
-        if b - a > apart:
+    for replica, next_replica in zip(members, members[1:]):
+        if next_replica - replica > stride:
             lengths.append(0)
         lengths[-1] += 1
     return lengths
 
 
 def grouping_of(assignment: Sequence[int]) -> Grouping:
-    """The grouping that puts replica ``i`` into group ``assignment[i]``: regular where a stride and a size give it.
+    """The grouping that puts replica ``i`` into group ``assignment[i]``: regular where a stride and a size describe it.
 
     Raises:
         ValueError: groups of different sizes, or not numbered 0, 1, ... in the order of their first members.
     """
-    given = tuple(assignment)
-    seen = list(dict.fromkeys(given))
-    if seen != list(range(len(seen))):
-        raise ValueError(f"assignment {list(given)}: groups must be numbered 0, 1, ... in order of their first members")
-    sizes = {given.count(group) for group in seen}
+    group_of_replica = tuple(assignment)
+    group_numbers = list(dict.fromkeys(group_of_replica))
+    if group_numbers != list(range(len(group_numbers))):
+        raise ValueError(
+            f"assignment {list(group_of_replica)}: groups must be numbered 0, 1, ... in order of their first members"
+        )
+    sizes = {group_of_replica.count(group) for group in group_numbers}
     if len(sizes) != 1:
-        raise ValueError(f"assignment {list(given)}: groups have sizes {sorted(sizes)}; all must have the same")
-    return _regular(given, sizes.pop()) or IrregularGrouping(given)
+        raise ValueError(
+            f"assignment {list(group_of_replica)}: groups have sizes {sorted(sizes)}; all must have the same"
+        )
+    return _regular(group_of_replica, sizes.pop()) or IrregularGrouping(group_of_replica)
 
 
 def _regular(assignment: tuple[int, ...], size: int) -> ReplicaGrouping | None:
-    """The regular grouping with this assignment, if there is one: its stride is where replica 0's group goes on."""
+    """The regular grouping with this assignment, if there is one. Its stride is the distance to the next member of
+    replica 0's group."""
+    # Replica 0 is always in group 0, so its next member shows the stride.
     stride = assignment.index(0, 1) if size > 1 else 1
     if len(assignment) % (stride * size):
         return None
-    found = ReplicaGrouping(len(assignment), stride, size)
-    return found if found.assignment == assignment else None
+    candidate = ReplicaGrouping(len(assignment), stride, size)
+    return candidate if candidate.assignment == assignment else None

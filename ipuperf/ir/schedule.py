@@ -1,9 +1,9 @@
-"""Execution order of a graph and the check that in-place changes are unambiguous.
+"""Execution order of a graph, and the check that in-place changes are unambiguous.
 
-The order is a topological one over data flow and constraints. Among ready ops the one that lowers the number of live
-bytes most (or raises it least) comes first, ties by op id: the same greedy aim, minimal liveness, as the upstream
-scheduler. One pass then moves ops that take memory long before it is needed (the transposed weights of all layers)
-down to their first reader; the upstream scheduler shifts stretches of ops, either way, until nothing improves (a
+The order is a topological one over data flow and constraints. Among ready ops, the one that lowers the number of live
+bytes most (or raises it least) comes first; ties go by op id. The upstream scheduler has the same greedy aim, minimal
+liveness. One pass then moves ops that take memory long before it is needed (the transposed weights of all layers) down
+to their first reader. The upstream scheduler shifts stretches of ops, either way, until nothing improves (a
 simplification named in ``docs/accuracy.md``).
 """
 
@@ -23,14 +23,16 @@ from .tensor import Tensor
 @derived
 def dependencies(graph: Graph) -> dict[Op, set[Op]]:
     """For each op, the ops of the same graph that must come before it (data flow and constraints)."""
-    needs: dict[Op, set[Op]] = {op: set() for op in graph.ops}
-    for op, before in needs.items():
+    predecessors_of: dict[Op, set[Op]] = {op: set() for op in graph.ops}
+    for op, predecessors in predecessors_of.items():
         for tensor in op.inputs:
-            if tensor.producer in needs:
-                before.add(tensor.producer)
+            if tensor.producer in predecessors_of:
+                predecessors.add(tensor.producer)
         if op in graph.constraints:
-            before.update([other for other in graph.constraints[op] if other in needs])
-    return needs
+            predecessors.update(
+                [predecessor for predecessor in graph.constraints[op] if predecessor in predecessors_of]
+            )
+    return predecessors_of
 
 
 @derived
@@ -45,33 +47,34 @@ def roots(graph: Graph) -> dict[Tensor, Tensor]:
 
 @derived
 def changes(graph: Graph) -> dict[Op, tuple[int, ...]]:
-    """The ops that change inputs, with the indices of those."""
+    """The ops that change inputs, with the indices of these inputs."""
     return {op: modified for op in graph.ops if (modified := op.modified_inputs())}
 
 
 class _Liveness:
-    """Incremental estimate of what scheduling an op does to the number of live bytes.
+    """Estimates, op by op, how scheduling an op changes the number of live bytes.
 
     Attributes:
         reads: the storages that each op reads, each once; only those that are freed after their last reader.
-        readers: the ops that read each of them.
-        remaining: how many of those are still to be scheduled.
+        readers: the ops that read each storage.
+        remaining: how many of those readers are still to be scheduled.
     """
 
     def __init__(self, graph: Graph) -> None:
         root = roots(graph)
-        kept = {root.get(t, t) for t in graph.outputs}
-        kept.update(data_of(graph))
-        kept.update(graph.inputs)
+        kept_owners = {root.get(tensor, tensor) for tensor in graph.outputs}
+        # Results, data and inputs of the graph live throughout, so no op frees them.
+        kept_owners.update(data_of(graph))
+        kept_owners.update(graph.inputs)
         self.reads: dict[Op, Iterable[Tensor]] = {}
         self.readers: dict[Tensor, list[Op]] = {}
         self._allocated: dict[Op, int] = {}
         for op in graph.ops:
-            read = dict.fromkeys([root.get(t, t) for t in op.inputs])
-            self.reads[op] = owners = [owner for owner in read if owner not in kept]
+            read = dict.fromkeys([root.get(tensor, tensor) for tensor in op.inputs])
+            self.reads[op] = owners = [owner for owner in read if owner not in kept_owners]
             for owner in owners:
                 self.readers.setdefault(owner, []).append(op)
-            self._allocated[op] = sum([t.spec.bytes for t in op.outputs if root[t] is t])
+            self._allocated[op] = sum([tensor.spec.bytes for tensor in op.outputs if root[tensor] is tensor])
         self.remaining = {owner: len(ops) for owner, ops in self.readers.items()}
         self._freeable = {owner: owner.spec.bytes for owner in self.readers}
 
@@ -84,23 +87,28 @@ class _Liveness:
         return change
 
     def after(self, order: list[Op]) -> np.ndarray:
-        """Bytes live after each op of ``order``, less those that live throughout."""
-        last: dict[Tensor, int] = {}
+        """Bytes live after each op of ``order``, without those that live throughout."""
+        last_reader: dict[Tensor, int] = {}
         for index, op in enumerate(order):
             for owner in self.reads[op]:
-                last[owner] = index
+                last_reader[owner] = index
+        # Freed after the step of the last reader, as operands live while their reader runs.
         change = [self._allocated[op] for op in order]
-        for owner, index in last.items():
+        for owner, index in last_reader.items():
             change[index] -= self._freeable[owner]
         return np.cumsum(np.array(change, dtype=np.int64))
 
-    def gain(self, op: Op, first: tuple[int, int], place: dict[Op, tuple[int, int]]) -> int:
-        """Bytes that ``op`` allocates less those that nobody else holds until ``first``, its new place."""
-        held = 0
+    def gain(self, op: Op, target_place: tuple[int, int], place: dict[Op, tuple[int, int]]) -> int:
+        """Bytes saved at each step when ``op`` moves down to ``target_place``.
+
+        These are the bytes that it allocates, less those that its operands then keep alive because all their other
+        readers come before ``target_place``.
+        """
+        freed_bytes = 0
         for owner in self.reads[op]:
-            if all(other is op or place[other] < first for other in self.readers[owner]):
-                held += self._freeable[owner]
-        return self._allocated[op] - held
+            if all(reader is op or place[reader] < target_place for reader in self.readers[owner]):
+                freed_bytes += self._freeable[owner]
+        return self._allocated[op] - freed_bytes
 
     def take(self, op: Op) -> Iterable[Tensor]:
         """Account for ``op``; returns the owners whose remaining reads changed."""
@@ -117,13 +125,14 @@ def schedule(graph: Graph) -> list[Op]:
     Raises:
         CycleError: constraints and data flow contradict each other; the message names the ops.
     """
-    needs = dependencies(graph)
-    missing = {op: len(before) for op, before in needs.items()}
+    predecessors_of = dependencies(graph)
+    missing = {op: len(predecessors) for op, predecessors in predecessors_of.items()}
     followers: dict[Op, list[Op]] = {op: [] for op in graph.ops}
-    for op, before in needs.items():
-        for other in before:
-            followers[other].append(op)
+    for op, predecessors in predecessors_of.items():
+        for follower in predecessors:
+            followers[follower].append(op)
     live = _Liveness(graph)
+    # The op id breaks ties, which makes the order independent of hashes.
     heap = [(live.delta(op), op.id, op) for op, count in missing.items() if count == 0]
     heapq.heapify(heap)
     order: list[Op] = []
@@ -132,21 +141,22 @@ def schedule(graph: Graph) -> list[Op]:
         delta, _, op = heapq.heappop(heap)
         if op in done:
             continue
-        now = live.delta(op)
-        if delta != now:  # stale entry: the estimate improved since it was pushed
-            heapq.heappush(heap, (now, op.id, op))
+        current_delta = live.delta(op)
+        if delta != current_delta:  # stale entry: the estimate improved since it was pushed
+            heapq.heappush(heap, (current_delta, op.id, op))
             continue
         done.add(op)
         order.append(op)
         for owner in live.take(op):
+            # Its last reader now frees the storage, so the estimates of waiting readers improve.
             if live.remaining[owner] == 1:
-                for other in live.readers[owner]:
-                    if other not in done and missing[other] == 0:
-                        heapq.heappush(heap, (live.delta(other), other.id, other))
-        for other in followers[op]:
-            missing[other] -= 1
-            if missing[other] == 0:
-                heapq.heappush(heap, (live.delta(other), other.id, other))
+                for follower in live.readers[owner]:
+                    if follower not in done and missing[follower] == 0:
+                        heapq.heappush(heap, (live.delta(follower), follower.id, follower))
+        for follower in followers[op]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                heapq.heappush(heap, (live.delta(follower), follower.id, follower))
     if len(order) != len(graph.ops):
         stuck = ", ".join(op.label for op in graph.ops if op not in done)
         raise CycleError(f"graph {graph.name or 'main'!r}: these ops wait for each other: {stuck}")
@@ -154,70 +164,72 @@ def schedule(graph: Graph) -> list[Op]:
 
 
 def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) -> list[Op]:
-    """``order`` with ops moved down to their first follower where that shortens what is live.
+    """Move ops of ``order`` down to their first follower where that reduces what is live.
 
-    Moved are ops of one IPU that call nothing and change nothing: views, and ops whose bytes, over the steps that they
-    come later, are more than what the ops in between, each a step earlier, add to what is live. The last op is looked
-    at first, so that a chain moves as a whole. A place is ``(index of an op that stayed, how many moved ops before
-    it)``, the latter negative.
+    Candidates are ops on one IPU that call nothing and change nothing. A view moves where it costs nothing. Another op
+    moves when its bytes, over the steps that it comes later, exceed what the ops in between, each a step earlier, add
+    to what is live. The last op is considered first, so that a chain moves as a whole. A place is ``(index of an op
+    that stayed, minus the number of ops moved before it so far)``.
     """
     place = {op: (index, 0) for index, op in enumerate(order)}
     bytes_after = live.after(order)
-    waiting: dict[int, int] = {}
+    moved_before: dict[int, int] = {}
     for index in range(len(order) - 1, -1, -1):
         op = order[index]
         if not followers[op]:
             continue
-        first = min([place[other] for other in followers[op]])
-        host = first[0]
-        if host - index <= 1 or not op.movable():
+        target_place = min([place[follower] for follower in followers[op]])
+        anchor_index = target_place[0]
+        # The op already stands right before its follower, or must not move.
+        if anchor_index - index <= 1 or not op.movable():
             continue
-        gain = live.gain(op, first, place)
-        between = bytes_after[host - 1] - bytes_after[index]
-        if (gain >= 0 and op.aliases()) or gain * (host - index - 1) > between:
-            waiting[host] = waiting.get(host, 0) + 1
-            place[op] = (host, -waiting[host])
-            bytes_after[index:host] -= gain
-    return sorted(order, key=place.__getitem__) if waiting else order
+        gain = live.gain(op, target_place, place)
+        cost = bytes_after[anchor_index - 1] - bytes_after[index]
+        if (gain >= 0 and op.aliases()) or gain * (anchor_index - index - 1) > cost:
+            moved_before[anchor_index] = moved_before.get(anchor_index, 0) + 1
+            place[op] = (anchor_index, -moved_before[anchor_index])
+            bytes_after[index:anchor_index] -= gain
+    return sorted(order, key=place.__getitem__) if moved_before else order
 
 
-def _ancestors(order: list[Op], needs: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, int]:
+def _ancestors(order: list[Op], predecessors_of: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, int]:
     """For each op a bit set (by ``position`` in ``order``) of all ops that must come before it.
 
     Raises:
-        KeyError: an op comes in ``order`` before one that it needs.
+        KeyError: ``order`` has an op before one that it needs.
     """
-    before: dict[Op, int] = {}
+    ancestors: dict[Op, int] = {}
     for op in order:
         bits = 0
-        for other in needs[op]:
-            bits |= before[other] | (1 << position[other])
-        before[op] = bits
-    return before
+        for predecessor in predecessors_of[op]:
+            bits |= ancestors[predecessor] | (1 << position[predecessor])
+        ancestors[op] = bits
+    return ancestors
 
 
 Users = dict[Tensor, dict[Op, None]]
 
 
 def _by_storage(pairs: Iterable[tuple[Op, Iterable[int]]], root: dict[Tensor, Tensor]) -> Users:
-    """The ops, by the storages of their given inputs."""
-    found: Users = {}
+    """The ops, by the storages of the inputs with the given indices."""
+    users: Users = {}
     for op, indices in pairs:
         for index in indices:
-            found.setdefault(root.get(op.inputs[index], op.inputs[index]), {})[op] = None
-    return found
+            users.setdefault(root.get(op.inputs[index], op.inputs[index]), {})[op] = None
+    return users
 
 
 @derived
 def _changers(graph: Graph) -> Users:
-    """By each storage that is changed, the ops that change it."""
+    """The ops that change each changed storage."""
     return _by_storage(changes(graph).items(), roots(graph))
 
 
 @derived
 def _users(graph: Graph) -> Users:
-    """By each storage that is changed, all ops that use it, in creation order."""
+    """All ops that use each changed storage, in creation order."""
     root = roots(graph)
+    # Storages that nothing changes cannot be ambiguous, so their users are left out.
     users: Users = {owner: {} for owner in _changers(graph)}
     for op in graph.ops:
         for tensor in op.inputs:
@@ -236,41 +248,48 @@ class Precedence:
     """Which ops of a graph must come before which, by data flow and constraints.
 
     Attributes:
-        position: of each op in some order that fulfils both: that of creation where it does.
-        before: for each op a bit set, by position, of all ops that must come before it.
+        position: place of each op in an order that fulfils both: the creation order where it does.
+        ancestors: for each op a bit set, by position, of all ops that must come before it.
     """
 
     def __init__(self, graph: Graph) -> None:
-        needs = dependencies(graph)
+        predecessors_of = dependencies(graph)
         order = graph.ops
-        self.position = {op: i for i, op in enumerate(order)}
+        self.position = {op: index for index, op in enumerate(order)}
         try:
-            self.before = _ancestors(order, needs, self.position)
-        except KeyError:  # that of creation does not fulfil both
+            self.ancestors = _ancestors(order, predecessors_of, self.position)
+        except KeyError:  # the creation order contradicts a constraint
             order = schedule(graph)
-            self.position = {op: i for i, op in enumerate(order)}
-            self.before = _ancestors(order, needs, self.position)
+            self.position = {op: index for index, op in enumerate(order)}
+            self.ancestors = _ancestors(order, predecessors_of, self.position)
 
-    def ordered(self, one: Op, other: Op) -> bool:
-        """Whether one of the two must come before the other."""
-        return bool((self.before[one] >> self.position[other]) & 1 or (self.before[other] >> self.position[one]) & 1)
+    def ordered(self, left: Op, right: Op) -> bool:
+        """Whether one of the two ops must come before the other."""
+        return bool(
+            (self.ancestors[left] >> self.position[right]) & 1 or (self.ancestors[right] >> self.position[left]) & 1
+        )
 
     def unordered(self, ops: Iterable[Op], others: Iterable[Op]) -> list[tuple[Op, Op]]:
-        """The pairs of two different ops, one of each kind, that are not :meth:`ordered`, each in the order of
-        :attr:`position`."""
+        """Pairs of different ops, one from ``ops`` and one from ``others``, that are not :meth:`ordered`.
+
+        Each pair is in the order of :attr:`position`.
+        """
         place = self.position
-        pairs = [(op, other) for op in ops for other in others if op is not other and not self.ordered(op, other)]
-        return [(a, b) if place[a] < place[b] else (b, a) for a, b in pairs]
+        pairs = [
+            (op, other_op) for op in ops for other_op in others if op is not other_op and not self.ordered(op, other_op)
+        ]
+        return [(left, right) if place[left] < place[right] else (right, left) for left, right in pairs]
 
 
 def call_order(graph: Graph) -> list[tuple[Op, Op]]:
-    """Constraints (before, after) that order calls that change a tensor by reference against its other users, where
-    nothing else does: as the program has them.
+    """Constraints (before, after) that order calls that change a tensor by reference against its other users.
 
-    Upstream does not see such a change as an ambiguity (its alias model knows a changed input only where it aliases an
-    output: popart: willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler; the program's order
-    is one that it may choose. Against an op whose result is the changed tensor the ambiguity stays.
+    They follow the order of the program and are given where nothing else orders the two. Upstream does not see such a
+    change as an ambiguity (its alias model knows a changed input only where it aliases an output: popart:
+    willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler, which may choose the program's order.
+    Against an op whose result is the changed tensor the ambiguity stays.
     """
+    # Programs without such calls, which are most, end here.
     calls = [(op, unseen) for op in calling(graph) if (unseen := op.unseen_changes())]
     if not calls:
         return []
@@ -280,7 +299,9 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     if all(len(users[owner]) == 1 for owner in callers):
         return []
     unseen_of = dict(calls)
-    seen = _by_storage([(op, {*found}.difference(unseen_of.get(op, ()))) for op, found in changes(graph).items()], root)
+    seen = _by_storage(
+        [(op, {*indices}.difference(unseen_of.get(op, ()))) for op, indices in changes(graph).items()], root
+    )
     precedence, edges = precedence_of(graph), []
     for owner, changing in callers.items():
         others = [other for other in users[owner] if other not in seen.get(owner, ())]
@@ -292,39 +313,41 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
 def check_ambiguity(graph: Graph) -> None:
     """Raise :class:`AmbiguityError` when an in-place change is not ordered against another use of the same storage.
 
-    A later reader names the *result* of the in-place op when it wants the new value; a user of the old tensor must be
-    ordered before or after it by data flow or ``in_sequence``. Calls: see :func:`call_order`.
+    A later reader names the *result* of the in-place op when it wants the new value. Data flow or ``in_sequence`` must
+    order a user of the old tensor before or after the change. For calls see :func:`call_order`.
     """
     changing = changes(graph)
     if not changing:
         return
     root, changers, users = roots(graph), _changers(graph), _users(graph)
-    shared = [owner for owner, found in users.items() if len(found) > 1]
+    shared = [owner for owner, owner_users in users.items() if len(owner_users) > 1]
     if not shared:
         return
     precedence = precedence_of(graph)
+    # A pass over bit sets shows for most graphs that all is well; pairs are compared only to name the culprits.
     if all(_in_order(users[owner], changers[owner].keys(), precedence) for owner in shared):
         return
     for op, modified in changing.items():
         for index in modified:
             owner = root.get(op.inputs[index], op.inputs[index])
-            for other in users[owner]:
-                if other is not op and not precedence.ordered(op, other):
+            for user in users[owner]:
+                if user is not op and not precedence.ordered(op, user):
                     raise AmbiguityError(
                         f"Inplacing ambiguity detected. {op.where()} changes tensor {owner.id!r} in place and "
-                        f"{other.where()} uses it, and nothing says which comes first; "
+                        f"{user.where()} uses it, and nothing says which comes first; "
                         "create both inside `popxl.in_sequence(True)`, or use the result of the in-place op"
                     )
 
 
 def _in_order(users: Iterable[Op], changers: Collection[Op], precedence: Precedence) -> bool:
-    """Whether each of ``changers`` comes, by need, before or after every other of ``users``."""
-    before, position = precedence.before, precedence.position
-    used = changed = 0
+    """Whether each of ``changers`` has to come before or after every other op of ``users``."""
+    ancestors, position = precedence.ancestors, precedence.position
+    used_bits = changed_bits = 0
+    # A changer must follow all users so far; another user must follow all changers so far.
     for op in sorted(users, key=position.__getitem__):
-        wanted, bit = used if op in changers else changed, 1 << position[op]
-        if wanted & before[op] != wanted:
+        required_bits, bit = used_bits if op in changers else changed_bits, 1 << position[op]
+        if required_bits & ancestors[op] != required_bits:
             return False
-        used |= bit
-        changed |= bit if op in changers else 0
+        used_bits |= bit
+        changed_bits |= bit if op in changers else 0
     return True

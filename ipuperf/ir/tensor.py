@@ -1,4 +1,4 @@
-"""Tensors of the IR: what flows along the edges of a graph.
+"""Tensors of the IR: the values on the edges of a graph.
 
 A tensor is defined once (SSA): by an op, as a graph input, or as data of the main graph (variable, constant, stream).
 In-place ops return a *new* tensor that shares storage with the one they change; see :meth:`ipuperf.ir.op.Op.aliases`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .replicas import Grouping
 
 
-#: The op class of each operator, by the name of its function; the op classes enter themselves (``Op.operator``).
+#: The op class of each operator, by the name of its function. Op classes add themselves here (``Op.operator``).
 OPERATIONS: dict[str, type[Op]] = {}
 
 
@@ -98,7 +98,8 @@ class Tensor(Operators):
         return self.id[len(scope) :] if scope and self.id.startswith(scope) else self.id
 
     def operate(self, function: str, *operands: Any) -> Any:
-        """A new op of the class that rules the operator (:data:`OPERATIONS`); numbers take the tensors' type."""
+        """A new op of the class registered for the operator (:data:`OPERATIONS`); numbers take the tensors' type."""
+        # Arrays are refused, as front ends decide what host data becomes.
         numbers_and_tensors = all(isinstance(value, (Tensor, bool, int, float)) for value in operands)
         if function in OPERATIONS and numbers_and_tensors:
             return self.graph.operate(OPERATIONS[function], operands)
@@ -117,16 +118,16 @@ class Constant(Tensor):
 
 
 class Variable(Tensor):
-    """Data that lives across runs and can be read and written by the host.
+    """Data that lives across runs and that the host can read and write.
 
     Attributes:
         data: the host copy, of shape :attr:`host_shape` (per group of replicas when there is more than one group).
         grouping: which replicas hold the same value.
         retrieval: ``one_per_group`` or ``all_replicas``.
         remote: ``(buffer, entry)`` when the data lives in Streaming Memory; the tensor itself is then not on chip.
-        shard_over: for an RTS variable (``spec.meta_shape`` is the full shape) over how many members of a replica group
-            it is split; ``None`` when it is not sharded.
-        in_sync: whether ``data`` is what the device holds; a run makes it False, a copy in either direction True.
+        shard_over: number of members of a replica group over which an RTS variable is split (``spec.meta_shape`` is its
+            full shape); ``None`` when it is not sharded.
+        in_sync: whether ``data`` equals what the device holds. A run makes it False, a copy in either direction True.
     """
 
     def __init__(
@@ -196,4 +197,4 @@ class Stream(Tensor):
 
 def describe(tensors: Sequence[Tensor]) -> str:
     """Operand list for error messages."""
-    return ", ".join(f"{t.id} [{t.spec}]" for t in tensors)
+    return ", ".join(f"{tensor.id} [{tensor.spec}]" for tensor in tensors)

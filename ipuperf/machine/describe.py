@@ -67,10 +67,10 @@ def as_dict(machine: Machine) -> dict[str, Any]:
 
 
 def draw_topology(topology: Topology) -> str:
-    """The IPU-Links as text: a ladder where the machine is one, else each IPU with its neighbours; of several racks
-    joined by GW-Links the first.
+    """The IPU-Links as text: a ladder where the machine is one, otherwise each IPU with its neighbours.
 
-    Numbers on the lines count physical links; ``=6=`` is a rung, ``|2`` a rail to the row below.
+    Of several racks joined by GW-Links only the first is drawn. Numbers on the lines count physical links; ``=6=`` is a
+    rung, ``|2`` a rail to the row below.
     """
     counts = {
         (int(link.source[3:]), int(link.destination[3:])): link.count
@@ -82,18 +82,18 @@ def draw_topology(topology: Topology) -> str:
     if topology.racks == 1 or not any(link.kind == "gw_link" for link in topology.links):
         return _ladder(topology.ipus, counts) or _neighbour_list(topology, counts)
     size = topology.ipus // topology.racks
-    first = {pair: links for pair, links in counts.items() if max(pair) < size}
-    drawing = _ladder(size, first) or _neighbour_list(topology, first)
+    first_rack = {pair: links for pair, links in counts.items() if max(pair) < size}
+    drawing = _ladder(size, first_rack) or _neighbour_list(topology, first_rack)
     return f"{drawing}\n{topology.racks} such racks, their gateways joined by GW-Links"
 
 
 def _ladder(ipus: int, counts: dict[tuple[int, int], int]) -> str:
-    """The drawing, or nothing when some links are neither rungs nor rails (then a drawing would hide them)."""
-    rungs = {(i, i + 1): counts.get((i, i + 1), 0) for i in range(0, ipus - 1, 2)}
-    rails = {(i, i + 2): counts.get((i, i + 2), 0) for i in range(ipus - 2)}
-    back = {(i, ipus - 2 + i): counts.get((i, ipus - 2 + i), 0) for i in (0, 1)} if ipus > 4 else {}
-    drawn = {pair for pair, links in {**rungs, **rails, **back}.items() if links}
-    if drawn != {(first, second) for first, second in counts if first < second}:
+    """The drawing, or nothing when some links are neither rungs nor rails, which a drawing would hide."""
+    rungs = {(ipu, ipu + 1): counts.get((ipu, ipu + 1), 0) for ipu in range(0, ipus - 1, 2)}
+    rails = {(ipu, ipu + 2): counts.get((ipu, ipu + 2), 0) for ipu in range(ipus - 2)}
+    closing = {(ipu, ipus - 2 + ipu): counts.get((ipu, ipus - 2 + ipu), 0) for ipu in (0, 1)} if ipus > 4 else {}
+    drawn = {pair for pair, links in {**rungs, **rails, **closing}.items() if links}
+    if drawn != {(source, destination) for source, destination in counts if source < destination}:
         return ""
     lines = []
     for left in range(0, ipus, 2):
@@ -104,8 +104,8 @@ def _ladder(ipus: int, counts: dict[tuple[int, int], int]) -> str:
         sides = [f" |{links}" if (links := rails.get((ipu, ipu + 2), 0)) else "" for ipu in (left, left + 1)]
         if any(sides):
             lines.append(f"{sides[0]:<10}{sides[1]}".rstrip())
-    if any(back.values()):
-        ends = [f"ipu{last} to ipu{first} ({links})" for (first, last), links in back.items() if links]
+    if any(closing.values()):
+        ends = [f"ipu{bottom} to ipu{source} ({links})" for (source, bottom), links in closing.items() if links]
         lines.append(f"closed to a torus: {', '.join(ends)}")
     return "\n".join(lines)
 
@@ -170,7 +170,8 @@ def _host_rows(host: Host) -> list[tuple[str, str]]:
 
 
 def _link_table(topology: Topology) -> str:
-    """Every link when they are few; else equal kinds, counts and bandwidths folded, with how many there are."""
+    """Every link when they are few; otherwise one row for links with equal kind, count and bandwidth, with their
+    number."""
     header = ("kind", "links", "bandwidth", "latency")
     if len(topology.links) <= _MAX_LINK_ROWS:
         return _columns([("link", *header), *((link.name, *_link_cells(link)) for link in topology.links)])
@@ -178,7 +179,7 @@ def _link_table(topology: Topology) -> str:
     for link in topology.links:
         ends = tuple(node.rstrip("0123456789") for node in (link.source, link.destination))
         classes.setdefault((*ends, *_link_cells(link)), []).append(link)
-    rows = [(f"{len(same)} like {same[0].name}", *_link_cells(same[0])) for same in classes.values()]
+    rows = [(f"{len(alike)} like {alike[0].name}", *_link_cells(alike[0])) for alike in classes.values()]
     return _columns([("links", *header), *rows])
 
 
@@ -188,13 +189,17 @@ def _link_cells(link: Link) -> tuple[str, str, str, str]:
 
 def _figure_table(machine: Machine) -> str:
     rows = [("key", "value", "unit", "kind", "source")]
-    rows += [(key, f"{fig.value:g}", fig.unit, fig.kind, fig.source) for key, fig in machine.figures.items()]
-    rows += [(key, "absent", "", "", f"{gone.reason} ({gone.source})") for key, gone in machine.absences.items()]
+    rows += [
+        (key, f"{figure.value:g}", figure.unit, figure.kind, figure.source) for key, figure in machine.figures.items()
+    ]
+    rows += [
+        (key, "absent", "", "", f"{absence.reason} ({absence.source})") for key, absence in machine.absences.items()
+    ]
     return _columns(rows)
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 

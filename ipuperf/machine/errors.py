@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MachineError(ValueError):
-    """A machine, a figure of it or a question put to it is wrong.
+    """A machine, one of its figures or a query about it is wrong.
 
     The message is one sentence that names the place (file and dotted key, or the method's arguments), the value seen
     and what is allowed.

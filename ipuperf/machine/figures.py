@@ -1,10 +1,10 @@
 """Figures: numbers with a unit, a source and a kind, and their conversion into base units.
 
 A figure in TOML is ``{ value = 1.325, unit = "GHz", source = "...", kind = "datasheet" }`` with exactly these four
-keys. What a machine does not have is said, not left out: ``{ absent = "why", source = "..." }``.
+keys. A file states what a machine does not have instead of leaving it out: ``{ absent = "why", source = "..." }``.
 
-Base units: hertz, bytes, bytes per second, seconds, bytes per cycle, cycles per byte and plain counts; a *latency* may
-be written in cycles of the tile clock or in a unit of time, and becomes whole cycles (rounded up) when the chip's clock
+Base units: hertz, bytes, bytes per second, seconds, bytes per cycle, cycles per byte and plain counts. A *latency* may
+be written in cycles of the tile clock or in a unit of time; it becomes whole cycles (rounded up) when the chip's clock
 is known.
 
 Kinds:
@@ -14,9 +14,9 @@ Kinds:
 ``measured``
     taken on a device by the source named;
 ``calibrated``
-    fitted, once and for all machines, to the measurements the source names;
+    fitted, once and for all machines, to the measurements that the source names;
 ``assumed``
-    none of these: a third party's model constant, an inference, or a starting value nobody has fitted yet.
+    none of these: a third party's model constant, an inference, or a starting value that nobody has fitted yet.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ UNITS: Mapping[str, Mapping[str, Fraction]] = {
     "count": {"count": Fraction(1)},
     "ratio": {"ratio": Fraction(1), "percent": Fraction(1, 100)},
 }
-"""Dimension -> unit -> how many base units one of it is."""
+"""Dimension -> unit -> number of base units in one of it."""
 
 LARGEST: Mapping[str, int] = {
     "frequency": 10**11,
@@ -74,7 +74,7 @@ LARGEST: Mapping[str, int] = {
     "count": 2**16,
     "ratio": 1,
 }
-"""Dimension -> the most that a figure may be, in base units (a latency also in seconds as a *time*).
+"""Dimension -> largest value of a figure, in base units (for a latency in a unit of time, that of a *time*).
 
 Chosen so that no machine comes near and cycles and bytes of a program fit into 64 bits."""
 
@@ -148,11 +148,13 @@ def read_figure(where: str, table: Any, dimension: str, may_be_absent: bool) -> 
 
 def base_value(figure: Figure, dimension: str) -> Fraction:
     """The figure in base units, exactly; a latency in cycles stays in cycles, one in a unit of time becomes seconds."""
+    # By way of the text, as the nearest float to 0.1 is not a tenth.
     return Fraction(str(figure.value)) * UNITS[dimension][figure.unit]
 
 
 def scaled_figure(figure: Figure, dimension: str, factor: float) -> Figure:
-    """The figure multiplied; whole where its dimension is (1 at least), a ratio at most 1."""
+    """The figure multiplied by ``factor``. It stays whole where its dimension is (at least 1), and a ratio at most
+    1."""
     value = figure.value * factor
     if dimension in _WHOLE or figure.unit == "cycles":
         value = max(1, round(value))
@@ -185,8 +187,10 @@ def _text(where: str, table: dict[str, Any], key: str) -> str:
 
 
 def _number(where: str, value: Any) -> float:
+    # bool is a subclass of int in Python.
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise MachineError(f"{where}: value = {value!r} is not a number")
+    # Also catches NaN, for which every comparison is false.
     if not abs(value) <= sys.float_info.max:
         shown = value if isinstance(value, float) else f"an integer of {len(str(abs(value)))} digits"
         raise MachineError(f"{where}: value = {shown} is not a finite number")
@@ -198,9 +202,11 @@ def _check_range(where: str, figure: Figure, dimension: str) -> None:
     if base < 0 or (base == 0 and dimension not in _MAY_BE_ZERO):
         least = "at least 0" if dimension in _MAY_BE_ZERO else "greater than 0"
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
+    # Smaller ones may round to 0, and times are divided by them.
     if dimension in ("frequency", "bandwidth") and base < 1:
         least = f"at least 1 {next(iter(UNITS[dimension]))}"
         raise MachineError(f"{where}: value = {figure.value!r} {figure.unit}, a {dimension} must be {least}")
+    # A latency in seconds is not in cycles yet, so the bound of times applies.
     largest = LARGEST["time" if dimension == "latency" and figure.unit != "cycles" else dimension]
     if base > largest:
         most = f"{float(largest / UNITS[dimension][figure.unit]):g} {figure.unit}"

@@ -1,4 +1,4 @@
-"""Loading machines: presets by name, a user's TOML file by path.
+"""Loads machines: presets by name, a user's TOML file by path.
 
 A machine file names its parts (``[parts] chip = "gc200"``, ...). Layers are laid over each other from the bottom up:
 the parts, each after what it ``extends``, then the machine file, after what it ``extends``. A later layer replaces a
@@ -37,7 +37,7 @@ from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonic
 from ipuperf.machine.wiring import build_topology
 
 MOST_IPUS = 2048
-"""The largest machine: time and memory to wire one grow with the square of its IPUs."""
+"""IPUs of the largest machine. Time and memory for wiring a machine grow with the square of its IPUs."""
 
 DATA = Path(__file__).parent / "data"
 
@@ -50,13 +50,13 @@ def list_machines() -> list[str]:
 def load_machine(name_or_path: str | Path) -> Machine:
     """Load a preset by name, or a machine from a user's ``.toml`` file.
 
-    A `Path`, and a text that ends in ``.toml`` or holds a path separator, is a file; any other text is a preset.
-    Raises `MachineError` for an unknown preset (listing them), an unreadable or wrong file, and figures that are
-    missing or contradict each other; the message names file and dotted key. Anything but a text or a `Path` is one too.
+    A `Path`, and a text that ends in ``.toml`` or holds a path separator, is a file; any other text is a preset. Raises
+    `MachineError` for an unknown preset (listing them), an unreadable or wrong file, figures that are missing or
+    contradict each other, and an argument that is neither a text nor a `Path`. The message names file and dotted key.
     """
     if not isinstance(name_or_path, (str, Path)):
-        what = f"{name_or_path!r} ({type(name_or_path).__name__}) is no machine"
-        raise MachineError(f"load_machine: {what}, allowed: the name of a preset, the path of a TOML file")
+        problem = f"{name_or_path!r} ({type(name_or_path).__name__}) is no machine"
+        raise MachineError(f"load_machine: {problem}, allowed: the name of a preset, the path of a TOML file")
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
         return _build(_stack(Path(name_or_path)))
     return _built_in(name_or_path)
@@ -64,13 +64,13 @@ def load_machine(name_or_path: str | Path) -> Machine:
 
 @checked()
 def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machine:
-    """A machine with some of its figures multiplied, for questions of how much they matter.
+    """A machine with some of its figures multiplied, to study how much they matter.
 
     Args:
         name_or_path: as for :func:`load_machine`.
-        factors: dotted key of a figure -> its factor. Figures that are whole numbers are rounded (to 1 at least), a
-            ratio stays at most 1; the machine's ``figures`` say what came of it. ``chip.bytes_per_tile`` takes its two
-            regions with it.
+        factors: dotted key of a figure -> its factor. Figures that are whole numbers are rounded (at least to 1), and a
+            ratio stays at most 1; the machine's ``figures`` hold the outcome. ``chip.bytes_per_tile`` also scales its
+            two regions.
 
     Raises:
         MachineError: as for :func:`load_machine`; the machine has no such figure; a factor is not above 0.
@@ -83,28 +83,30 @@ def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machi
 
 @cache
 def _built_in(name: str) -> Machine:
-    """A preset; its file is part of the package and does not change while a program runs."""
+    """A preset. Its file is part of the package and does not change while a program runs, so the cache stays valid."""
     return _build(_stack(_preset(name, "machine", "load_machine")))
 
 
 def preset_ipus() -> dict[str, int]:
     """Name of every preset -> its number of IPUs, smallest first."""
-    return dict(sorted(((name, _ipus_of_preset(name)) for name in list_machines()), key=lambda item: item[1]))
+    return dict(
+        sorted(((name, _ipus_of_preset(name)) for name in list_machines()), key=lambda name_and_ipus: name_and_ipus[1])
+    )
 
 
 @cache
 def _ipus_of_preset(name: str) -> int:
-    """IPUs of a preset: every program that is too large for the smallest machine asks, so the files are read once."""
+    """IPUs of a preset. It is cached, as every program that is too large for the smallest machine needs all of them."""
     chain = tuple(_chain(_preset(name, "machine", "presets"), "machine"))
     return _Reader(_Stack(chain, chain)).whole("system.ipus")
 
 
 @dataclass(frozen=True)
 class _Stack:
-    """Layers from the bottom up; the last one is the file that was asked for, ``own`` those of machine files."""
+    """Layers from the bottom up; the last one is the requested file. ``machine_layers`` are those of machine files."""
 
     layers: tuple[FileLayer, ...]
-    own: tuple[FileLayer, ...]
+    machine_layers: tuple[FileLayer, ...]
 
     @property
     def file(self) -> str:
@@ -112,7 +114,7 @@ class _Stack:
 
     def of_presets(self) -> _Stack:
         """The layers that are part of the package."""
-        return _Stack(tuple([layer for layer in self.layers if Path(layer.file).parent == DATA]), self.own)
+        return _Stack(tuple([layer for layer in self.layers if Path(layer.file).parent == DATA]), self.machine_layers)
 
 
 def _in_room(room: str) -> list[str]:
@@ -124,20 +126,23 @@ def _in_room(room: str) -> list[str]:
 def _preset(name: str, room: str, where: str) -> Path:
     names = _in_room(room)
     if name not in names:
-        what = "machine" if room == "machine" else room.replace("-", " ")
+        room_name = "machine" if room == "machine" else room.replace("-", " ")
         hint = "; a file must end in .toml" if room == "machine" else ""
-        raise MachineError(f"{where}: unknown {what} {name!r}{close(name, names)}, presets: {', '.join(names)}{hint}")
+        raise MachineError(
+            f"{where}: unknown {room_name} {name!r}{close(name, names)}, presets: {', '.join(names)}{hint}"
+        )
     return DATA / f"{room}-{name}.toml"
 
 
 def _chain(path: Path, room: str) -> list[FileLayer]:
-    """The file and what it extends, the most basic first."""
+    """The file and the files that it extends, the most basic first."""
     layers: list[FileLayer] = []
-    seen: list[Path] = []
+    visited: list[Path] = []
     while True:
-        if path.resolve() in seen:
+        # Resolved, so that two spellings of one path are recognised.
+        if path.resolve() in visited:
             raise MachineError(f"{layers[-1].file}: extends: {path} extends itself in a circle")
-        seen.append(path.resolve())
+        visited.append(path.resolve())
         layer = read_layer(path, room)
         layers.append(layer)
         base = layer.texts.get("extends")
@@ -150,14 +155,15 @@ def _chain(path: Path, room: str) -> list[FileLayer]:
 
 
 def _stack(path: Path) -> _Stack:
-    own = _chain(path, "machine")
+    machine_layers = _chain(path, "machine")
     parts: list[FileLayer] = []
     for room, key in (("chip", "parts.chip"), ("ipu-machine", "parts.ipu_machine"), ("host", "parts.host")):
-        named = [layer for layer in own if key in layer.texts]
-        if named:
-            layer = named[-1]
+        naming_layers = [layer for layer in machine_layers if key in layer.texts]
+        if naming_layers:
+            # The last layer wins, as with every other key.
+            layer = naming_layers[-1]
             parts += _chain(_preset(layer.texts[key], room, f"{layer.file}: {key}"), room)
-    return _Stack((*parts, *own), tuple(own))
+    return _Stack((*parts, *machine_layers), tuple(machine_layers))
 
 
 class _Reader:
@@ -180,26 +186,30 @@ class _Reader:
         """Multiply a figure."""
         figure = self.figures.get(dotted)
         if not isinstance(figure, Figure):
-            there = [key for key, found in self.figures.items() if isinstance(found, Figure)]
-            raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, there)}")
-        number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
-        if not (number and 0 < factor < math.inf):
+            present = [key for key, entry in self.figures.items() if isinstance(entry, Figure)]
+            raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, present)}")
+        is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not (is_number and 0 < factor < math.inf):
             raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")
-        before = self.base(dotted)
+        # The factor really applied differs from the one given where the figure is rounded.
+        previous = self.base(dotted)
         self.figures[dotted] = scaled_figure(figure, FIGURES[canonical(dotted)], factor)
         if dotted == "chip.bytes_per_tile":
-            self._share(self.whole(dotted), self.base(dotted) / before)
+            self._share(self.whole(dotted), self.base(dotted) / previous)
 
     def _share(self, tile_bytes: int, factor: Fraction) -> None:
-        """Give both regions of a tile's memory their part of it."""
-        first = round(self.base("chip.non_interleaved") * factor)
-        for key, size in (("chip.non_interleaved", first), ("chip.interleaved", tile_bytes - first)):
+        """Scale both regions of a tile's memory so that they fill ``tile_bytes``."""
+        non_interleaved = round(self.base("chip.non_interleaved") * factor)
+        for key, size in (
+            ("chip.non_interleaved", non_interleaved),
+            ("chip.interleaved", tile_bytes - non_interleaved),
+        ):
             figure = self.figures[key]
             if isinstance(figure, Figure):
                 self.figures[key] = replace(figure, value=size, unit="bytes")
 
     def error(self, dotted: str, problem: str) -> MachineError:
-        """An error about a key, naming the file the key's value comes from."""
+        """An error about a key, naming the file that the key's value comes from."""
         return MachineError(f"{self.files.get(dotted, self.file)}: {dotted}: {problem}")
 
     def text(self, dotted: str) -> str:
@@ -219,11 +229,11 @@ class _Reader:
         return base_value(figure, FIGURES[canonical(dotted)])
 
     def whole(self, dotted: str) -> int:
-        """Hertz, bytes, bytes per second, counts, rates: integers, rounded to the nearest unit."""
+        """A figure in hertz, bytes, bytes per second, counts or rates: an integer, rounded to the nearest unit."""
         return round(self.base(dotted))
 
     def number(self, dotted: str) -> float:
-        """Seconds, ratios, cycles per byte."""
+        """A figure in seconds, ratios or cycles per byte."""
         return float(self.base(dotted))
 
     def cycles(self, dotted: str, clock_hz: int) -> int:
@@ -238,12 +248,12 @@ class _Reader:
         return self.whole("system.racks") if "system.racks" in self.figures else 1
 
     def several_machines(self) -> bool:
-        """Whether the machine has more than one IPU-Machine; what is wrong with their number is said elsewhere."""
-        found = self.figures.get("system.ipu_machines")
-        return isinstance(found, Figure) and self.whole("system.ipu_machines") > 1
+        """Whether the machine has more than one IPU-Machine. Other code checks that number."""
+        figure = self.figures.get("system.ipu_machines")
+        return isinstance(figure, Figure) and self.whole("system.ipu_machines") > 1
 
     def bundles(self, group: str, ipus: int, two_machines: bool) -> tuple[Bundle, ...]:
-        """The bundles under ``ipu_machine.<group>``; their IPUs must be there."""
+        """The bundles under ``ipu_machine.<group>``, whose IPUs have to exist."""
         prefix = f"ipu_machine.{group}."
         names = dict.fromkeys(key.split(".")[2] for key in (*self.pairs, *self.figures) if key.startswith(prefix))
         bundles = []
@@ -253,13 +263,13 @@ class _Reader:
                 raise MachineError(
                     f"{self.files[f'{prefix}{name}.links']}: {key}: missing, a pair of IPUs as in [0, 1]"
                 )
-            first, second = self.pairs[key]
-            for ipu in (first, second):
+            near_ipu, far_ipu = self.pairs[key]
+            for ipu in (near_ipu, far_ipu):
                 if ipu >= ipus:
                     raise self.error(key, f"IPU {ipu} is not there, an IPU-Machine has IPUs 0 to {ipus - 1}")
-            if first == second and not two_machines:
-                raise self.error(key, f"[{first}, {second}] joins an IPU to itself")
-            bundles.append(Bundle(name, first, second, self.whole(f"{prefix}{name}.links")))
+            if near_ipu == far_ipu and not two_machines:
+                raise self.error(key, f"[{near_ipu}, {far_ipu}] joins an IPU to itself")
+            bundles.append(Bundle(name, near_ipu, far_ipu, self.whole(f"{prefix}{name}.links")))
         return tuple(bundles)
 
 
@@ -267,8 +277,9 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     reader = _Reader(stack)
     for key, factor in (factors or {}).items():
         reader.scale(key, factor)
-    name = stack.own[-1].texts.get("name", Path(stack.file).stem)
+    name = stack.machine_layers[-1].texts.get("name", Path(stack.file).stem)
     chip, original = _chip(reader), _chip(_Reader(stack.of_presets()))
+    # Reports compare a changed chip with the preset that it comes from.
     if chip != original:
         chip = replace(chip, original=original)
     ipu_machine = _ipu_machine(reader, chip)
@@ -290,7 +301,7 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     return Machine(
         name=name,
         description=next(
-            (layer.texts["description"] for layer in stack.own[::-1] if "description" in layer.texts), name
+            (layer.texts["description"] for layer in stack.machine_layers[::-1] if "description" in layer.texts), name
         ),
         chip=chip,
         ipu_machine=ipu_machine,
@@ -384,6 +395,7 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
     )
     joints = (*ipu_machine.bundles, *ipu_machine.cables)
     for ipu in range(ipus):
+        # A cable joins an IPU of one machine to one of the next, so both ends count here.
         used = sum(joint.links * (joint.first, joint.second).count(ipu) for joint in joints)
         if used > ipu_machine.links_per_ipu:
             problem = f"{ipu_machine.links_per_ipu} links, but bundles and cables use {used} of IPU {ipu}"
@@ -392,14 +404,14 @@ def _ipu_machine(reader: _Reader, chip: Chip) -> IpuMachine:
 
 
 def _global_sync(reader: _Reader, chip: Chip) -> int:
-    """The sync of several IPU-Machines; a machine of one needs no figure of it."""
+    """The sync of several IPU-Machines. A machine of one needs no figure for it."""
     if not reader.several_machines():
         return 0
     return reader.cycles("ipu_machine.global_sync", chip.clock_hz)
 
 
 def _gateway_links(reader: _Reader, chip: Chip) -> dict[str, int]:
-    """GW-Links of a machine with several racks; a machine of one rack needs no figures of them."""
+    """GW-Links of a machine with several racks. A machine of one rack needs no figures for them."""
     if reader.racks() == 1:
         return {}
     return {
@@ -410,15 +422,15 @@ def _gateway_links(reader: _Reader, chip: Chip) -> dict[str, int]:
 
 
 def _streaming_memory(reader: _Reader) -> tuple[StreamingMemory | None, str]:
-    """The Streaming Memory, or None and the reason; the five figures must be absent together."""
+    """The Streaming Memory, or None and the reason; all its figures have to be absent together."""
     absent = [key for key in STREAMING_MEMORY if reader.is_absent(key)]
     if len(absent) == len(STREAMING_MEMORY):
         figure = reader.figures["ipu_machine.ddr_bandwidth"]
         return None, figure.reason if isinstance(figure, Absence) else ""
     if absent:
-        given = next(key for key in STREAMING_MEMORY if key not in absent)
+        present_key = next(key for key in STREAMING_MEMORY if key not in absent)
         raise reader.error(
-            absent[0], f"absent while {given} is not; Streaming Memory is there as a whole or not at all"
+            absent[0], f"absent while {present_key} is not; Streaming Memory is there as a whole or not at all"
         )
     memory = StreamingMemory(
         gateway_bandwidth_bytes_per_s=reader.whole("ipu_machine.gateway_bandwidth"),
@@ -453,10 +465,10 @@ def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str, in
 
 
 def _check_racks(reader: _Reader, ipu_machine: IpuMachine, ipus: int, machines: int, racks: int) -> None:
-    """Racks are full, alike and larger than an IPU-Machine, and there are GW-Links enough to join them."""
+    """Raise unless racks are full, alike and larger than an IPU-Machine, with enough GW-Links to join them."""
     if machines % racks or machines == racks or ipus != machines * ipu_machine.ipus:
-        held = f"{racks} racks for {ipus} IPUs in {machines} IPU-Machines"
-        problem = f"{held}, allowed: racks of equally many full ones, two or more"
+        layout = f"{racks} racks for {ipus} IPUs in {machines} IPU-Machines"
+        problem = f"{layout}, allowed: racks of equally many full ones, two or more"
         raise reader.error("system.racks", problem)
     if ipu_machine.streaming_memory is None:
         raise reader.error("system.racks", f"{racks} racks, but {ipu_machine.name} has no IPU-Gateway to join them")

@@ -1,8 +1,8 @@
 """The machine as plain values: `Chip`, `IpuMachine`, `Host` and the `Machine` (one IPU up to a Pod) made of them.
 
-Units: clocks in hertz, memory in bytes, bandwidth in bytes per second and one direction, fixed costs of host and DDR
-in seconds, everything on a tile in cycles of the tile clock. The numbers come from ``data/*.toml``; each one's source
-and kind stands in `Machine.figures`.
+Units: clocks in hertz, memory in bytes, bandwidth in bytes per second and one direction, fixed costs of host and DDR in
+seconds, everything on a tile in cycles of the tile clock. The numbers come from ``data/*.toml``; `Machine.figures` has
+the source and kind of each.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from ipuperf.machine.topology import Topology
 
 @dataclass(frozen=True)
 class CodeSizes:
-    """What code, vertex state and packets take on a tile.
+    """Sizes of code, vertex state and packets on a tile.
 
     Attributes:
         stack_bytes, control_bytes, host_exchange_bytes: of a minimal program.
-        instruction_bytes: one instruction; ``send_bytes``: what one instruction sends at most.
-        exchange_instructions: sync, calls and delays around an exchange; ``step_instructions``: control code of a step.
+        instruction_bytes: one instruction.
+        send_bytes: the most that one instruction sends.
+        exchange_instructions: sync, calls and delays around an exchange.
+        step_instructions: control code of a step.
         packet_bytes, packet_header_bytes: of packets of the host and of Streaming Memory.
         vertex_bytes, large_vertex_bytes: code of a vertex type (large: products, reductions, popnn).
-        vertex_state_bytes: state of the vertices of a compute set; ``copy_state_bytes``: of an on-tile copy.
+        vertex_state_bytes: state of the vertices of a compute set.
+        copy_state_bytes: state of an on-tile copy.
     """
 
     stack_bytes: int
@@ -47,9 +50,11 @@ class CodeSizes:
 
 @dataclass(frozen=True)
 class RearrangementRates:
-    """Cycles of bringing a piece of an operand into another layout, exchange included: ``setup_cycles``, and so many
-    for each byte in atoms of 8, 4 or 2 bytes that stay together. An atom of one byte, which PopLibs' regression has
-    not, takes as long as one of two: low confidence."""
+    """Cycles for bringing a piece of an operand into another layout, exchange included.
+
+    They are ``setup_cycles`` plus a number for each byte in atoms of 8, 4 or 2 bytes that stay together. PopLibs'
+    regression has no atoms of one byte; they are taken to cost as much per atom as those of two bytes (low confidence).
+    """
 
     setup_cycles: int
     cycles_per_byte_of_8: float
@@ -57,7 +62,7 @@ class RearrangementRates:
     cycles_per_byte_of_2: float
 
     def cycles(self, atoms: Mapping[int, int]) -> int:
-        """Cycles for so many bytes of each size of atom; those of one size take whole cycles, rounded down."""
+        """Cycles for the given bytes of each size of atom. Each size takes whole cycles, rounded down."""
         rates = {8: self.cycles_per_byte_of_8, 4: self.cycles_per_byte_of_4, 2: self.cycles_per_byte_of_2,
                  1: 2 * self.cycles_per_byte_of_2}  # fmt: skip
         return self.setup_cycles + sum(int(rates[atom] * size) for atom, size in atoms.items())
@@ -67,14 +72,14 @@ class RearrangementRates:
 class Chip:
     """One IPU: its tiles, their memory, exchange, syncs and matrix units.
 
-    ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead
-    of one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the
-    host; ``launch_cycles`` is what a tile spends in each compute set on launching its workers, before their vertices
-    run, ``division_cycles`` what dividing integers takes a worker. ``amp_units_A_P`` counts the AMP units in use for
-    inputs of type A and partials of type P, ``amp_unit_bytes`` the weights that one of them holds.
-    A variable's piece on a tile takes whole multiples of ``alignment_bytes``; ``copy_setup_cycles`` is the set-up of an
-    on-tile copy; ``rearrangement`` and ``code`` say what rearranging operands and having code on a tile cost.
-    ``original`` is the preset's chip where figures were changed (None: they are the preset's).
+    ``non_interleaved_bytes + interleaved_bytes == bytes_per_tile``. ``exchange_setup_cycles`` is the fixed overhead of
+    one exchange phase, ``sync_cycles`` an internal sync, ``external_sync_cycles`` one between IPUs or with the host. In
+    each compute set a tile spends ``launch_cycles`` on launching its workers before their vertices run. A worker takes
+    ``division_cycles`` for an integer division. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and
+    partials of type P; ``amp_unit_bytes`` are the weights that one of them holds. A variable's piece on a tile takes
+    whole multiples of ``alignment_bytes``. ``copy_setup_cycles`` is the set-up of an on-tile copy. ``rearrangement``
+    and ``code`` hold the costs of rearranging operands and of code on a tile. ``original`` is the preset's chip where
+    figures were changed (None: nothing was changed).
     """
 
     name: str
@@ -106,7 +111,7 @@ class Chip:
     original: Chip | None = field(default=None, hash=False)
 
     def with_tiles(self, tiles: int) -> Chip:
-        """This chip with so many tiles, and its original with as many more or less than it has."""
+        """This chip with ``tiles`` tiles. Its original gains or loses as many tiles as this chip does."""
         original = self.original
         if original is not None:
             original = replace(original, tiles=max(1, original.tiles + tiles - self.tiles))
@@ -119,7 +124,7 @@ class Chip:
 
     @property
     def exchange_bandwidth_bytes_per_s(self) -> int:
-        """What all tiles together can receive in one second."""
+        """Bytes that all tiles together can receive in one second."""
         return self.tiles * self.exchange_bytes_per_cycle * self.clock_hz
 
     def vector_width(self, dtype_bytes: int) -> int:
@@ -131,11 +136,15 @@ class Chip:
         return max(1, self.data_path_bytes // dtype_bytes)
 
     def peak_flops_per_cycle(self, dtype_bytes: int) -> int:
-        """Floating-point operations that all tiles together can do in a cycle: what the AMP units do with elements of
-        ``dtype_bytes`` bytes (8 bits: twice as many as 16; 64 bits: as 32). In float16 a unit multiplies and adds four
-        elements at once, in float32 one (``docs/reference/cycles.md`` 7)."""
+        """Floating-point operations that the AMP units of all tiles can do in a cycle with elements of ``dtype_bytes``
+        bytes.
+
+        In float16 a unit multiplies and adds four elements at once, in float32 one (``docs/reference/cycles.md`` 7). 8
+        bits give twice as many operations as 16; 64 bits as many as 32.
+        """
         if dtype_bytes >= 4:
             return 2 * self.amp_units_f32_f32 * self.tiles
+        # 8 = four multiplications and four additions per unit and cycle.
         return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles
 
     def cycles(self, seconds: float) -> int:
@@ -144,7 +153,7 @@ class Chip:
             raise MachineError(f"{self.name}: {seconds!r} seconds cannot be turned into cycles, it must be >= 0")
         exact = seconds * self.clock_hz
         nearest = round(exact)
-        # Two roundings of a float lie between n cycles and their seconds; they must not add a cycle.
+        # Turning n cycles into seconds and back rounds a float twice, which must not add a cycle.
         return nearest if abs(exact - nearest) <= 4 * sys.float_info.epsilon * exact else math.ceil(exact)
 
     def seconds(self, cycles: float) -> float:
@@ -169,9 +178,10 @@ class Bundle:
 class StreamingMemory:
     """The IPU-Gateway of one IPU-Machine and the DDR behind it.
 
-    ``gateway_bandwidth_bytes_per_s`` is between one IPU and the gateway, per direction; ``ddr_bandwidth_bytes_per_s``
-    is the total of the IPU-Machine, shared by its IPUs and by loads and stores. ``host_link_bandwidth_bytes_per_s`` is
-    that of the gateway's network card, per direction, shared by the IPUs of the machine.
+    ``gateway_bandwidth_bytes_per_s`` holds between one IPU and the gateway, per direction.
+    ``ddr_bandwidth_bytes_per_s`` is the total of the IPU-Machine, shared by its IPUs and by loads and stores.
+    ``host_link_bandwidth_bytes_per_s`` is the bandwidth of the gateway's network card, per direction, shared by the
+    IPUs of the machine.
     """
 
     gateway_bandwidth_bytes_per_s: int
@@ -186,10 +196,10 @@ class StreamingMemory:
 class IpuMachine:
     """One IPU-Machine: its IPUs, the IPU-Links between them and to the next one, and its Streaming Memory.
 
-    ``link_bandwidth_bytes_per_s`` is that of one physical link and direction before ``link_efficiency``.
-    ``streaming_memory`` is None where the data file says there is none; asking for one of its figures then raises
-    `MachineError`. ``global_sync_cycles`` is a sync of IPUs of several IPU-Machines, ``gw_links`` are the GW-Link ports
-    of the gateway; both are 0 on a machine of one IPU-Machine or rack, which has no use for them.
+    ``link_bandwidth_bytes_per_s`` is the bandwidth of one physical link and direction before ``link_efficiency``.
+    ``streaming_memory`` is None where the data file says that there is none; a query for one of its figures then raises
+    `MachineError`. ``global_sync_cycles`` is a sync of IPUs of several IPU-Machines. ``gw_links`` are the GW-Link ports
+    of the gateway. Both are 0 on a machine of one IPU-Machine or rack, which has no use for them.
     """
 
     name: str
@@ -218,7 +228,7 @@ class IpuMachine:
 
     @property
     def ddr_bandwidth_bytes_per_s(self) -> int:
-        """Total DDR bandwidth of the IPU-Machine, one figure for both directions and all its IPUs."""
+        """DDR bandwidth of the IPU-Machine, in total for both directions and all its IPUs."""
         return self.require_streaming_memory().ddr_bandwidth_bytes_per_s
 
     @property
@@ -239,17 +249,19 @@ class IpuMachine:
 
 @dataclass(frozen=True)
 class Host:
-    """The host and what runs on it.
+    """The host and the software that runs on it.
 
     Attributes:
-        run_seconds: of each run of Poplar's engine; ``call_seconds``: what a front end does for a run besides (checking
-            and converting data, connecting streams); ``first_run_seconds``: what the first run takes more;
-            ``process_spread_seconds``: mean of what varies between processes of one program before they begin a run.
-        sync_seconds: of each host sync that the host has something to do for; ``callback_seconds``: for each stream and
-            replica in it; ``answer_seconds``: until IPUs that have to wait for each answer, as nothing is prefetched,
-            see it.
-        pcie_bandwidth_bytes_per_s: of one IPU (of a card where there is no gateway) and direction, on its way to the
-            network card of its IPU-Machine; ``stream_latency_seconds``: of each stream copy.
+        run_seconds: of each run of Poplar's engine.
+        call_seconds: further time of a front end for a run (checking and converting data, connecting streams).
+        first_run_seconds: further time of the first run.
+        process_spread_seconds: mean of the time that varies between processes of one program before they begin a run.
+        sync_seconds: of each host sync in which the host has work to do.
+        callback_seconds: for each stream and replica in such a sync.
+        answer_seconds: until IPUs see an answer that they wait for, where nothing is prefetched.
+        pcie_bandwidth_bytes_per_s: of one IPU (of a card where there is no gateway) and direction, to the network card
+            of its IPU-Machine.
+        stream_latency_seconds: of each stream copy.
     """
 
     name: str
@@ -264,25 +276,25 @@ class Host:
     stream_latency_seconds: float
 
     def start_seconds(self, front_end: bool = True, processes: int = 1) -> float:
-        """What passes before the IPUs begin with a run: a call of a front end, or of Poplar's engine alone.
+        """Time before the IPUs begin a run: a call of a front end, or of Poplar's engine alone.
 
-        IPUs of ``processes`` that work on one program begin when the last of these does. What varies in a process
-        before that (data, logging, results averaged over processes) is taken as exponentially distributed around the
-        same mean: the last of ``n`` comes ``1/2 + ... + 1/n`` means after the average one (the expected maximum, a
-        harmonic number). A simplification: each run takes the expected time, and nothing that a script does between two
-        runs counts but this.
+        IPUs of ``processes`` that work on one program begin when the last of these does. The time that varies in a
+        process before that (data, logging, results averaged over processes) is taken as exponentially distributed
+        around the same mean. The last of ``n`` processes then comes ``1/2 + ... + 1/n`` means after the average one
+        (the expected maximum, a harmonic number). Simplification: each run takes the expected time, and nothing else
+        that a script does between two runs counts.
         """
-        own = self.run_seconds + (self.call_seconds if front_end else 0.0)
-        return own + self.process_spread_seconds * sum(1 / rank for rank in range(2, processes + 1))
+        run_seconds = self.run_seconds + (self.call_seconds if front_end else 0.0)
+        return run_seconds + self.process_spread_seconds * sum(1 / rank for rank in range(2, processes + 1))
 
 
 @dataclass(frozen=True)
 class Machine:
     """Everything the simulation knows about the hardware: ``num_ipus`` IPUs in ``num_ipu_machines`` IPU-Machines.
 
-    ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`), that of each of the ``racks``.
-    ``figures`` maps the dotted key of every number to its provenance, ``absences`` what the machine explicitly does
-    not have.
+    ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`) and holds for each of the ``racks``.
+    ``figures`` maps the dotted key of every number to its provenance. ``absences`` holds what the machine explicitly
+    does not have.
     """
 
     name: str
@@ -301,29 +313,33 @@ class Machine:
     def place(self, replicas: int, ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
         """The IPUs of each replica: replica r has ``ipus_per_replica`` consecutive IPUs from ``r * ipus_per_replica``.
 
-        The number of IPUs taken is rounded up to a power of two, as upstream does when it acquires a device, so 3
+        The number of IPUs acquired is rounded up to a power of two, as upstream does when it acquires a device. So 3
         replicas of 1 IPU need a machine of 4. Raises `MachineError` when the machine is too small, with the presets
         that are large enough.
         """
-        for what, number in (("replicas", replicas), ("IPUs per replica", ipus_per_replica)):
+        for quantity, number in (("replicas", replicas), ("IPUs per replica", ipus_per_replica)):
             if number < 1:
-                raise MachineError(f"{self.name}: {number} {what} cannot be placed, it must be 1 or more")
+                raise MachineError(f"{self.name}: {number} {quantity} cannot be placed, it must be 1 or more")
         used = replicas * ipus_per_replica
-        taken = 1 << (used - 1).bit_length()
-        if taken > self.num_ipus:
-            raise TooFewIpusError(self._too_small(replicas, ipus_per_replica, used, taken))
+        # The smallest power of two that is not below ``used``.
+        acquired = 1 << (used - 1).bit_length()
+        if acquired > self.num_ipus:
+            raise TooFewIpusError(self._too_small(replicas, ipus_per_replica, used, acquired))
         starts = range(0, used, ipus_per_replica)
         return tuple(tuple(range(start, start + ipus_per_replica)) for start in starts)
 
-    def _too_small(self, replicas: int, ipus_per_replica: int, used: int, taken: int) -> str:
+    def _too_small(self, replicas: int, ipus_per_replica: int, used: int, acquired: int) -> str:
+        # Imported here, as the loader imports this module.
         from ipuperf.machine.loader import preset_ipus
 
         sizes = preset_ipus()
-        fits = [name for name, ipus in sizes.items() if ipus >= taken]
+        fitting = [name for name, ipus in sizes.items() if ipus >= acquired]
         advice = (
-            f"presets that fit: {', '.join(fits)}" if fits else f"the largest preset has {max(sizes.values())} IPUs"
+            f"presets that fit: {', '.join(fitting)}"
+            if fitting
+            else f"the largest preset has {max(sizes.values())} IPUs"
         )
-        rounded = f"{used}, rounded up to a power of two {taken}" if taken != used else f"{used}"
+        rounded = f"{used}, rounded up to a power of two {acquired}" if acquired != used else f"{used}"
         return (
             f"{self.name}: {replicas} replicas x {ipus_per_replica} IPUs per replica need {rounded} IPUs, "
             f"there are {self.num_ipus}; {advice}"

@@ -1,8 +1,8 @@
-"""What may stand in a machine's TOML file, and reading one file into a checked `FileLayer`.
+"""The keys of a machine's TOML file, and reading one file into a checked `FileLayer`.
 
-There are four rooms of files in ``data/``, told apart by the start of the file name: ``chip-``, ``ipu-machine-``,
-``host-`` and ``machine-``. A chip file may hold only ``chip.*``, and so on; a machine file (and a user's file) names
-its parts in ``[parts]`` and may override any figure of them under the same dotted key.
+The files in ``data/`` form four rooms, told apart by the start of the file name: ``chip-``, ``ipu-machine-``, ``host-``
+and ``machine-``. A chip file may hold only ``chip.*``, and so on. A machine file (and a user's file) names its parts in
+``[parts]`` and may override any figure of them under the same dotted key.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class FileLayer:
 
 
 def canonical(dotted: str) -> str:
-    """The schema's name of a dotted key: the free name of a bundle or a cable becomes ``*``."""
+    """The schema's name of a dotted key, in which ``*`` stands for the free name of a bundle or a cable."""
     parts = dotted.split(".")
     if len(parts) >= 3 and parts[0] == "ipu_machine" and parts[1] in _WILD:
         parts[2] = "*"
@@ -145,7 +145,7 @@ def canonical(dotted: str) -> str:
 
 def _toml(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
-        import tomllib  # here, as programs that are only built need no machine
+        import tomllib  # imported here, as programs that are only built load no machine
     else:
         import tomli as tomllib
     return tomllib.loads(text)
@@ -154,9 +154,9 @@ def _toml(text: str) -> dict[str, Any]:
 def read_layer(path: Path, room: str) -> FileLayer:
     """Read and check one TOML file of a ``room`` (one of `ROOMS`).
 
-    Raises `MachineError` naming the file, and the dotted key where there is one: unreadable file, invalid TOML,
-    unknown key, or a value that breaks the schema. That nothing is missing can only be checked once the layers are
-    put together, which is the loader's work.
+    Raises `MachineError` naming the file, and the dotted key where there is one: unreadable file, invalid TOML, unknown
+    key, or a value that breaks the schema. Missing keys only show once the layers are put together; the loader checks
+    them.
     """
     file = str(path)
     try:
@@ -165,7 +165,7 @@ def read_layer(path: Path, room: str) -> FileLayer:
         raise MachineError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise MachineError(f"{file}: cannot be read: {error}") from error
-    except (ValueError, RecursionError) as error:  # no TOML, a number of too many digits, tables too deep
+    except (ValueError, RecursionError) as error:  # invalid TOML, a number of too many digits, tables nested too deep
         raise MachineError(f"{file}: not valid TOML: {error}") from error
     texts: dict[str, str] = {}
     pairs: dict[str, tuple[int, int]] = {}
@@ -207,9 +207,12 @@ def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[st
         if name in allowed:
             leaves.append((dotted, value))
             continue
-        if not any(known.startswith(f"{name}.") for known in allowed):
-            near = _siblings(canonical(prefix + "?"), allowed)
-            raise MachineError(f"{file}: {dotted}: unknown key{close(key, near)}, allowed here: {', '.join(near)}")
+        # A table in between is not a key itself, but leads to keys.
+        if not any(allowed_key.startswith(f"{name}.") for allowed_key in allowed):
+            siblings = _siblings(canonical(prefix + "?"), allowed)
+            raise MachineError(
+                f"{file}: {dotted}: unknown key{close(key, siblings)}, allowed here: {', '.join(siblings)}"
+            )
         if not isinstance(value, dict):
             raise MachineError(f"{file}: {dotted}: {value!r} is not a table, write [{dotted}]")
         leaves += _leaves(file, f"{dotted}.", value, allowed)
@@ -219,11 +222,11 @@ def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[st
 def _siblings(name: str, allowed: frozenset[str]) -> list[str]:
     depth = name.count(".")
     prefix = name.rsplit(".", 1)[0] + "." if depth else ""
-    return sorted({known.split(".")[depth] for known in allowed if known.startswith(prefix)})
+    return sorted({allowed_key.split(".")[depth] for allowed_key in allowed if allowed_key.startswith(prefix)})
 
 
 def _pair(where: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(i) is int and i >= 0 for i in value):
+    if not isinstance(value, list) or len(value) != 2 or not all(type(ipu) is int and ipu >= 0 for ipu in value):
         raise MachineError(f"{where}: {value!r} is not a pair of IPU numbers such as [0, 1]")
     return value[0], value[1]
 

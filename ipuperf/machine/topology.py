@@ -1,12 +1,12 @@
-"""Links between IPUs, gateways, DDR and host; routes over them and the rings that collectives use.
+"""Links between IPUs, gateways, DDR and host; routes over them, and the rings that collectives use.
 
 A `Link` is one direction of a bundle of physical links. Nodes are named ``ipu3``, ``gateway0``, ``ddr0`` (the DDR of
-one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU numbers are those of the whole Pod: IPU
-``4 * m + i`` is IPU ``i`` of IPU-Machine ``m``.
+one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU numbers are those of the whole Pod: IPU ``4
+* m + i`` is IPU ``i`` of IPU-Machine ``m``.
 
-IPUs that IPU-Links join stand in one **rack** (an IPU-Link domain). From one rack to another the way leads through
-gateways: up to the sender's own gateway, over GW-Links to the gateway in the other rack that the fewest of them reach,
-down to the nearest of its IPUs, and over IPU-Links from there.
+IPUs joined by IPU-Links stand in one **rack** (an IPU-Link domain). A route from one rack to another leads through
+gateways: up to the sender's own gateway, over the fewest GW-Links to a gateway of the other rack, down to the IPU there
+that is nearest to the destination, and over IPU-Links from there.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _EXACT_RING = 7  # up to this many IPUs every ring is tried (6! = 720 orders)
 class Link:
     """One direction of a bundle of links between two nodes.
 
-    ``bandwidth_bytes_per_s`` is that of the whole bundle in this direction with the protocol efficiency applied;
-    ``latency_cycles`` is that of the wire alone. Links with the same `resource` share one bandwidth: the two
-    directions of a DDR channel do, the two directions of every other link do not. The latency of ``ddr`` and ``pcie``
-    links is 0 because `StreamingMemory.remote_transfer_seconds` and `Host.stream_latency_seconds` already count it.
+    ``bandwidth_bytes_per_s`` is the bandwidth of the whole bundle in this direction with the protocol efficiency
+    applied. ``latency_cycles`` is the latency of the wire alone. Links with the same `resource` share one bandwidth:
+    the two directions of a DDR channel do, the two directions of every other link do not. The latency of ``ddr`` and
+    ``pcie`` links is 0 because `StreamingMemory.remote_transfer_seconds` and `Host.stream_latency_seconds` already
+    count it.
     """
 
     name: str
@@ -44,7 +45,8 @@ class Link:
 
     @property
     def resource(self) -> str:
-        """Name of what a transfer over this link occupies: ``shared`` if it is set, else the link itself."""
+        """Name of the resource that a transfer over this link occupies: ``shared`` if it is set, else the link
+        itself."""
         return self.shared or self.name
 
 
@@ -53,7 +55,7 @@ IpuLink = Link
 
 @dataclass(frozen=True)
 class Topology:
-    """All links of a machine with ``ipus`` IPUs. Routes and rings are worked out when first asked for, then kept."""
+    """All links of a machine with ``ipus`` IPUs. Routes and rings are worked out on first use, then kept."""
 
     links: tuple[Link, ...]
     ipus: int
@@ -76,8 +78,8 @@ class Topology:
             return self.by_ends[source, destination]
         except KeyError:
             ends = sorted({link.destination for link in self.links if link.source == source}, key=_natural)
-            reach = f"{source} has links to {', '.join(ends)}" if ends else f"there is no node {source}"
-            raise MachineError(f"topology: no link {source}->{destination}; {reach}") from None
+            advice = f"{source} has links to {', '.join(ends)}" if ends else f"there is no node {source}"
+            raise MachineError(f"topology: no link {source}->{destination}; {advice}") from None
 
     def neighbours(self, ipu: int) -> tuple[int, ...]:
         """The IPUs that have an IPU-Link to this one, ascending."""
@@ -88,15 +90,16 @@ class Topology:
         """Whether IPU-Links, or GW-Links between racks, lead from one IPU to the other."""
         self._check(source)
         self._check(destination)
+        # Within a rack the precomputed distances are enough.
         if self._distances[source][destination] >= 0:
             return True
-        return self._gateway_way(source, self.rack(destination)) != ()
+        return self._gateway_path(source, self.rack(destination)) != ()
 
     def hops(self, source: int, destination: int) -> int:
-        """Number of links on the way between two IPUs (0 from an IPU to itself)."""
+        """Number of links on the route between two IPUs (0 from an IPU to itself)."""
         self._require_way(source, destination)
-        near = self._distances[source][destination]
-        return near if near >= 0 else len(self.route(source, destination))
+        distance = self._distances[source][destination]
+        return distance if distance >= 0 else len(self.route(source, destination))
 
     def _require_way(self, source: int, destination: int) -> None:
         if not self.reaches(source, destination):
@@ -119,9 +122,9 @@ class Topology:
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
         """The links from one IPU to another, in order; empty from an IPU to itself.
 
-        Fewest hops; then the widest narrowest link; then wide links as early as possible (rung before rail, as
-        Graphcore's model of the ladder does, PopLibs lib/poplibs_test/Util.cpp:360-430); then the smaller node numbers.
-        Between racks it leads through gateways (module docstring).
+        A route has the fewest hops; among these the widest narrowest link; then wide links as early as possible (rung
+        before rail, as Graphcore's model of the ladder does, PopLibs lib/poplibs_test/Util.cpp:360-430); then the
+        smaller node numbers. Between racks it leads through gateways (module docstring).
         """
         key = (source, destination)
         if key not in self._routes:
@@ -132,12 +135,13 @@ class Topology:
     def ring(self, ipus: Sequence[int]) -> tuple[int, ...]:
         """The order in which these IPUs form the ring of a collective, starting at the smallest number.
 
-        It has the fewest hops all round, then the shortest longest hop, then the smaller numbers first: IPUs 0 to 3
-        of an IPU-Machine give 0-1-3-2. Up to seven IPUs all rings are tried. Beyond that the best of four regular
-        ones is taken: up one rail of the ladder and down the other, zigzag over the rungs, plain ascending order, and
-        every second one up and the others down (PopLibs' interleaved pattern); the first has one hop between all
-        neighbours when the IPUs fill a stretch of the ladder, the last at most two when they fill a stretch of a rail.
+        It has the fewest hops all round, then the shortest longest hop, then the smaller numbers first: IPUs 0 to 3 of
+        an IPU-Machine give 0-1-3-2. Up to seven IPUs all rings are tried. Beyond that the best of four regular ones is
+        taken: up one rail of the ladder and down the other, zigzag over the rungs, plain ascending order, and every
+        second one up and the others down (PopLibs' interleaved pattern). The first has one hop between all neighbours
+        when the IPUs fill a stretch of the ladder, the last at most two when they fill a stretch of a rail.
         """
+        # Sorted, so that the ring does not depend on the order of the request.
         members = tuple(sorted(ipus))
         if not members or len(set(members)) != len(members):
             raise MachineError(f"topology: a ring needs one or more different IPUs, got {list(ipus)}")
@@ -148,8 +152,8 @@ class Topology:
         return self._rings[members]
 
     def host_route(self, ipu: int, to_host: bool) -> tuple[Link, ...]:
-        """The links between an IPU and the host: over the network card of its IPU-Machine, or directly where there is
-        no gateway."""
+        """The links between an IPU and the host, over the network card of its IPU-Machine. Without a gateway they are
+        direct."""
         key = ("host", ipu, to_host)
         if key not in self._off_chip:
             self._check(ipu)
@@ -181,20 +185,20 @@ class Topology:
         for link in self.links:
             if link.kind == "ipu_link":
                 ends[int(link.source[3:])].add(int(link.destination[3:]))
-        return tuple(tuple(sorted(near)) for near in ends)
+        return tuple(tuple(sorted(neighbours)) for neighbours in ends)
 
     @cached_property
     def _distances(self) -> tuple[tuple[int, ...], ...]:
-        """Hops between all IPUs by breadth-first search, -1 where there is no way."""
+        """Hops between all IPUs by breadth-first search, -1 where no links lead there."""
         table = []
         for start in range(self.ipus):
-            row, front = [-1] * self.ipus, [start]
+            row, frontier = [-1] * self.ipus, [start]
             row[start] = 0
-            for ipu in front:  # grows while it is walked
-                for near in self._adjacent[ipu]:
-                    if row[near] < 0:
-                        row[near] = row[ipu] + 1
-                        front.append(near)
+            for ipu in frontier:  # grows while it is walked
+                for neighbour in self._adjacent[ipu]:
+                    if row[neighbour] < 0:
+                        row[neighbour] = row[ipu] + 1
+                        frontier.append(neighbour)
             table.append(tuple(row))
         return tuple(table)
 
@@ -205,69 +209,79 @@ class Topology:
         for ipu in range(self.ipus):
             if racks[ipu] < 0:
                 number = max(racks) + 1
-                for near, distance in enumerate(self._distances[ipu]):
+                for neighbour, distance in enumerate(self._distances[ipu]):
                     if distance >= 0:
-                        racks[near] = number
+                        racks[neighbour] = number
         return tuple(racks)
 
     @cached_property
     def _gateways_beside(self) -> Mapping[str, tuple[str, ...]]:
         """Gateways that GW-Links join to each gateway, in natural order."""
-        found: dict[str, list[str]] = {}
+        gateways: dict[str, list[str]] = {}
         for link in self.links:
             if link.kind == "gw_link":
-                found.setdefault(link.source, []).append(link.destination)
-        return {node: tuple(sorted(near, key=_natural)) for node, near in found.items()}
+                gateways.setdefault(link.source, []).append(link.destination)
+        return {node: tuple(sorted(neighbours, key=_natural)) for node, neighbours in gateways.items()}
 
     @cached_property
-    def _under(self) -> Mapping[str, tuple[int, ...]]:
+    def _ipus_below(self) -> Mapping[str, tuple[int, ...]]:
         """IPUs of each gateway, ascending."""
-        found: dict[str, list[int]] = {}
+        ipus_of_gateway: dict[str, list[int]] = {}
         for link in self.links:
             if link.source.startswith("ipu") and link.destination.startswith("gateway"):
-                found.setdefault(link.destination, []).append(int(link.source[3:]))
-        return {node: tuple(sorted(ipus)) for node, ipus in found.items()}
+                ipus_of_gateway.setdefault(link.destination, []).append(int(link.source[3:]))
+        return {node: tuple(sorted(ipus)) for node, ipus in ipus_of_gateway.items()}
 
-    def _gateway_way(self, ipu: int, rack: int) -> tuple[str, ...]:
-        """Gateways on the shortest way over GW-Links from that of ``ipu`` to one of ``rack``; empty: there is none."""
+    def _gateway_path(self, ipu: int, rack: int) -> tuple[str, ...]:
+        """Gateways on the shortest path over GW-Links from that of ``ipu`` to one of ``rack``; empty where there is
+        none."""
         start = self._gateway(f"ipu{ipu}")
-        ways: list[tuple[str, ...]] = [(start,)] if start else []
-        seen = {start}
-        for way in ways:  # grows while it is walked
-            for near in self._gateways_beside.get(way[-1], ()):
-                if near not in seen:
-                    seen.add(near)
-                    ways.append((*way, near))
-        return next((way for way in ways[1:] if any(self._racks[i] == rack for i in self._under.get(way[-1], ()))), ())
+        paths: list[tuple[str, ...]] = [(start,)] if start else []
+        visited = {start}
+        for path in paths:  # grows while it is walked
+            for neighbour in self._gateways_beside.get(path[-1], ()):
+                if neighbour not in visited:
+                    visited.add(neighbour)
+                    paths.append((*path, neighbour))
+        return next(
+            (
+                path
+                for path in paths[1:]
+                if any(self._racks[ipu_below] == rack for ipu_below in self._ipus_below.get(path[-1], ()))
+            ),
+            (),
+        )
 
     def _cross_racks(self, source: int, destination: int) -> tuple[Link, ...]:
-        """The way through gateways to an IPU of another rack."""
-        way = self._gateway_way(source, self.rack(destination))
+        """The route through gateways to an IPU of another rack."""
+        path = self._gateway_path(source, self.rack(destination))
         distance = self._distances
-        landing = min(self._under[way[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
-        return self._walk([f"ipu{source}", *way, f"ipu{landing}"]) + self.route(landing, destination)
+        # The IPU-Links of the other rack are used as little as possible.
+        landing = min(self._ipus_below[path[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
+        return self._walk([f"ipu{source}", *path, f"ipu{landing}"]) + self.route(landing, destination)
 
     def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
         if self._distances[source][destination] < 0:
             return self._cross_racks(source, destination)
-        ways = ([f"ipu{ipu}" for ipu in way] for way in self._ways(source, destination))
-        return min(map(self._walk, ways), key=_route_cost)
+        # All shortest paths are compared, as links differ in width.
+        paths = ([f"ipu{ipu}" for ipu in path] for path in self._paths(source, destination))
+        return min(map(self._walk, paths), key=_route_cost)
 
-    def _ways(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
-        """All ways of fewest hops: each hop goes to a neighbour that is one hop nearer."""
+    def _paths(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
+        """All paths with the fewest hops: each hop goes to a neighbour that is one hop nearer."""
         if source == destination:
             yield (destination,)
             return
-        for near in self._adjacent[source]:
-            if self._distances[near][destination] == self._distances[source][destination] - 1:
-                for way in self._ways(near, destination):
-                    yield (source, *way)
+        for neighbour in self._adjacent[source]:
+            if self._distances[neighbour][destination] == self._distances[source][destination] - 1:
+                for path in self._paths(neighbour, destination):
+                    yield (source, *path)
 
     def _walk(self, nodes: Sequence[str]) -> tuple[Link, ...]:
-        return tuple(self.link(here, there) for here, there in itertools.pairwise(nodes))
+        return tuple(self.link(node, next_node) for node, next_node in itertools.pairwise(nodes))
 
     def _ring_cost(self, order: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
-        steps = [self.hops(here, there) for here, there in zip(order, order[1:] + order[:1])]
+        steps = [self.hops(ipu, next_ipu) for ipu, next_ipu in zip(order, order[1:] + order[:1])]
         return sum(steps), max(steps), order
 
     def _gateway(self, node: str) -> str:
@@ -275,11 +289,11 @@ class Topology:
 
     @cached_property
     def _uplinks(self) -> Mapping[str, tuple[Link, ...]]:
-        ups: dict[str, tuple[Link, ...]] = {}
+        uplinks: dict[str, tuple[Link, ...]] = {}
         for link in self.links:
             if link.destination.startswith("gateway") and link.source.startswith("ipu"):
-                ups[link.source] = (*ups.get(link.source, ()), link)
-        return ups
+                uplinks[link.source] = (*uplinks.get(link.source, ()), link)
+        return uplinks
 
     def _check(self, ipu: int) -> None:
         if not 0 <= ipu < self.ipus:
@@ -299,15 +313,16 @@ def _natural(node: str) -> tuple[str, int]:
 
 def _ring_candidates(members: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Ring orders worth comparing, each starting at the smallest IPU."""
-    first, rest = members[0], members[1:]
+    lowest, others = members[0], members[1:]
     if len(members) <= _EXACT_RING:
-        return [(first, *order) for order in itertools.permutations(rest)]
-    same = [ipu for ipu in rest if ipu % 2 == first % 2]
-    other = [ipu for ipu in rest if ipu % 2 != first % 2]
+        return [(lowest, *order) for order in itertools.permutations(others)]
+    same_rail = [ipu for ipu in others if ipu % 2 == lowest % 2]
+    other_rail = [ipu for ipu in others if ipu % 2 != lowest % 2]
     zigzag: list[int] = []
     for _, pair in itertools.groupby(members, key=lambda ipu: ipu // 2):
+        # Each rung is walked from the end where the previous one was left.
         rung = list(pair)
-        meets = bool(zigzag) and zigzag[-1] % 2 != rung[0] % 2
-        zigzag += rung[::-1] if meets else rung
+        turns = bool(zigzag) and zigzag[-1] % 2 != rung[0] % 2
+        zigzag += rung[::-1] if turns else rung
     interleaved = (*members[::2], *members[1::2][::-1])
-    return [(first, *other, *same[::-1]), tuple(zigzag), members, interleaved]
+    return [(lowest, *other_rail, *same_rail[::-1]), tuple(zigzag), members, interleaved]

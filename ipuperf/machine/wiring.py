@@ -1,24 +1,25 @@
 """From bundles and cables to the list of links of a whole machine.
 
 Every IPU has ten IPU-Links: six to its neighbour on the rung, two up and two down the rail. Inside an IPU-Machine one
-of the two rail ends is the other rung (0-2, 1-3), the other one leaves the machine as a cable: IPUs 2 and 3 go up to
+of the two rail ends is the other rung (0-2, 1-3). The other end leaves the machine as a cable: IPUs 2 and 3 go up to
 IPUs 0 and 1 of the next IPU-Machine.
 
 ``single``
-    one IPU-Machine, or the first IPUs of one; cables are not plugged in.
+    one IPU-Machine, or the first IPUs of one; no cables are plugged in.
 ``ladder``
-    IPU-Machines stacked: each one's upper rung is cabled to the lower rung of the next (POD16, direct attach).
+    stacked IPU-Machines: the upper rung of each is cabled to the lower rung of the next (POD16, direct attach).
 ``torus``
     the ladder with its top cabled back to its bottom. Data sheets call the IPU-Links of a POD64 a "2D torus" and give
     no more detail. With ten links per IPU, eight ports per IPU-Machine and six links on each rung, an IPU has exactly
-    three neighbours, so closing the two rails into rings is what is left: a torus of 2 x 32 IPUs (rungs x rails). A
-    4 x 4 torus of IPU-Machines would also fit the ports, but would put the two rails of a machine on different
-    neighbours and break the ladder that smaller partitions of the same Pod are known to be. This is an assumption.
+    three neighbours. That leaves only closing the two rails into rings: a torus of 2 x 32 IPUs (rungs x rails). A
+    4 x 4 torus of IPU-Machines would also fit the ports. It would put the two rails of a machine on different
+    neighbours, though, and smaller partitions of the same Pod are known to be ladders. This is an assumption.
 
-Several **racks** (a POD128 has two, a POD256 four) are each wired so. The gateway of each IPU-Machine is joined by
-GW-Links to that of the IPU-Machine at the same place in the next rack, and the last rack to the first: with two racks
-all ports lead to the other one, with more half of them each way. Data sheets say that the racks are joined "directly or
-switched"; which gateways and how many hops is an assumption, a switch would make every pair of racks one hop apart.
+Each of several **racks** (a POD128 has two, a POD256 four) is wired in this way. GW-Links join the gateway of each
+IPU-Machine to that of the IPU-Machine at the same place in the next rack, and the last rack to the first. With two
+racks all ports lead to the other one; with more, half of them go each way. Data sheets say that the racks are joined
+"directly or switched"; which gateways and how many hops is an assumption. A switch would make every pair of racks one
+hop apart.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ def build_topology(
 ) -> Topology:
     """All links of a machine called ``name``, one `Link` per direction, named ``name/source->destination``.
 
-    IPUs beyond ``num_ipus`` are not there, nor are their links. Raises `MachineError` when two bundles join the same
-    IPUs or an IPU has no way to the others.
+    IPUs beyond ``num_ipus`` do not exist, nor do their links. Raises `MachineError` when two bundles join the same IPUs
+    or no links lead from one IPU to the others.
     """
     links: list[Link] = []
     in_rack = num_ipu_machines // racks
     for rack in range(racks):
         start = rack * in_rack * ipu_machine.ipus
-        for first, second, count in _ipu_bundles(ipu_machine, in_rack, wiring):
-            if start + max(first, second) < num_ipus:
-                links += _ipu_links(name, ipu_machine, start + first, start + second, count)
+        for near_ipu, far_ipu, count in _ipu_bundles(ipu_machine, in_rack, wiring):
+            if start + max(near_ipu, far_ipu) < num_ipus:
+                links += _ipu_links(name, ipu_machine, start + near_ipu, start + far_ipu, count)
     links += _gw_links(name, ipu_machine, in_rack, racks)
     for machine in range(num_ipu_machines):
         present = range(machine * ipu_machine.ipus, min((machine + 1) * ipu_machine.ipus, num_ipus))
@@ -53,40 +54,52 @@ def build_topology(
 
 
 def _ipu_bundles(ipu_machine: IpuMachine, machines: int, wiring: str) -> list[tuple[int, int, int]]:
-    """(IPU, IPU, links) of every bundle, in the numbers of the whole machine."""
-    size = ipu_machine.ipus
-    bundles = [(m * size + b.first, m * size + b.second, b.links) for m in range(machines) for b in ipu_machine.bundles]
+    """(IPU, IPU, links) of every bundle, with IPU numbers of the whole machine."""
+    ipus_per_machine = ipu_machine.ipus
+    bundles = [
+        (machine * ipus_per_machine + bundle.first, machine * ipus_per_machine + bundle.second, bundle.links)
+        for machine in range(machines)
+        for bundle in ipu_machine.bundles
+    ]
+    # A ladder has one joint fewer than machines; a torus closes with one more.
     joints = {"single": 0, "ladder": machines - 1, "torus": machines}[wiring]
     for lower in range(joints):
         upper = (lower + 1) % machines
-        bundles += [(lower * size + c.first, upper * size + c.second, c.links) for c in ipu_machine.cables]
+        bundles += [
+            (lower * ipus_per_machine + cable.first, upper * ipus_per_machine + cable.second, cable.links)
+            for cable in ipu_machine.cables
+        ]
     return bundles
 
 
-def _ipu_links(name: str, ipu_machine: IpuMachine, first: int, second: int, count: int) -> list[Link]:
+def _ipu_links(name: str, ipu_machine: IpuMachine, near_ipu: int, far_ipu: int, count: int) -> list[Link]:
+    # The efficiency of the protocol is applied once, here.
     bandwidth = round(count * ipu_machine.link_bandwidth_bytes_per_s * ipu_machine.link_efficiency)
     return _both_ways(
-        name, f"ipu{first}", f"ipu{second}", "ipu_link", count, bandwidth, ipu_machine.link_latency_cycles
+        name, f"ipu{near_ipu}", f"ipu{far_ipu}", "ipu_link", count, bandwidth, ipu_machine.link_latency_cycles
     )
 
 
 def _gw_links(name: str, ipu_machine: IpuMachine, in_rack: int, racks: int) -> list[Link]:
-    """GW-Links between the gateways at the same place of neighbouring racks, which form a ring."""
+    """GW-Links between gateways at the same place of neighbouring racks, which form a ring."""
     links: list[Link] = []
     count = ipu_machine.gw_links if racks == 2 else ipu_machine.gw_links // 2
+    # Two racks have one joint, not two: a ring of two would count the same links twice.
     for rack in range({1: 0, 2: 1}.get(racks, racks)):
         for place in range(in_rack):
-            here, there = rack * in_rack + place, (rack + 1) % racks * in_rack + place
+            gateway, next_gateway = rack * in_rack + place, (rack + 1) % racks * in_rack + place
             bandwidth, latency = count * ipu_machine.gw_link_bandwidth_bytes_per_s, ipu_machine.gw_link_latency_cycles
-            links += _both_ways(name, f"gateway{here}", f"gateway{there}", "gw_link", count, bandwidth, latency)
+            links += _both_ways(
+                name, f"gateway{gateway}", f"gateway{next_gateway}", "gw_link", count, bandwidth, latency
+            )
     return links
 
 
 def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, present: range) -> list[Link]:
     """Links of one IPU-Machine to its gateway, DDR, network card and the host; straight to the host without a gateway.
 
-    What an IPU exchanges with the host passes its gateway, but nothing that it would have to share there: it is a link
-    of its own to the card, which all IPUs of the machine share.
+    Traffic between an IPU and the host passes the gateway but shares nothing there. It is therefore modelled as a link
+    of the IPU's own to the network card, which all IPUs of the machine share.
     """
     memory = ipu_machine.streaming_memory
     pcie = host.pcie_bandwidth_bytes_per_s
@@ -110,23 +123,24 @@ def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, p
 
 
 def _both_ways(
-    name: str, here: str, there: str, kind: str, count: int, bandwidth: int, latency: int, shared: str = ""
+    name: str, near: str, far: str, kind: str, count: int, bandwidth: int, latency: int, shared: str = ""
 ) -> list[Link]:
-    """A link each way. ``shared`` names what links of the same direction share; each direction has its own."""
-    out = f"{shared}:out" if shared else ""
-    back = f"{shared}:in" if shared else ""
+    """A link each way. ``shared`` names a bandwidth that several links share, separately in each direction."""
+    outward = f"{shared}:out" if shared else ""
+    inward = f"{shared}:in" if shared else ""
     return [
-        Link(f"{name}/{here}->{there}", here, there, kind, count, bandwidth, latency, out),
-        Link(f"{name}/{there}->{here}", there, here, kind, count, bandwidth, latency, back),
+        Link(f"{name}/{near}->{far}", near, far, kind, count, bandwidth, latency, outward),
+        Link(f"{name}/{far}->{near}", far, near, kind, count, bandwidth, latency, inward),
     ]
 
 
 def _check(name: str, topology: Topology) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for link in topology.links:
-        if link.name in seen:
+        if link.name in names:
             raise MachineError(f"{name}: two bundles of links make {link.name}; write one with the sum of their links")
-        seen.add(link.name)
+        names.add(link.name)
+    # Links go both ways, so it is enough that IPU 0 reaches every other.
     for ipu in range(1, topology.ipus):
         if not topology.reaches(0, ipu):
             raise MachineError(f"{name}: no IPU-Links lead from IPU 0 to IPU {ipu}; add a bundle or a cable")

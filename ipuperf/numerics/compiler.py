@@ -1,8 +1,8 @@
 """Turns a graph into a flat list of bound kernels.
 
-One walk over the graph's order binds each op to the arrays it reads and writes, and gives memory back as soon as the
-last reader of a tensor is bound, so that later ops reuse it. Calls are inlined: their operands are bound directly and
-their results are the callee's own arrays; copies are made only where they can be observed. Loops become a Python loop
+One walk over the graph's order binds each op to the arrays that it reads and writes. It frees the memory of a tensor as
+soon as its last reader is bound, so that later ops reuse it. Calls are inlined: their operands are bound directly and
+their results are the callee's own arrays. Copies are made only where they can be observed. Loops become a Python loop
 over the compiled body.
 """
 
@@ -25,12 +25,12 @@ from .plan import Plan, dead_ops, make_plan
 from .streams import InputCursor, OutputCursor
 
 Code = list[Callable[[], object]]
-#: Inputs of a graph that live in the same memory.
+#: Pairs of inputs of a graph that live in the same memory.
 Pairs = tuple[tuple[int, int], ...]
 
 
 class Compiler:
-    """Compiles graphs; also the :class:`ipuperf.ops.base.Environment` that kernels see.
+    """Compiles graphs; it is also the :class:`ipuperf.ops.base.Environment` that kernels see.
 
     Attributes:
         variables, buffers: device arrays, by variable and remote buffer; they must hold all that the graphs use.
@@ -59,7 +59,7 @@ class Compiler:
         self._plans: dict[tuple[Graph, Pairs], Plan] = {}
         self._lent: list[Block] = []
 
-    # -- what kernels may ask --------------------------------------------------------------------------------------
+    # -- services for kernels --------------------------------------------------------------------------------------
 
     @property
     def replicas(self) -> int:
@@ -83,18 +83,23 @@ class Compiler:
         return self.buffers[buffer]
 
     def compile(self, graph: Graph, inputs: Sequence[np.ndarray]) -> tuple[base.Kernel, list[np.ndarray]]:
-        """A kernel that executes ``graph`` on arrays it must not change unless by reference, and its outputs' arrays
-        (valid until the asking op is done)."""
+        """A kernel that executes ``graph``, and the arrays of its outputs, which are valid until the calling op is
+        done.
+
+        The kernel changes an input only where the graph takes it by reference.
+        """
         code: Code = []
-        copied, temporary = self._by_value(graph, inputs, {i for i, t in enumerate(graph.inputs) if t.by_ref}, code)
-        results = self.frame(graph, copied, code)
+        operands, temporary = self._by_value(
+            graph, inputs, {index for index, tensor in enumerate(graph.inputs) if tensor.by_ref}, code
+        )
+        results = self.frame(graph, operands, code)
         self._lent += temporary + [block for _, block in results if block]
         return runner(code), [array for array, _ in results]
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of intermediates, temporaries and constants."""
-        return self.pool.bytes + self._scratch.bytes + sum(a.nbytes for a in self._constants.values())
+        return self.pool.bytes + self._scratch.bytes + sum(array.nbytes for array in self._constants.values())
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -124,16 +129,20 @@ class Compiler:
     def _by_value(
         self, graph: Graph, arrays: Sequence[np.ndarray], references: Container[int], code: Code
     ) -> tuple[list[np.ndarray], list[Block]]:
-        """The arrays to bind to ``graph``'s inputs: an operand by value is copied (by ``code``) when the graph changes
-        it, or changes an operand by reference (one of ``references``) that shares its memory; others are bound as they
-        are."""
+        """The arrays to bind to ``graph``'s inputs, and the blocks of those that are copies, made by ``code``.
+
+        An operand by value is copied when the graph changes it, or changes an operand by reference (one of
+        ``references``) that shares its memory. Others are bound as they are.
+        """
         changed = self.plan(graph).changed_inputs()
-        written = [arrays[i] for i in changed if i in references]
+        # A change by reference is seen at once, also through a by-value operand in the same memory.
+        changed_references = [arrays[index] for index in changed if index in references]
         bound, blocks = list(arrays), []
         for index, array in enumerate(arrays):
             if index in references:
                 continue
-            if index in changed or any(np.may_share_memory(array, other) for other in written):
+            # may_share_memory compares bounds only: it may copy too often, but never too rarely.
+            if index in changed or any(np.may_share_memory(array, reference) for reference in changed_references):
                 copy, block = self.allocate(array.shape, array.dtype)
                 code.append(partial(np.copyto, copy, array))
                 bound[index] = copy
@@ -148,7 +157,7 @@ class Compiler:
         inputs: Sequence[np.ndarray],
         code: Code,
         needed: Sequence[bool] | None = None,
-        own: Sequence[np.ndarray] = (),
+        in_place: Sequence[np.ndarray] = (),
         constants: Sequence[bool] | None = None,
     ) -> list[tuple[np.ndarray, Block | None]]:
         """Append the kernels of ``graph`` to ``code``.
@@ -157,8 +166,8 @@ class Compiler:
         output that shares memory with an input, a constant or another output is copied at the end, except
 
         * outputs that are not ``needed`` (any array may come back; ops that only they depend on are left out),
-        * output ``k`` when it is exactly ``own[k]`` (a loop-carried value changed in place), and
-        * constants where ``constants[k]`` says that the caller does not change them; without a block both.
+        * output ``k`` when it is exactly ``in_place[k]`` (a loop-carried value changed in place), and
+        * constants where ``constants[k]`` says that the caller does not change them; the last two come without a block.
         """
         if len(inputs) != len(graph.inputs):
             raise EvaluationError(f"graph {graph.name!r} has {len(graph.inputs)} inputs, {len(inputs)} are given")
@@ -167,16 +176,16 @@ class Compiler:
             frame.dead = dead_ops(frame.plan, needed)
         frame.bind_all()
         results: list[tuple[np.ndarray, Block | None]] = []
-        handed: set[Tensor] = set()
+        handed_over: set[Tensor] = set()
         for index, tensor in enumerate(graph.outputs):
             array, block, group = frame.array(tensor), frame.block(tensor), frame.plan.group(tensor)
             if needed is not None and not needed[index]:
                 results.append((array, None))
-            elif block is not None and group not in handed:
-                handed.add(group)
+            elif block is not None and group not in handed_over:
+                handed_over.add(group)
                 frame.hand_over(block)
                 results.append((array, block))
-            elif (index < len(own) and _same_memory(array, own[index])) or (
+            elif (index < len(in_place) and _same_memory(array, in_place[index])) or (
                 constants is not None and constants[index] and isinstance(tensor, Constant)
             ):
                 results.append((array, None))
@@ -188,22 +197,27 @@ class Compiler:
         return results
 
     def bind_kernel(self, op: base.Op, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], code: Code) -> None:
-        """Append the op's kernel; memory lent to it while binding is free again afterwards."""
-        outer, self._lent = self._lent, []
+        """Append the op's kernel. Memory lent to it while binding is free again afterwards."""
+        # Kernels may compile graphs, which bind kernels of their own: the list is kept per kernel.
+        lent_before, self._lent = self._lent, []
         bound = self._unchanged(op, inputs, code)
         kernel = op.kernel(bound, outputs, self)
         code.append(CheckedKernel(op, kernel, bound, outputs) if self._exceptions and checks(op) else kernel)
         for block in self._lent:
             self.pool.release(block)
-        self._lent = outer
+        self._lent = lent_before
 
     def _unchanged(self, op: base.Op, inputs: Sequence[np.ndarray], code: Code) -> list[np.ndarray]:
-        """The operands with those copied that share memory with one that ``op`` changes (``x += transpose(x)``): an op
-        reads what its operands held before it, in whatever order its kernel writes."""
+        """The operands, with copies of those that share memory with one that ``op`` changes (``x += transpose(x)``).
+
+        An op reads what its operands held before it, in whatever order its kernel writes.
+        """
         changed = op.modified_inputs()
         bound = list(inputs)
         for index, array in enumerate(inputs):
-            if index not in changed and any(np.may_share_memory(array, inputs[c]) for c in changed):
+            if index not in changed and any(
+                np.may_share_memory(array, inputs[changed_index]) for changed_index in changed
+            ):
                 bound[index], block = self.allocate(array.shape, array.dtype)
                 code.append(partial(np.copyto, bound[index], array))
                 self._lent.append(block)
@@ -217,23 +231,24 @@ class _Frame:
         self.compiler = compiler
         self.graph = graph
         self.code = code
+        # Sharing matters only where something is changed; otherwise one plan serves all calls.
         self.plan = compiler.plan(graph, _sharing(inputs) if compiler.plan(graph).changed_inputs() else ())
         self._arrays: dict[Tensor, np.ndarray] = dict(zip(graph.inputs, inputs))
         self._blocks: dict[Tensor, Block] = {}
-        self._held: dict[Tensor, list[Block]] = {}
+        self._held_blocks: dict[Tensor, list[Block]] = {}
         self._ending: dict[int, list[Tensor]] = {}
         self.dead: set[Op] = set()
         for group, position in self.plan.last_use.items():
-            if group not in self.plan.kept:
+            if group not in self.plan.output_groups:
                 self._ending.setdefault(position, []).append(group)
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
     def array(self, tensor: Tensor) -> np.ndarray:
         """The array that holds a tensor at this point."""
-        found = self._arrays.get(tensor)
-        if found is not None:
-            return found
+        array = self._arrays.get(tensor)
+        if array is not None:
+            return array
         if isinstance(tensor, Constant):
             if changes := self.plan.changes.get(self.plan.group(tensor)):
                 changer = self.plan.order[changes[0]].where()
@@ -248,30 +263,30 @@ class _Frame:
         raise EvaluationError(f"tensor {tensor.id!r} of graph {self.graph.name or 'main'!r} has no value here")
 
     def block(self, tensor: Tensor) -> Block | None:
-        """The block that holds a tensor, when it is this frame's."""
+        """The block that holds a tensor, when it belongs to this frame."""
         return self._blocks.get(tensor)
 
     def define(self, tensor: Tensor, array: np.ndarray, block: Block | None, fresh: bool) -> None:
-        """State where a tensor lives; a ``fresh`` block is held until its storage group ends."""
+        """Record where a tensor lives; a ``fresh`` block is held until its storage group ends."""
         self._arrays[tensor] = array
         if block is None:
             return
         self._blocks[tensor] = block
         if fresh:
-            self._held.setdefault(self.plan.group(tensor), []).append(block)
+            self._held_blocks.setdefault(self.plan.group(tensor), []).append(block)
 
     def hand_over(self, block: Block) -> None:
-        """The caller takes the block."""
-        for blocks in self._held.values():
+        """Leave a block to the caller, who releases it."""
+        for blocks in self._held_blocks.values():
             if block in blocks:
                 blocks.remove(block)
 
     def release_rest(self) -> None:
-        """Free what the frame still holds."""
-        for blocks in self._held.values():
+        """Free the blocks that the frame still holds."""
+        for blocks in self._held_blocks.values():
             for block in blocks:
                 self.compiler.pool.release(block)
-        self._held.clear()
+        self._held_blocks.clear()
 
     # -- ops -------------------------------------------------------------------------------------------------------
 
@@ -289,11 +304,11 @@ class _Frame:
             else:
                 raise EvaluationError(f"{op.where()}: {type(op).__name__} has no NumPy value")
             for group in self._ending.get(position, ()):
-                for block in self._held.pop(group, ()):
+                for block in self._held_blocks.pop(group, ()):
                     self.compiler.pool.release(block)
 
     def _op(self, op: base.Op) -> None:
-        inputs = [self.array(t) for t in op.inputs]
+        inputs = [self.array(tensor) for tensor in op.inputs]
         if op in self.plan.elided or op.aliases():
             views = self._views(op, inputs)
             if views is not None:
@@ -308,7 +323,7 @@ class _Frame:
 
     def _views(self, op: base.Op, inputs: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """The outputs as views of the inputs, or None when the op computes them."""
-        if op in self.plan.elided and op.rearranges:  # the plan knows the order: safe where the op alone cannot tell
+        if op in self.plan.elided and op.rearranges:  # the plan knows the order, the op alone does not
             views: list[np.ndarray] | None = [op.arrange(inputs[0])]
         else:
             views = op.view(inputs, self.compiler)
@@ -316,6 +331,7 @@ class _Frame:
             return None
         for index, view in enumerate(views):
             source = inputs[op.aliases().get(index, 0)]
+            # NumPy made a copy (a reshape of a strided array), so the op must compute its result.
             if view.size and not np.may_share_memory(view, source):
                 return None
         return views
@@ -330,6 +346,7 @@ class _Frame:
                     raise EvaluationError(f"{op.where()}: an in-place result must have its operand's shape")
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
+            # Nobody else reads the operand, so its memory can take the new values.
             if op.overwrites and operand.producer is not None and len(operand.consumers) == 1 and self.block(operand):
                 self.define(tensor, inputs[source], self.block(operand), False)
                 return inputs[source]
@@ -352,10 +369,16 @@ class _Frame:
             raise EvaluationError(
                 f"{op.where()}: {len(op.outputs)} results, graph {callee.name!r} has {len(callee.outputs)}"
             )
-        bound, copies = compiler._by_value(callee, [self.array(t) for t in op.inputs], op.references(), self.code)
-        groups = [plan.group(t) for t in op.outputs] + [None] * (len(callee.outputs) - len(op.outputs))
-        needed = [g is not None and (g in plan.kept or plan.last_use[g] > position) for g in groups]
-        constants = [g is not None and g not in plan.kept and g not in plan.changes for g in groups]
+        bound, copies = compiler._by_value(
+            callee, [self.array(tensor) for tensor in op.inputs], op.references(), self.code
+        )
+        groups = [plan.group(tensor) for tensor in op.outputs] + [None] * (len(callee.outputs) - len(op.outputs))
+        needed = [
+            group is not None and (group in plan.output_groups or plan.last_use[group] > position) for group in groups
+        ]
+        constants = [
+            group is not None and group not in plan.output_groups and group not in plan.changes for group in groups
+        ]
         results = compiler.frame(callee, bound, self.code, needed, constants=constants)
         for tensor, (array, block) in zip(op.outputs, results):
             self.define(tensor, array, block, True)
@@ -367,27 +390,29 @@ class _Frame:
         op.check_operands()
         op.check_carried()
         compiler, callee, carried = self.compiler, op.callee, op.carried
-        inputs = [self.array(t) for t in op.inputs]
+        inputs = [self.array(tensor) for tensor in op.inputs]
         state: list[np.ndarray] = []
-        for tensor, start in zip(op.outputs, inputs):
+        for tensor, initial in zip(op.outputs, inputs):
             array, block = compiler.new(tensor)
             self.define(tensor, array, block, True)
-            self.code.append(partial(np.copyto, array, start))
+            # Carried values get arrays of their own, as every trip writes them.
+            self.code.append(partial(np.copyto, array, initial))
             state.append(array)
         body: Code = []
         references = op.references().union(range(carried))
         bound, copies = compiler._by_value(callee, [*state, *inputs[carried:]], references, body)
-        results = compiler.frame(callee, bound, body, own=state)
-        for array, (result, held) in zip(state, results):
-            if held is not None:
+        results = compiler.frame(callee, bound, body, in_place=state)
+        for array, (result, result_block) in zip(state, results):
+            if result_block is not None:
+                # Copied at the end of the trip, when every op of it has read the old value.
                 body.append(partial(np.copyto, array, result))
-                copies.append(held)
+                copies.append(result_block)
         for copy in copies:
             compiler.pool.release(copy)
         self.code.append(_repeat(op, body))
 
     def _conditional(self, op: If) -> None:
-        """Both branches compiled; at run time those execute that a replica takes, each into its own rows."""
+        """Compile both branches. A run executes those that a replica takes, each into the rows of its replicas."""
         results = []
         for tensor in op.outputs:
             array, block = self.compiler.new(tensor)
@@ -403,37 +428,44 @@ class _Frame:
         """A branch and the arrays of its results."""
         compiler = self.compiler
         body: Code = []
-        inputs = [self.array(t) for t in operands]
+        inputs = [self.array(tensor) for tensor in operands]
         if len(inputs) != len(callee.inputs):
             raise EvaluationError(f"branch {callee.name!r}: {len(inputs)} operands for {len(callee.inputs)} inputs")
         bound, copies = compiler._by_value(callee, inputs, (), body)
-        given = compiler.frame(callee, bound, body)
-        for block in (*copies, *(held for _, held in given if held is not None)):
+        branch_results = compiler.frame(callee, bound, body)
+        for block in (*copies, *(result_block for _, result_block in branch_results if result_block is not None)):
             compiler.pool.release(block)
-        return runner(body), [array for array, _ in given[: len(results)]]
+        return runner(body), [array for array, _ in branch_results[: len(results)]]
 
 
 def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:
-    """Chains of arrays whose memory may overlap: what a call passes twice by reference, or two views of one tensor."""
-    bounds = sorted((*_bounds(a), i) for i, a in enumerate(arrays) if a.size)
-    found, end, last = list[tuple[int, int]](), 0, 0
+    """Pairs of arrays whose memory may overlap: one passed twice by reference, or two views of one tensor."""
+    bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
+    pairs, end, last = list[tuple[int, int]](), 0, 0
     for low, high, index in bounds:
         if low < end:
-            found.append((last, index))
+            pairs.append((last, index))
         last, end = index, max(end, high)
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _bounds(array: np.ndarray) -> tuple[int, int]:
     """Addresses of the first byte of an array and of the one behind its last."""
     start = array.__array_interface__["data"][0]
-    steps = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    return start + sum(s for s in steps if s < 0), start + sum(s for s in steps if s > 0) + array.itemsize
+    steps = [(length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(step for step in steps if step < 0), start + sum(
+        step for step in steps if step > 0
+    ) + array.itemsize
 
 
-def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+def _same_memory(left: np.ndarray, right: np.ndarray) -> bool:
     """True when two arrays are the same elements in the same order."""
-    return a.ctypes.data == b.ctypes.data and a.strides == b.strides and a.shape == b.shape and a.dtype == b.dtype
+    return (
+        left.ctypes.data == right.ctypes.data
+        and left.strides == right.strides
+        and left.shape == right.shape
+        and left.dtype == right.dtype
+    )
 
 
 def runner(code: Code) -> base.Kernel:
@@ -447,7 +479,7 @@ def runner(code: Code) -> base.Kernel:
     return run
 
 
-#: Trips of a loop whose numbers are computed: PopART counts them in an ``int`` (popart:
+#: Largest number of trips of a loop whose numbers are computed. PopART counts trips in an ``int`` (popart:
 #: ``willow/include/popart/op/loop.hpp``).
 _MOST_TRIPS = 2**31 - 1
 
@@ -471,15 +503,16 @@ def _repeat(op: Loop, body: Code) -> base.Kernel:
 _Branch = tuple[base.Kernel, list[np.ndarray]]
 
 
-def _either(op: If, condition: np.ndarray, then: _Branch, other: _Branch, results: list[np.ndarray]) -> base.Kernel:
+def _either(op: If, condition: np.ndarray, then: _Branch, otherwise: _Branch, results: list[np.ndarray]) -> base.Kernel:
     """A function that runs the branches that any replica takes and keeps each replica's own results."""
 
     def take(branch: _Branch, chosen: np.ndarray) -> None:
         branch[0]()
-        for result, given in zip(results, branch[1], strict=True):
-            result[chosen] = given[chosen]
+        for result, branch_result in zip(results, branch[1], strict=True):
+            result[chosen] = branch_result[chosen]
 
     def run() -> None:
+        # Read at run time: the condition is computed by earlier steps of the same run.
         chosen = condition.astype(bool)
         if op.communicates and chosen.any() != chosen.all():
             raise EvaluationError(
@@ -489,6 +522,6 @@ def _either(op: If, condition: np.ndarray, then: _Branch, other: _Branch, result
         if chosen.any():
             take(then, chosen)
         if not chosen.all():
-            take(other, ~chosen)
+            take(otherwise, ~chosen)
 
     return run

@@ -1,7 +1,7 @@
-"""The evaluator: runs a program's mathematics in NumPy.
+"""The evaluator runs a program's mathematics in NumPy.
 
 The main graph is compiled once into a flat list of functions without arguments, bound to arrays that live as long as
-the evaluator; a run is a Python loop over that list. All replicas run together along the leading axis.
+the evaluator. A run is a Python loop over that list. All replicas run together along the leading axis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Evaluator:
 
     Args:
         program: the whole program; it must not change afterwards.
-        exceptions: whether an op that makes infinity or NaN of numbers ends a run.
+        exceptions: whether an op that makes infinity or NaN from numbers ends a run.
 
     Attributes:
         variables: device arrays ``(R, *shape)`` of the variables on chip (the shard, for sharded ones); zero until
@@ -36,31 +36,38 @@ class Evaluator:
     Raises:
         ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.freeze_check`).
         EvaluationError: an op or tensor has no value.
-        HostMemoryError: the values are more than the host has memory for; none is written yet.
+        HostMemoryError: the values need more than the host's free memory; none is written yet.
     """
 
     def __init__(self, program: ir.Ir, *, exceptions: bool = False) -> None:
         self.program = program
         self._exceptions = exceptions
-        taken: list[int] = []
-        with program.checked(), program.deep_calls(), room_for(program, taken):
+        byte_counts: list[int] = []
+        with program.checked(), program.deep_calls(), room_for(program, byte_counts):
+            # All memory is allocated here, so a program that is too large fails before its first run.
             self._code = tuple(self._compiled())
-            taken += [self._compiler.memory_bytes, variable_bytes(program)]
-        self._readers = {s: self._compiler.readers[s] for s in program.streams() if s in self._compiler.readers}
-        self._writers = {s: self._compiler.writers[s] for s in program.streams() if s in self._compiler.writers}
+            byte_counts += [self._compiler.memory_bytes, variable_bytes(program)]
+        self._readers = {
+            stream: self._compiler.readers[stream] for stream in program.streams() if stream in self._compiler.readers
+        }
+        self._writers = {
+            stream: self._compiler.writers[stream] for stream in program.streams() if stream in self._compiler.writers
+        }
 
     def _compiled(self) -> Code:
-        """Allocate what the device holds and compile the program."""
+        """Allocate the arrays of the device and compile the program."""
         program, replicas = self.program, self.program.replication_factor
         self.variables: dict[ir.Variable, np.ndarray] = {
-            v: aligned_zeros((replicas, *v.spec.shape), v.dtype.numpy, f"variable {v.id!r}")
-            for v in program.variables()
-            if v.remote is None
+            variable: aligned_zeros((replicas, *variable.spec.shape), variable.dtype.numpy, f"variable {variable.id!r}")
+            for variable in program.variables()
+            if variable.remote is None
         }
         self.remote: dict[ir.RemoteBuffer, np.ndarray] = {
-            b: aligned_zeros((replicas, b.entries, *b.shape), b.dtype.numpy, repr(b)) for b in program.remote_buffers
+            buffer: aligned_zeros((replicas, buffer.entries, *buffer.shape), buffer.dtype.numpy, repr(buffer))
+            for buffer in program.remote_buffers
         }
         self._compiler = Compiler(replicas, self.variables, self.remote, exceptions=self._exceptions)
+        # Callees first, so that the recursive query finds their answers in the cache.
         for graph in program.callees_first():
             modified_graph_inputs(graph)
         code: Code = []
@@ -70,7 +77,7 @@ class Evaluator:
     # -- variables -------------------------------------------------------------------------------------------------
 
     def _device(self, variable: ir.Variable) -> np.ndarray:
-        """Where a variable lives: ``(R, *shape)``, for remote variables a view of its entry."""
+        """The array of a variable, ``(R, *shape)``; for remote variables a view of its entry."""
         if variable.remote is None:
             return self.variables[variable]
         buffer, entry = variable.remote
@@ -102,7 +109,7 @@ class Evaluator:
     def memory_bytes(self) -> int:
         """Bytes of host memory that hold device state and intermediates."""
         state = [*self.variables.values(), *self.remote.values()]
-        return self._compiler.memory_bytes + sum(a.nbytes for a in state)
+        return self._compiler.memory_bytes + sum(array.nbytes for array in state)
 
     def run(self, inputs: Mapping[ir.Stream, np.ndarray] | None = None) -> dict[ir.Stream, np.ndarray]:
         """Execute the main graph once.
@@ -127,12 +134,14 @@ class Evaluator:
             for stream, writer in self._writers.items():
                 outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
                 writer.open(outputs[stream])
+            # As on the device, NaN and infinities are results and no warnings.
             with np.errstate(all="ignore"), OneThread():
                 for step in self._code:
                     step()
         except MemoryError as error:
             raise out_of_room(self.program, error) from None
         for writer in self._writers.values():
+            # Slices that no store has written must not show old memory.
             writer.close()
         return outputs
 
@@ -142,12 +151,12 @@ class Evaluator:
 
     def _open_inputs(self, inputs: Mapping[ir.Stream, np.ndarray]) -> None:
         if inputs.keys() != self._readers.keys():
-            missing = ", ".join(repr(s.id) for s in self._readers if s not in inputs)
-            surplus = ", ".join(repr(s.id) for s in inputs if s not in self._readers)
+            missing = ", ".join(repr(stream.id) for stream in self._readers if stream not in inputs)
+            surplus = ", ".join(repr(stream.id) for stream in inputs if stream not in self._readers)
             raise EvaluationError(
                 "run: "
                 + "; ".join(
-                    f"{what} {names}" for what, names in (("missing", missing), ("unexpected", surplus)) if names
+                    f"{problem} {names}" for problem, names in (("missing", missing), ("unexpected", surplus)) if names
                 )
             )
         for stream, reader in self._readers.items():

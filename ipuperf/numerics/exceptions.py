@@ -1,10 +1,10 @@
-"""Floating-point exceptions: an op that makes infinity or NaN of numbers stops the program.
+"""Floating-point exceptions: an op that makes infinity or NaN from numbers stops the program.
 
 The hardware raises them for invalid operations, divisions by zero and overflows. Here the operands and results of each
-op are looked at: results that are infinite where no operand was (division by zero, overflow), or not a number where no
-operand was (invalid), are what an exception of the hardware leaves behind without one. A comparison with NaN and a
-division by zero or by infinity are exceptions too (``poptorch:python/options.py``), whatever their results; whether a
-number is NaN may be asked. Ops that only bring data, which may hold anything, do not compute.
+op are checked for what such an exception leaves behind: results that are infinite where no operand was (division by
+zero, overflow), or not a number where no operand was (invalid). A comparison with NaN and a division by zero or by
+infinity are exceptions too (``poptorch:python/options.py``), whatever their results; a test for NaN is allowed. Ops
+that only bring data, which may hold anything, do not compute.
 """
 
 from __future__ import annotations
@@ -24,24 +24,28 @@ _DIVISIONS = (ops.Div, ops.FloorQuotient, ops.Reciprocal)
 
 
 class CheckedKernel:
-    """A kernel that raises :class:`.errors.FloatingPointException` after results that only an exception leaves."""
+    """A kernel that raises :class:`.errors.FloatingPointException` after results that only an exception leaves
+    behind."""
 
     def __init__(
         self, op: base.Op, kernel: base.Kernel, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
     ) -> None:
         self._op = op
         self._kernel = kernel
-        self._inputs = [a for a in inputs if _floating(a)]
+        # Integers cannot be infinite or NaN.
+        self._inputs = [array for array in inputs if _floating(array)]
         changed = [inputs[index] for index in op.modified_inputs()]
-        self._outputs = [a for a in (*outputs, *changed) if _floating(a)]
+        self._outputs = [array for array in (*outputs, *changed) if _floating(array)]
 
     def __call__(self) -> None:
-        """Run it and look."""
+        """Run the kernel and check its operands and results."""
+        # Operands are checked before the kernel runs, as it may change them in place.
         infinite = any(np.isinf(array).any() for array in self._inputs)
         undefined = any(np.isnan(array).any() for array in self._inputs)
+        # Checked first: the result of a comparison is a bool, which shows no NaN afterwards.
         if undefined and isinstance(self._op, Binary) and self._op.comparison:
-            where = next(np.isnan(array) for array in self._inputs if np.isnan(array).any())
-            self._raise("a comparison with an operand that is not a number", where)
+            nan_mask = next(np.isnan(array) for array in self._inputs if np.isnan(array).any())
+            self._raise("a comparison with an operand that is not a number", nan_mask)
         self._kernel()
         for array in self._outputs:
             if not undefined and np.isnan(array).any():
@@ -52,18 +56,19 @@ class CheckedKernel:
                 )
 
         if isinstance(self._op, _DIVISIONS) and self._inputs:
+            # Checked by the operand, as a division by infinity gives an ordinary 0.
             divisor = self._inputs[-1]
-            for wrong, value in ((divisor == 0, "zero"), (np.isinf(divisor), "infinity")):
-                if wrong.any():
-                    self._raise(f"a division by {value}", wrong)
+            for mask, divisor_name in ((divisor == 0, "zero"), (np.isinf(divisor), "infinity")):
+                if mask.any():
+                    self._raise(f"a division by {divisor_name}", mask)
 
-    def _raise(self, what: str, where: np.ndarray) -> None:
-        replica, *element = (int(index) for index in np.argwhere(where)[0])
-        raise FloatingPointException(f"{self._op.where()}: {what} (replica {replica}, element {tuple(element)})")
+    def _raise(self, problem: str, mask: np.ndarray) -> None:
+        replica, *element = (int(index) for index in np.argwhere(mask)[0])
+        raise FloatingPointException(f"{self._op.where()}: {problem} (replica {replica}, element {tuple(element)})")
 
 
 def checks(op: base.Op) -> bool:
-    """Whether an op computes, so that its results are looked at."""
+    """Whether an op computes, so that its results are checked."""
     return bool(op.inputs) and op.own_phase != "io"
 
 

@@ -17,7 +17,7 @@ from .errors import EvaluationError
 
 
 def device_shape(variable: Variable) -> tuple[int, ...]:
-    """Shape of what one replica holds: the shard of a sharded variable, otherwise the value."""
+    """Shape of the part that one replica holds: the shard of a sharded variable, otherwise the value."""
     return variable.remote[0].shape if variable.remote else variable.spec.shape
 
 
@@ -36,28 +36,29 @@ def is_sharded(variable: Variable) -> bool:
 def shard_group(variable: Variable) -> ReplicaGrouping:
     """The replicas over which one value of a sharded variable is spread.
 
-    That is ``variable.shard_over`` members of a replica group where the attribute exists and is set; otherwise as many
-    as fit the shard's size, the whole replica group before its parts.
+    These are ``variable.shard_over`` members of a replica group where the attribute exists and is set. Otherwise they
+    are as many as fit the shard's size, the whole replica group before its parts.
 
     Raises:
         EvaluationError: no divisor of the replica group gives shards of this size.
     """
     grouping, elements = variable.grouping, math.prod(whole_shape(variable))
-    held = math.prod(device_shape(variable))
-    stated = getattr(variable, "shard_over", None)
-    sizes = [stated] if stated else range(grouping.group_size, 0, -1)
+    shard_elements = math.prod(device_shape(variable))
+    stated_shards = getattr(variable, "shard_over", None)
+    # The largest group first, as a value is spread as widely as its shard size allows.
+    sizes = [stated_shards] if stated_shards else range(grouping.group_size, 0, -1)
     for size in sizes:
-        if grouping.group_size % size == 0 and -(-elements // size) == held:
+        if grouping.group_size % size == 0 and -(-elements // size) == shard_elements:
             return ReplicaGrouping(grouping.replicas, grouping.finest().stride, size)
     raise EvaluationError(
-        f"variable {variable.id!r}: {whole_shape(variable)} over shards of {held} elements"
-        + (f" and {stated} replicas" if stated else "")
+        f"variable {variable.id!r}: {whole_shape(variable)} over shards of {shard_elements} elements"
+        + (f" and {stated_shards} replicas" if stated_shards else "")
         + f" does not fit its replica groups of {grouping.group_size}; the number of shards must divide the group size"
     )
 
 
 def to_device(variable: Variable) -> np.ndarray:
-    """What the replicas hold, ``(R, *device_shape)``, from the host copy.
+    """The device values of all replicas, ``(R, *device_shape)``, from the host copy.
 
     Raises:
         EvaluationError: the host copy has neither the host shape nor, with ``all_replicas``, one value per replica.
@@ -79,24 +80,25 @@ def to_device(variable: Variable) -> np.ndarray:
     return whole.reshape(grouping.replicas, *device_shape(variable))
 
 
-def from_device(variable: Variable, held: np.ndarray) -> np.ndarray:
-    """The host value from what the replicas hold: one per group (its first member), or one per replica."""
+def from_device(variable: Variable, device_values: np.ndarray) -> np.ndarray:
+    """The host value from the device values of all replicas: one per group (its first member), or one per replica."""
     grouping = variable.grouping
     groups = grouping.groups
     if is_sharded(variable):
-        held = _gather(held, shard_group(variable), whole_shape(variable))
-    held = held.reshape(grouping.replicas, *whole_shape(variable))
+        device_values = _gather(device_values, shard_group(variable), whole_shape(variable))
+    device_values = device_values.reshape(grouping.replicas, *whole_shape(variable))
     if variable.retrieval == "all_replicas" and grouping.replicas > 1:
-        return held
-    return held[0] if len(groups) == 1 else held[[members[0] for members in groups]]
+        return device_values
+    return device_values[0] if len(groups) == 1 else device_values[[members[0] for members in groups]]
 
 
 def write_back(variable: Variable, value: np.ndarray) -> None:
     """Store a host value in the variable's data: in place when the shape is the same.
 
     Raises:
-        EvaluationError: the data is a file that is mapped for reading, and the value is another one.
+        EvaluationError: the data is a file that is mapped for reading only, and the value differs from it.
     """
+    # A file mapped read-only is fine as long as the program leaves the value as it is.
     if isinstance(variable.data, np.memmap) and not variable.data.flags.writeable:
         if not np.array_equal(variable.data, value):
             raise EvaluationError(
@@ -117,16 +119,18 @@ def _scatter(whole: np.ndarray, group: ReplicaGrouping, shape: tuple[int, ...]) 
     shards = np.zeros((replicas, size), dtype=whole.dtype)
     for members in group.groups:
         for index, replica in enumerate(members):
+            # The last part may be shorter; the rest of its shard stays zero.
             part = flat[replica, index * size : (index + 1) * size]
             shards[replica, : part.size] = part
     return shards.reshape(replicas, *shape)
 
 
-def _gather(held: np.ndarray, group: ReplicaGrouping, shape: tuple[int, ...]) -> np.ndarray:
+def _gather(device_values: np.ndarray, group: ReplicaGrouping, shape: tuple[int, ...]) -> np.ndarray:
     """The whole value on every replica from the shards of its group."""
-    whole = np.empty((held.shape[0], *shape), dtype=held.dtype)
+    whole = np.empty((device_values.shape[0], *shape), dtype=device_values.dtype)
     count = math.prod(shape)
     for members in group.groups:
-        value = held[list(members)].reshape(-1)[:count].reshape(shape)
+        # Cuts off the zeros that pad the last shard.
+        value = device_values[list(members)].reshape(-1)[:count].reshape(shape)
         whole[list(members)] = value
     return whole

@@ -1,7 +1,7 @@
 """Memory of compiled programs: blocks that intermediates share, and temporaries of kernels.
 
 Buffers are assigned once, while a program is compiled, and live as long as it does. A step therefore allocates nothing,
-and the pages it writes are already mapped and often still in cache.
+and the pages that it writes are already mapped and often still in cache.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ def _aligned(raw: np.ndarray, size: int) -> np.ndarray:
     return raw[start : start + size]
 
 
-def aligned_zeros(shape: Sequence[int], dtype: np.dtype, what: str = "an array") -> np.ndarray:
-    """A zeroed array of its own, aligned. Of a large one, pages are taken when they are written.
+def aligned_zeros(shape: Sequence[int], dtype: np.dtype, subject: str = "an array") -> np.ndarray:
+    """A new zeroed array, aligned. The pages of a large one are allocated when they are written.
 
     Raises:
-        MemoryError: the host has not the memory for it, which is for ``what``.
+        MemoryError: the host lacks the memory for it; ``subject`` names the array in the message.
     """
     size = math.prod(shape) * dtype.itemsize
     try:
+        # zeros and not empty: the system then maps pages only when they are written.
         raw = np.zeros(max(size, 1) + ALIGNMENT, dtype=np.uint8)
     except MemoryError:
-        raise MemoryError(f"{what}: the values of all replicas are {size:,} bytes, more than this host gives") from None
+        raise MemoryError(
+            f"{subject}: the values of all replicas are {size:,} bytes, more than this host gives"
+        ) from None
     return _aligned(raw, size).view(dtype).reshape(tuple(shape))
 
 
@@ -56,7 +59,7 @@ class Block:
 
 
 class Pool:
-    """Blocks and which of them are free. Used while compiling only."""
+    """Blocks, and which of them are free. It is used while compiling only."""
 
     def __init__(self) -> None:
         self._free: list[tuple[int, int, Block]] = []  # (size, age, block), smallest first
@@ -66,6 +69,7 @@ class Pool:
     def acquire(self, shape: Sequence[int], dtype: np.dtype) -> Block:
         """A block for an array: the smallest free one that fits and is not much too large, or a new one."""
         size = max(math.prod(shape) * dtype.itemsize, 1)
+        # Rounded up, so that blocks of nearly equal size can replace each other.
         size = -(-size // ALIGNMENT) * ALIGNMENT
         index = bisect.bisect_left(self._free, size, key=lambda entry: entry[0])
         if index < len(self._free) and self._free[index][0] <= SLACK * size:
@@ -74,30 +78,36 @@ class Pool:
         return Block(size)
 
     def release(self, block: Block) -> None:
-        """Give a block back; among blocks of a size the one released last is reused first (it is warm)."""
+        """Make a block free again. Among blocks of one size the one released last is reused first, as it is warm in the
+        cache."""
         self._age += 1
         size = block.memory.size
+        # The negated age sorts the block released last before others of its size.
         entry = (size, -self._age, block)
-        index = bisect.bisect_left(self._free, (size, -self._age), key=lambda e: (e[0], e[1]))
+        index = bisect.bisect_left(
+            self._free, (size, -self._age), key=lambda free_entry: (free_entry[0], free_entry[1])
+        )
         self._free.insert(index, entry)
 
 
 class Scratch:
-    """Temporaries of kernels: one growing buffer per slot. Views bound earlier keep the buffer that they were given."""
+    """Temporaries of kernels: one growing buffer per slot. Views bound earlier keep the buffer that they were made
+    of."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, np.ndarray] = {}
 
     def array(self, shape: Sequence[int], dtype: np.dtype | type, slot: int) -> np.ndarray:
         """Temporary memory of ``slot``."""
-        kind = np.dtype(dtype)
-        size = math.prod(shape) * kind.itemsize
+        numpy_dtype = np.dtype(dtype)
+        size = math.prod(shape) * numpy_dtype.itemsize
         buffer = self._buffers.get(slot)
         if buffer is None or buffer.size < size:
+            # The old buffer is not freed here, as kernels may hold views of it.
             buffer = self._buffers[slot] = aligned_bytes(max(size, ALIGNMENT))
-        return buffer[:size].view(kind).reshape(tuple(shape))
+        return buffer[:size].view(numpy_dtype).reshape(tuple(shape))
 
     @property
     def bytes(self) -> int:
         """Bytes of the present buffers."""
-        return sum(b.size for b in self._buffers.values())
+        return sum(buffer.size for buffer in self._buffers.values())

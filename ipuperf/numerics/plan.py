@@ -1,8 +1,8 @@
-"""What the compiler must know of a graph before it binds memory: order, storage groups, lifetimes, changes.
+"""The analysis of a graph before the compiler binds memory: order, storage groups, lifetimes, changes.
 
-A *storage group* is the set of tensors of a graph that live in the same memory: results of in-place ops and views, and
-those results of copying ops (Transpose, Reshape, Slice...) for which nobody can tell a copy from a view. Its lifetime
-ends with the last op that reads any of its tensors.
+A *storage group* is the set of tensors of a graph that live in the same memory. These are results of in-place ops and
+views, and those results of copying ops (Transpose, Reshape, Slice...) for which nobody can tell a copy from a view. Its
+lifetime ends with the last op that reads any of its tensors.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Plan:
     Attributes:
         order: ops in execution order.
         last_use: for each group's representative, the position of the last op that reads or defines it.
-        kept: representatives of groups that hold an output of the graph.
+        output_groups: representatives of groups that hold an output of the graph.
         changes: for each representative the positions of ops that change it in place.
         written: results whose storage the program itself shares with a tensor that is changed in place.
-        elided: copying ops whose result is to be a view of their first input.
-        unread: ``Init`` ops whose values are overwritten before anybody reads them.
+        elided: copying ops whose result becomes a view of their first input.
+        unread: ``Init`` ops whose values are overwritten before any op reads them.
     """
 
     graph: Graph
     order: list[Op]
     last_use: dict[Tensor, int] = field(default_factory=dict)
-    kept: set[Tensor] = field(default_factory=set)
+    output_groups: set[Tensor] = field(default_factory=set)
     changes: dict[Tensor, list[int]] = field(default_factory=dict)
     written: set[Tensor] = field(default_factory=set)
     elided: set[Op] = field(default_factory=set)
@@ -46,14 +46,15 @@ class Plan:
 
     def changed_inputs(self) -> set[int]:
         """Indices of the graph's inputs that it changes in place."""
-        return {i for i, t in enumerate(self.graph.inputs) if self.group(t) in self.changes}
+        return {index for index, tensor in enumerate(self.graph.inputs) if self.group(tensor) in self.changes}
 
 
 def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
-    """Analyse ``graph``; ``shared`` are pairs of its inputs that live in the same memory at this call."""
+    """Analyse ``graph``. ``shared`` holds pairs of its inputs that live in the same memory at this call."""
     plan = Plan(graph, schedule(graph))
-    for first, second in shared:
-        plan._parent[graph.inputs[second]] = graph.inputs[first]
+    for leader, follower in shared:
+        # Inputs that share memory become one storage group before the ops are looked at.
+        plan._parent[graph.inputs[follower]] = graph.inputs[leader]
     for op in plan.order:
         for index, source in op.aliases().items():
             plan._parent[op.outputs[index]] = plan.group(op.inputs[source])
@@ -64,33 +65,45 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
             plan.changes.setdefault(plan.group(op.inputs[index]), []).append(position)
         if op.type == "Init" and _is_overwritten(op.outputs[0]):
             plan.unread.add(op)
-    plan.kept = {plan.group(t) for t in graph.outputs}
-    plan.written = {t for op in plan.order for t in op.outputs if plan.group(t) in plan.changes}
+    plan.output_groups = {plan.group(tensor) for tensor in graph.outputs}
+    plan.written = {tensor for op in plan.order for tensor in op.outputs if plan.group(tensor) in plan.changes}
     for position, op in enumerate(plan.order):
         if isinstance(op, ConcatInplace):
             _check_joined(plan, position, op)
-    for position, op in enumerate(plan.order):  # only now: a copy that is elided shares nothing that users see
+    for position, op in enumerate(plan.order):  # last, as elided copies must not count as sharing that users asked for
         if _copies_a_view(op):
             _elide(plan, position, op)
     return plan
 
 
 def _check_joined(plan: Plan, position: int, op: Op) -> None:
-    """IrError where somebody reads the operands of an in-place concat after its result was changed, or its result after
-    an operand was changed: the value is a copy here."""
+    """Raise IrError where an in-place concat would have to share memory, which it does not here: its value is a copy.
+
+    That is where an operand is read after the result was changed, or the result after an operand was changed.
+    """
     result = plan.group(op.outputs[0])
-    sources = {plan.group(t) for t in op.inputs}
-    seen = [t for t in sources if isinstance(t, Variable) or t in plan.graph.inputs or t in plan.kept]
-    for change in plan.changes.get(result, ()):
-        if seen or any(plan.last_use[t] > change for t in sources):
-            _refuse_joined(op, plan.order[change], "an operand of it")
-    read = len(plan.order) if result in plan.kept else plan.last_use[result]
-    for change in (change for t in sources for change in plan.changes.get(t, ()) if position < change < read):
-        _refuse_joined(op, plan.order[change], "its result")
+    sources = {plan.group(tensor) for tensor in op.inputs}
+    visible = [
+        tensor
+        for tensor in sources
+        if isinstance(tensor, Variable) or tensor in plan.graph.inputs or tensor in plan.output_groups
+    ]
+    for change_position in plan.changes.get(result, ()):
+        if visible or any(plan.last_use[tensor] > change_position for tensor in sources):
+            _refuse_joined(op, plan.order[change_position], "an operand of it")
+    # An output is read by the caller, after all ops.
+    last_read = len(plan.order) if result in plan.output_groups else plan.last_use[result]
+    for change_position in (
+        change_position
+        for tensor in sources
+        for change_position in plan.changes.get(tensor, ())
+        if position < change_position < last_read
+    ):
+        _refuse_joined(op, plan.order[change_position], "its result")
 
 
-def _refuse_joined(op: Op, changer: Op, read: str) -> None:
-    raise IrError(f"{op.where()}: {changer.label} changes what it shares, and {read} is read later; use concat")
+def _refuse_joined(op: Op, changer: Op, reader: str) -> None:
+    raise IrError(f"{op.where()}: {changer.label} changes what it shares, and {reader} is read later; use concat")
 
 
 def _overwrites(op: Op) -> bool:
@@ -115,8 +128,9 @@ def _elide(plan: Plan, position: int, op: Op) -> None:
     the last use of the result.
     """
     source, result = plan.group(op.inputs[0]), plan.group(op.outputs[0])
-    if source is result or result in plan.changes or result in plan.kept:
+    if source is result or result in plan.changes or result in plan.output_groups:
         return
+    # A view stays valid only while nothing changes its source.
     end = plan.last_use[result]
     if any(position < change <= end for change in plan.changes.get(source, ())):
         return
@@ -126,17 +140,18 @@ def _elide(plan: Plan, position: int, op: Op) -> None:
 
 
 def dead_ops(plan: Plan, needed: Sequence[bool]) -> set[Op]:
-    """Ops of ``plan`` whose results reach no needed output of the graph and that do nothing else.
+    """Ops of ``plan`` whose results reach no needed output of the graph and that have no other effect.
 
     Ops that change or alias an operand, read streams or remote buffers (they alias the tensor they fill), call graphs,
     print or have no result are never dead.
     """
-    wanted = {t for t, need in zip(plan.graph.outputs, needed, strict=True) if need}
+    needed_tensors = {tensor for tensor, is_needed in zip(plan.graph.outputs, needed, strict=True) if is_needed}
     dead: set[Op] = set()
     for op in reversed(plan.order):
+        # Only pure ops may go; everything else may have an effect that somebody sees.
         pure = op.outputs and not (op.modified_inputs() or op.aliases() or op.called_graphs() or op.seen())
-        if pure and not any(t in wanted for t in op.outputs):
+        if pure and not any(tensor in needed_tensors for tensor in op.outputs):
             dead.add(op)
         else:
-            wanted.update(op.inputs)
+            needed_tensors.update(op.inputs)
     return dead

@@ -1,7 +1,7 @@
-"""How much memory the values of a program take, and how much there is: said before the values are there.
+"""How much host memory the values of a program take and how much is free, known before the values are written.
 
-Arrays take address space when they are made and memory when they are written, so what a compiled program will take is
-known before it takes it. Under a limit of address space (``ulimit -v``) making them fails.
+Arrays take address space when they are made and memory when they are written, so a compiled program's demand is known
+before it uses the memory. Under a limit of address space (``ulimit -v``) making the arrays fails.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ REMEDY = (
 
 
 @contextmanager
-def room_for(program: Ir, taken: list[int]) -> Iterator[None]:
-    """Compile the values of ``program`` within the block, which puts into ``taken`` the bytes that runs will write.
+def room_for(program: Ir, byte_counts: list[int]) -> Iterator[None]:
+    """Compile the values of ``program`` within the block, which adds to ``byte_counts`` the bytes that runs will write.
 
     Raises:
-        HostMemoryError: the host has not as much, or it ran out of memory in the block.
+        HostMemoryError: the host has less memory free, or it ran out of memory in the block.
     """
     free, kind = free_bytes()
     try:
         yield
     except MemoryError as error:
         raise out_of_room(program, error) from None
-    if sum(taken) > free:
-        needed = f"its values need {_gigabytes(sum(taken))} and {_gigabytes(free)} are free ({kind})"
+    if sum(byte_counts) > free:
+        needed = f"its values need {_gigabytes(sum(byte_counts))} and {_gigabytes(free)} are free ({kind})"
         raise HostMemoryError(f"the program does not fit this host: {needed}; {_advice(program)}")
 
 
 def out_of_room(program: Ir, error: MemoryError) -> HostMemoryError:
-    """What ``error`` means for a program whose values are made or computed."""
+    """The HostMemoryError for ``error``, which arose while values of ``program`` were made or computed."""
     free, kind = free_bytes()
     reason = " ".join(str(error).split()) or "out of memory"
     return HostMemoryError(
@@ -49,32 +49,38 @@ def out_of_room(program: Ir, error: MemoryError) -> HostMemoryError:
 
 
 def variable_bytes(program: Ir) -> int:
-    """What the variables take on all replicas, wherever the IPUs keep them: all are written before the first run."""
+    """Bytes of the variables on all replicas, wherever the IPUs keep them. All are written before the first run."""
     return program.replication_factor * sum(map(_bytes, program.variables()))
 
 
 def free_bytes() -> tuple[int, str]:
-    """The bytes that this process can still take, and what limits them; as good as no limit where none can be read."""
-    found = [(sys.maxsize, "no limit")]
+    """The bytes that this process can still take, and the name of what limits them.
+
+    The number is as good as infinite where no limit can be read.
+    """
+    limits = [(sys.maxsize, "no limit")]
     with suppress(OSError, ValueError, KeyError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         host = {line.split(":")[0]: 1024 * int(line.split()[1]) for line in lines if line.endswith("kB")}
-        found.append((host["MemAvailable"] + host["SwapFree"], "memory of this host"))
-    for limit, used in _CONTROL_GROUPS:
+        limits.append((host["MemAvailable"] + host["SwapFree"], "memory of this host"))
+    for limit_file, usage_file in _CONTROL_GROUPS:
         with suppress(OSError, ValueError):  # "max" is no limit
-            most, now = int(limit.read_text()), int(used.read_text())
-            stat = dict(line.split() for line in limit.with_name("memory.stat").read_text().splitlines())
-            cached = sum(int(stat.get(name, 0)) for name in ("inactive_file", "active_file"))  # given up when needed
-            found.append((most - now + cached, "limit of the control group"))
+            limit_bytes, used_bytes = int(limit_file.read_text()), int(usage_file.read_text())
+            statistics = dict(line.split() for line in limit_file.with_name("memory.stat").read_text().splitlines())
+            cached = sum(
+                int(statistics.get(name, 0)) for name in ("inactive_file", "active_file")
+            )  # the kernel frees it on demand
+            limits.append((limit_bytes - used_bytes + cached, "limit of the control group"))
     with suppress(ImportError, OSError):
         import resource
 
-        most, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if most != resource.RLIM_INFINITY:
+        limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit_bytes != resource.RLIM_INFINITY:
+            # The limit is one of address space, so mapped pages count and not resident ones.
             pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append((most - pages * resource.getpagesize(), "limit of address space, ulimit -v"))
-    least, what = min(found)
-    return max(least, 0), what
+            limits.append((limit_bytes - pages * resource.getpagesize(), "limit of address space, ulimit -v"))
+    free, limit_name = min(limits)
+    return max(free, 0), limit_name
 
 
 _GROUP = Path("/sys/fs/cgroup")
@@ -82,7 +88,7 @@ _CONTROL_GROUPS = (
     (_GROUP / "memory.max", _GROUP / "memory.current"),
     (_GROUP / "memory" / "memory.limit_in_bytes", _GROUP / "memory" / "memory.usage_in_bytes"),
 )
-"""Limit and use, as a container sees its own: control groups of version 2 and 1."""
+"""Files with limit and use of a container, as it sees them itself: control groups of version 2 and 1."""
 
 
 def _advice(program: Ir) -> str:

@@ -1,4 +1,4 @@
-"""Positions in the host streams of one run: each load takes the next slice, each store writes the next."""
+"""Positions in the host streams of one run. Each load takes the next slice, each store writes the next."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class InputCursor:
     def open(self, array: np.ndarray) -> None:
         """Start a run with ``array`` of shape ``(transfers, R, *shape)``."""
         self._length = len(array)
+        # An iterator, as a load in a loop then needs no index.
         self._slices = iter(array)
 
     def reader(self) -> Callable[[], np.ndarray]:
@@ -54,6 +55,7 @@ class OutputCursor:
 
     def close(self) -> None:
         """End a run: slices that no store has written become zero."""
+        # The array is uninitialised memory until stores fill it.
         self._array[self._position :] = 0
 
     def writer(self) -> Callable[[np.ndarray], None]:

@@ -1,16 +1,17 @@
 """``build_pipeline``: stage graphs and a timetable become the main graph of a program.
 
-One weight update (or inference run) is: the windows before the loop, the loop, the windows after it
-(:mod:`~ipuperf.pipelines.windows`), the weight update. A window loads the micro-batches' inputs, runs its stages,
-stores results, copies between IPUs. Everything is an op of the program, so its values, its time and its memory are
-those of any other program; nothing here knows cycles.
+One weight update (or inference run) consists of the windows before the loop, the loop, the windows after it
+(:mod:`~ipuperf.pipelines.windows`) and the weight update. A window loads the micro-batches' inputs, runs its stages,
+stores results and copies between IPUs. Everything is an op of the program, so its values, its time and its memory are
+those of any other program. Nothing here knows cycles.
 
-Overlapped I/O is the software pipeline that PopART makes of a loop (``transforms/decomposeloops.cpp``): an I/O buffer
-of its own per stream; each forward first copies its input from there to the compute tiles, and while it runs the I/O
-tiles store the result of the forward before and load the input of the next (:mod:`~ipuperf.pipelines.host_io`).
+Overlapped I/O is the software pipeline that PopART makes of a loop (``transforms/decomposeloops.cpp``). Each stream has
+an I/O buffer of its own, and each forward first copies its input from there to the compute tiles. While the forward
+runs, the I/O tiles store the result of the forward before and load the input of the next
+(:mod:`~ipuperf.pipelines.host_io`).
 
-Simplifications: results of a stage that wait for the copies of a later window are put aside by an on-tile copy;
-timetables with infeed and outfeed cells of their own (TensorFlow's overlapped pipelines) are not built.
+Simplifications: an on-tile copy keeps results of a stage that wait for the copies of a later window; timetables with
+infeed and outfeed cells of their own (TensorFlow's overlapped pipelines) are not built.
 """
 
 from __future__ import annotations
@@ -80,8 +81,7 @@ class Pipeline:
         seeds: variables that hold the stages' seeds.
         stashes: rings in which values wait for a later cell.
         updated_on: the IPU on which each variable is updated.
-        gradient_scale: what accumulated gradients are scaled with where the loss is not; None if the loss scale is
-            compiled in.
+        gradient_scale: scale of accumulated gradients without the loss scale; None if the loss scale is compiled in.
     """
 
     ir: Ir
@@ -98,18 +98,20 @@ class Pipeline:
     gradient_scale: float | None = None
 
     def scaled(self, loss_scale: float) -> dict[str, float]:
-        """The scalars of a loss scale; none where it is compiled in."""
+        """The scalars of a loss scale by name; none where the loss scale is compiled in."""
         if self.gradient_scale is None:
             return {}
         return {LOSS_SCALE: loss_scale, GRADIENT_SCALE: self.gradient_scale / loss_scale}
 
     def stash_bytes(self) -> dict[int, int]:
-        """Bytes of stashes on each IPU of a replica (those in Streaming Memory left out)."""
-        found: dict[int, int] = {}
+        """Bytes of stashes on each IPU of a replica, without those in Streaming Memory."""
+        ipu_bytes: dict[int, int] = {}
         for stash in self.stashes:
-            on_chip = sum(s.bytes for s in stash.held.values() if s.ring is not None)
-            found[stash.ipu] = found.get(stash.ipu, 0) + on_chip
-        return {ipu: found.get(ipu, 0) for ipu in sorted({stage.description.ipu for stage in self.stages})}
+            on_chip = sum(
+                tensor_stash.bytes for tensor_stash in stash.by_tensor.values() if tensor_stash.ring is not None
+            )
+            ipu_bytes[stash.ipu] = ipu_bytes.get(stash.ipu, 0) + on_chip
+        return {ipu: ipu_bytes.get(ipu, 0) for ipu in sorted({stage.description.ipu for stage in self.stages})}
 
 
 @collector_paused()
@@ -132,7 +134,7 @@ def build_pipeline(
 
     Args:
         ir: holds the stage graphs, and variables, constants and streams in its main graph.
-        parts: the stages; those of a stage number are concurrent.
+        parts: the stages; those with the same stage number are concurrent.
         timetable: from :mod:`ipuperf.schedules` (:func:`~ipuperf.schedules.timetable_of` makes it by name), for as many
             stages; with training it must not be an inference one.
         outputs: results for the host.
@@ -141,25 +143,27 @@ def build_pipeline(
         offload: what lives in Streaming Memory or is sharded.
         repeats: weight updates (device iterations) of a run.
         seed: of everything random.
-        recompute: how stages whose forward the timetable repeats do it, with values that wait or not: ``in one piece``
-            before the backward; ``interleaved`` with it, from checkpoint to checkpoint; ``always``: interleaved, and
-            stages without repeated forward, too, do it up to their last checkpoint.
-        copies: ``every step``: all copies between stages in each step, through every stage in between (TensorFlow and
-            PopART pipelines); ``when needed``: only what has been made, straight to its readers (sharded, phased).
+        recompute: how stages run their forward again where the timetable repeats it. ``in one piece`` runs it before
+            the backward; ``interleaved`` within it, from checkpoint to checkpoint. ``always`` is interleaved, and
+            stages without a repeated forward also recompute up to their last checkpoint.
+        copies: ``every step`` makes all copies between stages in each step, through every stage in between (TensorFlow
+            and PopART pipelines). ``when needed`` copies only new results, straight to their readers (sharded, phased).
             None: as the timetable's schedule is registered.
         host_io: overlapped or synthetic host I/O.
 
     Raises:
-        PipelineError: parts that contradict the timetable or each other.
+        PipelineError: the parts contradict the timetable or each other.
     """
     copies = copies_of(timetable) if copies is None else copies
-    asked = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
+    # Front ends pass everything through here, so a revision holds for all of them.
+    request = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
     parts, outputs, training, offload, host_io = (
-        asked.parts, asked.outputs, asked.training, asked.offload, asked.host_io
+        request.parts, request.outputs, request.training, request.offload, request.host_io
     )  # fmt: skip
     check_options(copies, recompute, host_io)
     check_parts(parts, timetable, training)
     check_outputs(outputs, parts, timetable)
+    # A result sent every n-th micro-batch needs a loop body in which n is a whole number of micro-batches.
     periods = math.lcm(*(output.every for output in outputs))
     builder = PipelineWriter(ir, parts, timetable, training, offload, seed, host_io,
                       every_step=copies == "every step", periods=periods, recompute=recompute)  # fmt: skip
@@ -167,7 +171,7 @@ def build_pipeline(
 
 
 class PipelineWriter:
-    """State of one :func:`build_pipeline`; the other modules of the room ask it for buffers and variables."""
+    """The state of one :func:`build_pipeline`. The other modules of the room get buffers and variables from it."""
 
     def __init__(
         self,
@@ -196,16 +200,17 @@ class PipelineWriter:
         self._seed = seed
         self._seeds: list[Variable] = []
         self.stashes: list[Stashes] = []
+        # Rotated windows run backwards after their copies, so these results are sent with the next copies.
         rotated = every_step and any(window.after for window in windows_of(timetable))
         self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated)
         if training is not None:
             self.weights = Weights(self, training)
-        self._leaving: dict[int, set[int]] = {number: set() for number in range(len(self.parts))}
+        self._passed_outputs: dict[int, set[int]] = {number: set() for number in range(len(self.parts))}
 
-    # -- what the other modules ask ------------------------------------------------------------------------------------
+    # -- buffers and variables for the other modules -------------------------------------------------------------------
 
     def buffer(self, spec: TensorSpec, ipu: int, name: str, *, zero: bool, tile_set: str = "compute") -> Tensor:
-        """A tensor of the main graph that is written in place; zeros at the start of a run if ``zero``."""
+        """A tensor of the main graph that is written in place; ``zero`` makes it zeros at the start of a run."""
         with self.main.on(ipu), CONTEXT.on_tiles(tile_set), CONTEXT.phase("other"):
             return init(spec.shape, spec.dtype, name, "zero" if zero else "undef")
 
@@ -225,10 +230,12 @@ class PipelineWriter:
         shape: tuple[int, ...] = data.shape
         meta: tuple[int, ...] = ()
         if shard_over is not None:
+            # The last shard is padded, so every replica has the same size.
             shape, meta = (-(-data.size // shard_over),), data.shape
         place_of = (self.ir.remote_buffer(shape, dtype, 1, meta), 0) if remote else None
         spec = TensorSpec(shape, dtype, meta)
         if grouping.num_groups > 1:
+            # The host copy has one leading axis over groups of replicas.
             data = np.repeat(data[np.newaxis], grouping.num_groups, axis=0)
         variable = Variable(graph.tensor_id(name), spec, graph, data, grouping, remote=place_of, shard_over=shard_over)
         variable.ipu = ipu
@@ -236,7 +243,7 @@ class PipelineWriter:
         return variable
 
     def stash(self, tensor: Tensor, slots: int, ipu: int, stage: str) -> TensorStash:
-        """Memory for ``slots`` values of ``tensor``."""
+        """Memory for ``slots`` values of ``tensor``, in Streaming Memory where activations are offloaded."""
         offload = self.offload
         if offload.activations and tensor.spec.elements >= max(1, offload.min_elements):
             buffer = self.ir.remote_buffer(tensor.shape, tensor.dtype, slots)
@@ -248,8 +255,8 @@ class PipelineWriter:
     def seed_variable(self, stage: PipelineStage) -> Variable:
         """The seed of a stage: (seed, micro-batches since the weights were uploaded), one per replica."""
         replicas, graph = self.ir.replication_factor, self.ir.main_graph
-        first = self._seed + stage.part * _SEED_STRIDE * 31
-        rows = [[(first + replica * _SEED_STRIDE) & 0xFFFFFFFF, 0] for replica in range(replicas)]
+        stage_seed = self._seed + stage.part * _SEED_STRIDE * 31
+        rows = [[(stage_seed + replica * _SEED_STRIDE) & 0xFFFFFFFF, 0] for replica in range(replicas)]
         data = np.array(rows, np.uint32)
         grouping = self.ir.grouping(group_size=1)
         value = data if grouping.num_groups > 1 else data[0]
@@ -260,13 +267,13 @@ class PipelineWriter:
         return variable
 
     def leaving(self, part: int) -> list[int]:
-        """Outputs of a part that its forward routine hands out."""
-        return sorted(self._leaving[part])
+        """Outputs of a part that its forward routine passes to other parts or to the host."""
+        return sorted(self._passed_outputs[part])
 
     # -- building ------------------------------------------------------------------------------------------------------
 
     def build(self, outputs: Sequence[StageOutput], variables: Sequence[VariableOutput], repeats: int) -> Pipeline:
-        """Everything, in order."""
+        """Write the whole program, in order."""
         stages = [
             PipelineStage(number, part, concurrent=self._concurrent(part)) for number, part in enumerate(self.parts)
         ]
@@ -274,13 +281,15 @@ class PipelineWriter:
             place(part.graph, part.ipu)
             self._place_data(part)
             for source in part.sources:
+                # Outputs that neither a stage nor the host reads stay inside the forward routine.
                 if isinstance(source, Activation):
-                    self._leaving[source.part].add(source.output)
+                    self._passed_outputs[source.part].add(source.output)
         for output in outputs:
-            self._leaving[output.part].add(output.output)
+            self._passed_outputs[output.part].add(output.output)
         if self.training is not None:
             differentiate(self.parts, stages, self.training)
             self.weights.gradients_of.update(variable for stage in stages for _, variable in stage.trained)
+        # Transport comes after differentiation, as it needs the gradients that stages pass back.
         self.transport.plan(stages)
         self.program = program_of(
             self.timetable,
@@ -301,6 +310,7 @@ class PipelineWriter:
             if not self.host_io.synthetic:
                 ipu = self.parts[output.part].ipu
                 self._send(anchor, output.stream, ipu)
+        # Sent after all runs, when accumulated gradients and variables have their last values.
         self._send_rest(variables)
         weights = self.weights if self.training is not None else None
         return Pipeline(
@@ -323,7 +333,7 @@ class PipelineWriter:
             self.main.create(HostStore, [value], [], stream=stream)
 
     def _send_rest(self, variables: Sequence[VariableOutput]) -> None:
-        """At the end of a run: gradients that have waited for it, and variables."""
+        """At the end of a run, send the gradients that have waited for it, and variables."""
         if self.host_io.synthetic:
             return
         for gradient, anchor in self._kept_gradients.items():
@@ -338,19 +348,19 @@ class PipelineWriter:
             self._send(value, output.stream, ipu)
 
     def _gradient_anchors(self, training: Training, repeats: int) -> dict[GradientOutput, Tensor | None]:
-        """Where gradients wait that go to the host once per run; None for those that go at once."""
-        found: dict[GradientOutput, Tensor | None] = {}
+        """Buffers of gradients that go to the host once per run; None for gradients that are sent at once."""
+        anchors: dict[GradientOutput, Tensor | None] = {}
         for gradient in training.gradients:
             once = gradient.returned != "all"
             gradient.stream.transfers = 1 if once else repeats * self.timetable.micro_batches
-            found[gradient] = None
+            anchors[gradient] = None
             if once:
                 ipu, name = self.parts[gradient.part].ipu, f"anchor_{gradient.stream.name}"
-                found[gradient] = self.buffer(gradient.stream.spec, ipu, name, zero=gradient.returned == "sum")
-        return found
+                anchors[gradient] = self.buffer(gradient.stream.spec, ipu, name, zero=gradient.returned == "sum")
+        return anchors
 
     def keep_gradients(self, routine: Routine, part: int, grads: Mapping[Tensor, Tensor]) -> None:
-        """In a backward routine: gradients that the host gets are sent, or put where they wait."""
+        """In a backward routine, send the gradients that the host gets, or put them into their buffers."""
         for gradient, anchor in self._kept_gradients.items():
             if gradient.part != part or self.host_io.synthetic:
                 continue
@@ -363,37 +373,40 @@ class PipelineWriter:
                 make(CopyVarUpdate, routine.get(anchor), value)
 
     def _emit_runs(self, emitter: Emitter, repeats: int) -> None:
-        """All runs of the schedule, in a loop; the first and the last on their own where I/O overlaps across runs."""
+        """Write all runs of the schedule as a loop. Where I/O overlaps across runs, the first and the last stand on
+        their own."""
         trips = repeats
         if emitter.traffic.across and repeats > 1:
-            emitter.emit(self.main, last=False)
+            emitter.emit(self.main, is_last_run=False)
+            # The first and the last run stand outside the loop, as one has no run before it and one no run after it.
             trips -= 2
         if trips == 1 and trips == repeats:
             emitter.emit(self.main)
         elif trips > 0:
             scope = self.main.inner("weight_update" if self.training else "pipeline_run")
-            emitter.emit(scope, first=trips == repeats, last=trips == repeats)
+            emitter.emit(scope, is_first_run=trips == repeats, is_last_run=trips == repeats)
             scope.close(trips=trips)
         if trips < repeats:
-            emitter.emit(self.main, first=False)
+            emitter.emit(self.main, is_first_run=False)
 
     def _count_transfers(self, outputs: Sequence[StageOutput], repeats: int) -> None:
-        """Slices of each stream in a run."""
-        every = repeats * self.timetable.micro_batches
+        """Set how many slices of each stream a run transfers."""
+        micro_batches = repeats * self.timetable.micro_batches
         for part in self.parts:
             for source in part.sources:
                 if isinstance(source, HostInput):
-                    source.stream.transfers = every
+                    source.stream.transfers = micro_batches
         for output in outputs:
-            output.stream.transfers = every // output.every if output.returned == "all" else 1
+            output.stream.transfers = micro_batches // output.every if output.returned == "all" else 1
 
     def _concurrent(self, part: StageGraph) -> bool:
-        return sum(other.stage == part.stage for other in self.parts) > 1
+        return sum(part_of_stage.stage == part.stage for part_of_stage in self.parts) > 1
 
     def _place_data(self, part: StageGraph) -> None:
-        """Parameters and states lie on the IPU of the stage that uses them."""
-        held = [source.tensor for source in part.sources if isinstance(source, Data)]
-        for variable in (*held, *part.updates.values()):
+        """Put parameters and states on the IPU of the stage that uses them."""
+        data_tensors = [source.tensor for source in part.sources if isinstance(source, Data)]
+        for variable in (*data_tensors, *part.updates.values()):
+            # A constant may lie on several IPUs, as each graph gets a copy.
             if isinstance(variable, Constant):
                 continue
             if variable.ipu is not None and variable.ipu != part.ipu:
@@ -402,9 +415,10 @@ class PipelineWriter:
                     "that use a variable have to be on one IPU: put them there, or give each its own variable"
                 )
             variable.ipu = part.ipu
-            size, state = variable.spec.elements, variable in changed_by(self.parts)
-            away = self.offload.weights and not state and size >= max(1, self.offload.min_elements)
-            if away and variable.remote is None:
+            elements, state = variable.spec.elements, variable in changed_by(self.parts)
+            # State stays on chip, as every forward writes it.
+            is_offloaded = self.offload.weights and not state and elements >= max(1, self.offload.min_elements)
+            if is_offloaded and variable.remote is None:
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
 
     def _write(self, stage: PipelineStage) -> None:
@@ -415,7 +429,9 @@ class PipelineWriter:
             (repeated and self._recompute != "in one piece") or (marked and not repeated)
         )
         recomputes = repeated and not interleaved
+        # Stashes are read by the cell that runs first after the forward.
         reader = "R" if recomputes else "B"
+        # A stage has one recomputation routine, whose results stay in place only within one segment.
         if recomputes and self.program.crosses("R", "B", number):
             raise PipelineError(f"{self.timetable.name}: a recomputation and its backward lie in different iterations")
         split = None
@@ -447,7 +463,7 @@ class PipelineWriter:
                 writer.write_weights()
 
     def lane(self, stage: PipelineStage, begin: str, end: str, readers: Sequence[str] = ("read",)) -> Lane:
-        """How values get from the cells ``begin`` to the cells ``end`` of a stage."""
+        """The lane of values from cells ``begin`` to cells ``end`` of a stage."""
         number, ipu = stage.description.stage, stage.description.ipu
         slots = self.timetable.alive(number, begin, end)
         return Lane(
@@ -457,13 +473,13 @@ class PipelineWriter:
         )
 
     def _anchors(self, outputs: Sequence[StageOutput]) -> dict[StageOutput, Tensor]:
-        """Where results wait that go to the host once per run."""
-        found = {}
+        """Buffers of results that go to the host once per run."""
+        anchors = {}
         for output in outputs:
             if output.returned in ("final", "sum"):
                 part = self.parts[output.part]
                 value = part.graph.outputs[output.output]
-                found[output] = self.buffer(
+                anchors[output] = self.buffer(
                     value.spec, part.ipu, f"anchor_{output.stream.name}", zero=output.returned == "sum"
                 )
-        return found
+        return anchors

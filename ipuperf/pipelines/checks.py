@@ -1,4 +1,4 @@
-"""Whether stage graphs, results and a timetable fit together."""
+"""Checks that stage graphs, results and a timetable fit together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .model import Activation, Data, HostInput, HostIo, PipelineError, Seed, Sta
 
 
 def check_options(copies: str, recompute: str, host_io: HostIo) -> None:
-    """Raise unless these options of ``build_pipeline`` are known and go together."""
+    """Raise unless these options of ``build_pipeline`` are known and compatible."""
     if copies not in ("every step", "when needed"):
         raise PipelineError(f"copies={copies!r}; allowed are 'every step' and 'when needed'")
     if recompute not in ("in one piece", "interleaved", "always"):
@@ -31,8 +31,8 @@ def check_parts(parts: Sequence[StageGraph], timetable: Timetable, training: Tra
             f"the stage graphs have stages {numbers}, the schedule {timetable.name} has 0 to {timetable.stages - 1}"
         )
     if (training is None) != timetable.inference:
-        what = "inference" if timetable.inference else "training"
-        raise PipelineError(f"the schedule {timetable.name} is for {what}; training is {training is not None}")
+        purpose = "inference" if timetable.inference else "training"
+        raise PipelineError(f"the schedule {timetable.name} is for {purpose}; training is {training is not None}")
     for number, part in enumerate(parts):
         if part.ipu not in timetable.devices[part.stage]:
             raise PipelineError(
@@ -47,22 +47,23 @@ def check_parts(parts: Sequence[StageGraph], timetable: Timetable, training: Tra
             spec = _spec_of(source, parts, number)
             if spec is not None and spec != tensor.spec:
                 raise PipelineError(f"stage {part.stage}: input {tensor.id!r} is {tensor.spec}, its source is {spec}")
-    made = [(source, part) for part in parts for source in part.sources]
-    reads = {(parts[s.part].stage, part.stage) for s, part in made if isinstance(s, Activation)}
+    uses = [(source, part) for part in parts for source in part.sources]
+    # Only activations order stages; host inputs and data are there from the start.
+    reads = {(parts[source.part].stage, part.stage) for source, part in uses if isinstance(source, Activation)}
     try:
         check_order(timetable, sorted(reads))
     except ScheduleError as error:
         raise PipelineError(str(error)) from error
     if training is not None:
-        last = parts[training.loss_part].stage
-        if last != timetable.stages - 1:
+        loss_stage = parts[training.loss_part].stage
+        if loss_stage != timetable.stages - 1:
             raise PipelineError(
-                f"the loss is computed in stage {last}; it has to be in the last, {timetable.stages - 1}"
+                f"the loss is computed in stage {loss_stage}; it has to be in the last, {timetable.stages - 1}"
             )
 
 
 def _check_recomputation(part: StageGraph, timetable: Timetable) -> None:
-    """Raise unless what a stage recomputes is its own and not recomputed by the schedule."""
+    """Raise unless a stage recomputes only ops of its own graph, and the schedule does not recompute it too."""
     for op in part.recomputed:
         if op.graph is not part.graph:
             raise PipelineError(f"stage {part.stage} recomputes {op.where()}, which is not in {part.graph.name!r}")

@@ -1,10 +1,10 @@
 """Clipping of gradients by the norm of all of them together.
 
-As ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``: each IPU sums the squares of its gradients, the sums
-meet on one IPU (that of the most gradients), and the factor ``limit / max(limit, norm)`` goes back to the others, whose
-gradients it scales in place. Gradients are those of the weight update: reduced over micro-batches and replicas, without
-the loss scaling. Where replicas hold parts of a gradient, its sum is all-reduced, each gradient's by itself
-(``willow/src/op/reducesumsquare.cpp``, ``configureForReplicatedTensorSharding``).
+This follows ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``. Each IPU sums the squares of its gradients.
+The sums meet on the IPU with the most gradients. The factor ``limit / max(limit, norm)`` goes back to the others, and
+each IPU scales its gradients in place. Gradients are those of the weight update: reduced over micro-batches and
+replicas, without the loss scaling. Where replicas hold parts of a gradient, its sum is all-reduced, for each gradient
+by itself (``willow/src/op/reducesumsquare.cpp``, ``configureForReplicatedTensorSharding``).
 
 Simplification: squares are summed in float32 (upstream: in the gradient's type).
 """
@@ -39,7 +39,8 @@ from .scope import Scope
 
 @dataclass(frozen=True)
 class Reduced:
-    """A gradient of the weight update on its IPU; each replica of a group of ``shards`` has its part of one."""
+    """A gradient of the weight update on its IPU. With ``shards``, each replica of a group holds its part of the
+    gradient."""
 
     tensor: Tensor
     ipu: int
@@ -53,33 +54,37 @@ def check_limit(limit: float) -> None:
 
 
 def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
-    """Scale ``gradients`` in place so that their common norm is ``limit`` at the most."""
+    """Scale ``gradients`` in place so that their common norm is at most ``limit``."""
     by_ipu: dict[int, list[Reduced]] = {}
     for gradient in gradients:
         by_ipu.setdefault(gradient.ipu, []).append(gradient)
     home = meeting_place(gradients)
-    sums = [moved(scope, _sum_of_squares(scope, found, ipu), ipu, home) for ipu, found in by_ipu.items()]
+    sums = [
+        moved(scope, _sum_of_squares(scope, own_gradients, ipu), ipu, home) for ipu, own_gradients in by_ipu.items()
+    ]
     with scope.on(home):
+        # max(norm, limit) as divisor leaves gradients below the limit unchanged.
         norm = make(Sqrt, _total(sums), name="gradient_norm")
         allowed = scope.constant(np.array(limit, np.float32), FLOAT32, "max_grad_norm")
         factor = make(Div, allowed, make(Maximum, norm, allowed, name="norm_or_limit"), name="clip_factor")
-    for ipu, found in by_ipu.items():
-        here = moved(scope, factor, home, ipu)
+    for ipu, own_gradients in by_ipu.items():
+        local_factor = moved(scope, factor, home, ipu)
         with scope.on(ipu):
-            for gradient in found:
-                make(AccumulatorScale, gradient.tensor, here)
+            for gradient in own_gradients:
+                make(AccumulatorScale, gradient.tensor, local_factor)
 
 
 def meeting_place(gradients: Sequence[Reduced]) -> int:
-    """The IPU of the most gradients, of several the first."""
+    """The IPU with the most gradients, the first where several have equally many."""
     counts = Counter(gradient.ipu for gradient in gradients)
+    # The negated number makes the choice independent of the order of the gradients.
     return max(counts, key=lambda ipu: (counts[ipu], -ipu))
 
 
 def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:
-    """Of one IPU's gradients, whole ones and those of which the replicas have parts."""
+    """The sum over one IPU's gradients, whole ones and those of which the replicas hold parts."""
     with scope.on(ipu):
-        return _total([_over_shards(_squares(g.tensor), g.shards) for g in gradients])
+        return _total([_over_shards(_squares(gradient.tensor), gradient.shards) for gradient in gradients])
 
 
 def _over_shards(squares: Tensor, shards: ReplicaGrouping | None) -> Tensor:
@@ -98,7 +103,7 @@ def _total(values: Sequence[Tensor]) -> Tensor:
 
 
 def moved(scope: Scope, value: Tensor, source: int, destination: int) -> Tensor:
-    """``value`` of one IPU on another."""
+    """``value`` of IPU ``source`` on IPU ``destination``."""
     if source == destination:
         return value
     with scope.on(destination):

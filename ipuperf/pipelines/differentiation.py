@@ -14,20 +14,22 @@ from .stages import PipelineStage
 
 
 def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], training: Training) -> None:
-    """Give the ``stages`` their gradient graphs, last stage first, and say what each provides, wants and trains.
+    """Give the ``stages`` their gradient graphs, last stage first, and record what each provides, passes on and trains.
 
-    What gets a gradient follows from what is trained and what leads to the loss. A stage without either has none.
+    A tensor gets a gradient where it depends on a trained variable and the loss depends on it. A stage without such a
+    tensor has no gradient graph.
 
     Raises:
         PipelineError: the loss depends on no trainable variable.
     """
     trainable = set(training.trainable)
     reachable = _depends_on(parts, trainable)
-    asked: dict[int, set[int]] = {number: set() for number in range(len(parts))}
-    asked[training.loss_part].add(training.loss_output)
-    for stage in sorted(stages, key=lambda s: -s.description.stage):
+    requested_outputs: dict[int, set[int]] = {number: set() for number in range(len(parts))}
+    requested_outputs[training.loss_part].add(training.loss_output)
+    # The last stage comes first: its input gradients decide which outputs of earlier stages get one.
+    for stage in sorted(stages, key=lambda stage_entry: -stage_entry.description.stage):
         part = stage.description
-        provided = [part.graph.outputs[index] for index in sorted(asked[stage.part])]
+        provided = [part.graph.outputs[index] for index in sorted(requested_outputs[stage.part])]
         if not provided:
             continue
         reached = reached_by_gradients(part.graph, provided)
@@ -38,23 +40,30 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
                 assert isinstance(source.tensor, Variable)
                 stage.trained.append((tensor, source.tensor))
             elif isinstance(source, Activation) and (source.part, source.output) in reachable:
-                stage.wanted.append(tensor)
-                asked[source.part].add(source.output)
-        required = [t for t, _ in stage.trained] + stage.wanted
-        asked_for = [g.tensor for g in training.gradients if g.part == stage.part]
-        for tensor in asked_for:
+                stage.input_gradients.append(tensor)
+                requested_outputs[source.part].add(source.output)
+        required = [tensor for tensor, _ in stage.trained] + stage.input_gradients
+        host_tensors = [output.tensor for output in training.gradients if output.part == stage.part]
+        for tensor in host_tensors:
             if tensor not in reached:
                 raise PipelineError(f"{tensor.name!r} has no gradient: the loss does not depend on it")
         if not required:
             continue
-        before = stage.own = len(part.graph.outputs)
+        output_count = stage.own_outputs = len(part.graph.outputs)
         stage.provided = provided
-        again = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
+        # Checkpoints are kept even where the op that makes them runs again.
+        recomputation = Recomputation(frozenset(part.recomputed), frozenset(part.checkpoints))
         stage.derivative = autodiff(
-            part.graph, provided, required, recomputation=again, within=asked_for, joins_pads=training.joins_pads
+            part.graph,
+            provided,
+            required,
+            recomputation=recomputation,
+            within=host_tensors,
+            joins_pads=training.joins_pads,
         )
         place(stage.derivative.graph, part.ipu)
-        for tensor in part.graph.outputs[before:]:
+        # autodiff has added the forward values that the backward reads as outputs.
+        for tensor in part.graph.outputs[output_count:]:
             tensor.ipu = part.ipu
     _check_trained(stages, trainable)
 
@@ -69,16 +78,17 @@ def _check_trained(stages: Sequence[PipelineStage], trainable: set[Variable]) ->
 
 
 def _depends_on(parts: Sequence[StageGraph], trainable: set[Variable]) -> set[tuple[int, int]]:
-    """Outputs (part, output) that depend on a trainable variable of their own or an earlier part."""
-    found: set[tuple[int, int]] = set()
-    for number in sorted(range(len(parts)), key=lambda n: parts[n].stage):
+    """Outputs (part, output) that depend on a trainable variable of the same or an earlier part."""
+    dependent: set[tuple[int, int]] = set()
+    # Earlier stages first, as later ones depend on their outputs.
+    for number in sorted(range(len(parts)), key=lambda part_number: parts[part_number].stage):
         part = parts[number]
         for index, output in enumerate(part.graph.outputs):
             reached = reached_by_gradients(part.graph, [output])
             for tensor, source in zip(part.graph.inputs, part.sources, strict=True):
                 if tensor in reached and (
                     (isinstance(source, Data) and source.tensor in trainable)
-                    or (isinstance(source, Activation) and (source.part, source.output) in found)
+                    or (isinstance(source, Activation) and (source.part, source.output) in dependent)
                 ):
-                    found.add((number, index))
-    return found
+                    dependent.add((number, index))
+    return dependent

@@ -1,4 +1,4 @@
-"""The windows of a schedule written into the main graph: host inputs, calls of routines, results, copies."""
+"""Writes the windows of a schedule into the main graph: host inputs, calls of routines, results, copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .build import PipelineWriter
 
 Values = dict[tuple[str, int, Hashable], Tensor]
-"""Results of routines: by kind, part and what they are."""
+"""Results of routines by kind, part and key."""
 
 
 class Emitter:
@@ -37,18 +37,22 @@ class Emitter:
         self._stages = stages
         self._outputs = outputs
         self._anchors = anchors
-        self._last = builder.timetable.micro_batches - 1
-        self.traffic = HostTraffic(builder, self._last)
+        self._last_micro_batch = builder.timetable.micro_batches - 1
+        self.traffic = HostTraffic(builder, self._last_micro_batch)
 
-    def emit(self, scope: Scope, *, first: bool = True, last: bool = True) -> None:
-        """One run of the schedule and its weight update; ``first`` and ``last`` say whether no other run comes before
-        or after it that its I/O may overlap with."""
+    def emit(self, scope: Scope, *, is_first_run: bool = True, is_last_run: bool = True) -> None:
+        """Write one run of the schedule and its weight update.
+
+        ``is_first_run`` and ``is_last_run`` say whether no other run comes before or after it with which its I/O may
+        overlap.
+        """
         program = self._builder.program
-        self.traffic.begin(first=first, last=last)
+        self.traffic.begin(is_first_run=is_first_run, is_last_run=is_last_run)
         values: Values = {}
         self._segment(scope, program.before, values)
         if program.trips:
             body = scope.inner("steady")
+            # Values do not leave an iteration: what later ones need waits in stashes.
             self._segment(body, program.body, {})
             body.close(trips=program.trips)
             values = {}
@@ -74,12 +78,13 @@ class Emitter:
                 self._store(scope, cell, stage, fresh)
             if self._copying(window):
                 self._builder.transport.copies(scope, fresh, window.cells, window.time)
+            # Backwards of the next time step, in a rotated window.
             for cell in window.after:
                 for stage in self._of(cell):
                     self._run(scope, cell, stage, values, fresh)
 
     def _copying(self, window: Window) -> bool:
-        """Nothing reads what the very last step would copy, but upstream copies then too."""
+        """Whether copies follow a window. Nothing reads those of the very last step, but upstream copies then too."""
         return bool(window.executes()) or self._builder.transport.every_step
 
     def _of(self, cell: Cell) -> list[PipelineStage]:
@@ -89,9 +94,11 @@ class Emitter:
         """The host inputs of a forward."""
         part = stage.description
         sources = zip(part.graph.inputs, part.sources, strict=True)
-        wanted = {tensor: source.stream for tensor, source in sources if isinstance(source, HostInput)}
-        results = [o.stream for o in self._outputs if o.part == stage.part and o.returned == "all"]
-        for tensor, loaded in self.traffic.load(scope, wanted, results, part.ipu, cell.micro_batch).items():
+        host_inputs = {tensor: source.stream for tensor, source in sources if isinstance(source, HostInput)}
+        result_streams = [
+            output.stream for output in self._outputs if output.part == stage.part and output.returned == "all"
+        ]
+        for tensor, loaded in self.traffic.load(scope, host_inputs, result_streams, part.ipu, cell.micro_batch).items():
             values["host", stage.part, (cell.micro_batch, tensor)] = loaded
 
     def _run(self, scope: Scope, cell: Cell, stage: PipelineStage, values: Values, fresh: Values) -> None:
@@ -116,10 +123,13 @@ class Emitter:
                 fresh[cell.kind, stage.part, key] = tensor
 
     def _is_last(self, cell: Cell) -> bool:
-        """Whether this forward is that of the last micro-batch: it is, or the last one is an iteration of the loop."""
+        """Whether this forward may be that of the last micro-batch: it is, or the last one is an iteration of the same
+        loop."""
         program = self._builder.program
-        last = program.segment_of[Cell("F", cell.stage, self._last)]
-        return cell.micro_batch == self._last or (program.segment_of[cell] == 1 <= last <= program.trips)
+        last_segment = program.segment_of[Cell("F", cell.stage, self._last_micro_batch)]
+        return cell.micro_batch == self._last_micro_batch or (
+            program.segment_of[cell] == 1 <= last_segment <= program.trips
+        )
 
     def _store(self, scope: Scope, cell: Cell, stage: PipelineStage, fresh: Values) -> None:
         """Send or keep the results of a forward."""

@@ -1,6 +1,6 @@
-"""What a front end says about a pipeline: stage graphs, where their inputs come from, outputs, training.
+"""The description of a pipeline by a front end: stage graphs, where their inputs come from, outputs, training.
 
-All of it refers to one :class:`~ipuperf.ir.Ir`. The graphs are forward graphs without ops that change tensors in place;
+All of it refers to one :class:`~ipuperf.ir.Ir`. The graphs are forward graphs without ops that change tensors in place.
 :func:`ipuperf.pipelines.build_pipeline` differentiates them, places them on IPUs and fills the main graph.
 """
 
@@ -47,8 +47,8 @@ class Activation:
 
 @dataclass(frozen=True)
 class Seed:
-    """A ``uint32`` tensor of shape ``(2,)`` that differs between micro-batches, replicas and runs; replayed when the
-    forward is recomputed."""
+    """A ``uint32`` tensor of shape ``(2,)`` that differs between micro-batches, replicas and runs. A recomputed forward
+    gets the same one again."""
 
 
 Source = Data | HostInput | Activation | Seed
@@ -67,8 +67,8 @@ class StageGraph:
             statistics); a recomputed forward does not write it again.
         checkpoints: tensors of the graph to keep in addition to the inputs when the forward is recomputed.
         recomputed: ops of the graph that run again inside the backward pass, each right before the first gradient op
-            that needs it, so that only their operands from elsewhere and the checkpoints wait for the backward pass. A
-            schedule with recomputation cells runs the whole forward again by itself: then leave it empty.
+            that needs it. Only the checkpoints and their operands from elsewhere then wait for the backward pass. Leave
+            it empty for a schedule with recomputation cells, which runs the whole forward again by itself.
     """
 
     graph: Graph
@@ -87,9 +87,10 @@ class StageOutput:
     Attributes:
         part, output: which output of which part.
         stream: device-to-host stream of the result's shape.
-        returned: ``all``: one slice per micro-batch; ``final``: that of the last micro-batch of the run; ``sum``: the
+        returned: ``all``: one slice per micro-batch; ``final``: the result of the run's last micro-batch; ``sum``: the
             sum over the micro-batches of the run.
-        every: with ``all``, only every so many micro-batches are sent, from the ``every``-th of a weight update on.
+        every: with ``all``, the interval in micro-batches at which results are sent, the first one after ``every``
+            micro-batches of a weight update.
     """
 
     part: int
@@ -104,9 +105,9 @@ class GradientOutput:
     """A gradient that goes to the host, as each micro-batch has it: times the loss scale, before any reduction.
 
     Attributes:
-        part: whose graph the differentiated tensor is of.
-        tensor: its input, or another tensor of it.
-        stream, returned: as of a :class:`StageOutput`.
+        part: the part whose graph holds the differentiated tensor.
+        tensor: an input of that graph, or another tensor of it.
+        stream, returned: as for a :class:`StageOutput`.
     """
 
     part: int
@@ -130,10 +131,10 @@ class HostIo:
     Attributes:
         tiles: tiles of each IPU set aside for I/O.
         inputs, outputs: streams that are loaded and stored on the I/O tiles while the compute tiles work on another
-            micro-batch. The value says how far: False within one weight update (or inference run), True also from one
-            to the next.
-        synthetic: no host I/O at all: inputs are random numbers that lie on the IPU (normally distributed; zeros for
-            integers, which may be indices), results are not sent.
+            micro-batch. The value is False for overlap within one weight update (or inference run), True for overlap
+            from one to the next as well.
+        synthetic: whether there is no host I/O at all. Inputs are then random numbers on the IPU (normally distributed;
+            zeros for integers, which may be indices), and results are not sent.
     """
 
     tiles: int = 0
@@ -177,11 +178,13 @@ class UpdateRule(Protocol):
 
 
 class CombinedRule(Protocol):
-    """An optimiser of which a state is the gradient accumulator too."""
+    """An optimiser that uses one of its states as the gradient accumulator."""
 
     def combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
-        """Name and first value of that state of ``variable``, and a factor on the gradients added to it; None: the
-        variable has a separate accumulator."""
+        """Name and first value of that state of ``variable``, and a factor on the gradients added to it.
+
+        None: the variable has a separate accumulator.
+        """
         ...
 
     def build_combined(
@@ -200,7 +203,7 @@ class JointRule(Protocol):
     """An optimiser whose updates use numbers that depend on the gradients of several variables."""
 
     def join(self, scope: Scope, gradients: Mapping[Variable, Reduced]) -> None:
-        """Compute them, before the first parameter changes, and keep them for the updates."""
+        """Compute these numbers before the first parameter changes, and keep them for the updates."""
         ...
 
 
@@ -213,8 +216,8 @@ class AutomaticLossScale:
     """How the loss scale follows the gradients (:mod:`.loss_scaling`).
 
     Attributes:
-        bin_edge: the share of the largest number of its type above which an element counts as large.
-        threshold: the share of large elements above which the loss scale is halved.
+        bin_edge: an element counts as large above this share of the largest number of its type.
+        threshold: the loss scale is halved above this share of large elements.
     """
 
     bin_edge: float = 0.0625
@@ -233,16 +236,16 @@ class Training:
             ``running_mean`` (scaled in each micro-batch).
         replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
         loss_scale: factor on the loss's gradient, undone at the update.
-        variable_loss_scale: whether the host may change it between runs (:meth:`.build.Pipeline.scaled`); not where
-            ``combined`` is asked for.
+        variable_loss_scale: whether the host may change it between runs (:meth:`.build.Pipeline.scaled`); not possible
+            together with ``combined``.
         automatic_loss_scale: how the program changes it itself (only with ``variable_loss_scale``).
-        accumulator_dtype: type of an accumulator given the variable (None: the variable's type).
+        accumulator_dtype: gives the type of an accumulator for its variable (None: the variable's type).
         max_grad_norm: limit of the norm of all gradients of a weight update together.
-        combined: where accumulator and state may be one tensor (on chip, not sharded, no clipping, several
-            micro-batches), the rule that works so; None: they are always two.
-        gradients: those that the host gets.
-        joint: what computes numbers from all gradients together before the updates; None: there are none.
-        joins_pads: gradients of disjoint parts of a tensor are joined, not padded and added up.
+        combined: the rule that uses one tensor as accumulator and state where that is possible (on chip, not sharded,
+            no clipping, several micro-batches); None: they are always two tensors.
+        gradients: gradients that the host receives.
+        joint: computes numbers from all gradients together before the updates; None: there are none.
+        joins_pads: whether gradients of disjoint parts of a tensor are joined instead of padded and added up.
     """
 
     loss_part: int
@@ -267,16 +270,16 @@ class Offload:
     """What lives in Streaming Memory, and what is sharded over replicas.
 
     Attributes:
-        optimiser_state: loaded for the weight update and stored after it.
-        activations: stashes (one remote buffer entry per micro-batch in flight).
-        accumulators: loaded, added to and stored in every micro-batch.
-        weights: loaded before each stage that reads them, stored after the update (state that forwards write, such as
-            running statistics, stays on chip).
+        optimiser_state: whether it is loaded for the weight update and stored after it.
+        activations: whether stashes lie there (one remote buffer entry per micro-batch in flight).
+        accumulators: whether they are loaded, added to and stored in every micro-batch.
+        weights: whether they are loaded before each stage that reads them and stored after the update. State that
+            forwards write, such as running statistics, stays on chip.
         shard_optimiser_state: replicated tensor sharding of optimiser state (the update then runs on shards).
         min_elements: tensors with fewer elements stay on chip.
         min_elements_sharding: tensors with fewer elements are not sharded.
-        sharding_domain: so many neighbouring replicas hold the shards of a tensor that is equal on all replicas, the
-            next ones the same shards again (PopART's ``shardingDomain``); 0: all replicas hold a shard of their own.
+        sharding_domain: number of neighbouring replicas that together hold all shards of a tensor; the next ones hold
+            the same shards again (PopART's ``shardingDomain``). 0: every replica holds a shard of its own.
     """
 
     optimiser_state: bool = False

@@ -1,7 +1,7 @@
-"""Pipelines as they are asked for, and a change of them before they are built.
+"""Changes of pipelines before they are built.
 
-``build_pipeline`` is the one place where all front ends ask for pipelines; within :func:`revising` a function changes
-what they ask for, so that a question "what if" needs no front end.
+``build_pipeline`` is the one place where all front ends request pipelines. Within :func:`revising` a function changes
+these requests, so that a question "what if" needs no front end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .model import HostIo, Offload, StageGraph, StageOutput, Training
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """Those arguments of :func:`~.build.build_pipeline` that can be revised, and how its stages copy and repeat."""
+    """The arguments of :func:`~.build.build_pipeline` that can be revised, and how its stages copy and repeat."""
 
     ir: Ir
     parts: Sequence[StageGraph]
@@ -40,7 +40,8 @@ _REVISION: ContextVar[Revision | None] = ContextVar("revision of pipelines", def
 
 @contextmanager
 def revising(revise: Revision | None) -> Iterator[None]:
-    """Within, pipelines are built as ``revise`` changes them; None: as they are asked for."""
+    """Build pipelines within as ``revise`` changes them; with None as they are requested."""
+    # A context variable, so that a revision ends with its block and does not reach other threads.
     token = _REVISION.set(revise)
     try:
         yield
@@ -48,7 +49,7 @@ def revising(revise: Revision | None) -> Iterator[None]:
         _REVISION.reset(token)
 
 
-def revised(asked: BuildRequest) -> BuildRequest:
-    """What is to be built."""
+def revised(request: BuildRequest) -> BuildRequest:
+    """The request after the active revision."""
     revise = _REVISION.get()
-    return asked if revise is None else revise(asked)
+    return request if revise is None else revise(request)

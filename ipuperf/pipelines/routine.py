@@ -16,18 +16,18 @@ class Routine(Scope):
     Args:
         ir: the program.
         name: name of the graph, unique in the program.
-        ipu: where it runs.
-        phase: what it is for, if one can say.
+        ipu: the IPU on which it runs.
+        phase: the phase of its ops, where all have the same.
     """
 
     def __init__(self, ir: Ir, name: str, ipu: int, phase: Phase | None = None) -> None:
         super().__init__(ir.create_named_graph(name), phase=phase, ipu=ipu)
         self.arguments: dict[Hashable, Tensor] = {}
         self.results: dict[Hashable, Tensor] = {}
-        self.local: dict[Hashable, Tensor] = {}  # values made here once, by what they are
+        self.local: dict[Hashable, Tensor] = {}  # values that several ops of this graph share
 
     def argument(self, key: Hashable, spec: TensorSpec, name: str) -> Tensor:
-        """The argument of this key, a new input on first use."""
+        """The argument with this key; its first use makes a new input."""
         if key not in self.arguments:
             tensor = self.graph.add_input(spec, name)
             tensor.ipu = self.ipu
@@ -35,16 +35,18 @@ class Routine(Scope):
         return self.arguments[key]
 
     def give(self, key: Hashable, tensor: Tensor) -> None:
-        """Make ``tensor`` of this graph the result of this key."""
+        """Make ``tensor`` of this graph the result with this key."""
         if key not in self.results:
             self.results[key] = tensor
             self.graph.add_output(tensor)
 
     def call(self, scope: Scope, values: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
-        """Call the routine from ``scope``; its results there. ``values`` holds (at least) its arguments."""
+        """Call the routine from ``scope``; gives the results as tensors of ``scope``. ``values`` holds (at least) its
+        arguments."""
+        # Operands follow the order of the graph's inputs, which arguments and captured tensors share.
         operand = {image: values[key] for key, image in self.arguments.items()}
         operand.update({image: scope.get(tensor) for tensor, image in self.captured.items()})
-        names = [t.name for t in self.results.values()]
+        names = [tensor.name for tensor in self.results.values()]
         with scope.on(self.ipu), CONTEXT.phase(self.phase):
-            call = scope.create(Call, [operand[t] for t in self.graph.inputs], names, callee=self.graph)
+            call = scope.create(Call, [operand[tensor] for tensor in self.graph.inputs], names, callee=self.graph)
         return dict(zip(self.results, call.outputs, strict=True))

@@ -1,7 +1,7 @@
 """Graphs that use tensors of the graphs around them, by reference.
 
-Graphs of the IR are closed: what they use comes in as an input. A :class:`Scope` fetches tensors of an enclosing graph
-on first use, as inputs by reference, and makes the call or loop when it is complete.
+Graphs of the IR are closed: an outer tensor has to come in as an input. A :class:`Scope` fetches tensors of an
+enclosing graph on first use, as inputs by reference, and makes the call or loop when it is complete.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Scope(Builder):
-    """The op maker of a graph inside another; its ops come one after the other.
+    """The op maker of a graph inside another; its ops run one after the other.
 
     Args:
         graph: the graph.
         outer: the scope that will call it, None for the main graph.
-        phase: what all its ops are for, where one can say.
-        ipu: where they run, where that is one IPU.
+        phase: the phase of its ops, where all have the same.
+        ipu: the IPU of its ops, where all run on one.
     """
 
     def __init__(
@@ -46,21 +46,23 @@ class Scope(Builder):
     # -- where ops go ------------------------------------------------------------------------------------------------
 
     def on(self, ipu: int | None = None) -> AbstractContextManager[None]:
-        """Within, ops are made here, on ``ipu`` (by default the scope's own); order, names and places that the code
-        around it asked for do not count."""
+        """Within, make ops here on ``ipu`` (by default the scope's own). Order, names and places of the surrounding
+        code are suspended."""
         return CONTEXT.detached(self.ipu if ipu is None else ipu, self, self.phase)
 
     def floating(self, when: bool = True) -> AbstractContextManager[None]:
-        """Within (if ``when``), ops may come earlier than those made before them."""
+        """Within, let ops run earlier than those made before them, if ``when``."""
         return self.set("_floats", when)
 
     def get(self, tensor: Tensor) -> Tensor:
-        """``tensor`` of this graph or of one around it, here."""
+        """The image here of ``tensor``, which belongs to this graph or one around it."""
         if tensor.graph is self.graph:
             return tensor
         image = self.captured.get(tensor)
         if image is None:
+            # A slash would look like a name scope of this graph.
             name = tensor.name.replace("/", "_")
+            # By reference, so that changes inside are seen outside; a constant never changes.
             image = self.graph.add_input(tensor.spec, name, by_ref=not isinstance(tensor, Constant))
             image.ipu = tensor.ipu
             self.captured[tensor] = image
@@ -72,6 +74,7 @@ class Scope(Builder):
             self._floating.add(op)
             return
         ops, floating = self.graph.ops, self._floating
+        # The new op is the last one already; floating ops order nothing.
         index = len(ops) - 2
         while index >= 0 and ops[index] in floating:
             index -= 1

@@ -1,12 +1,12 @@
-"""What each stage executes: forward, recomputation and backward routines with their stashes.
+"""The routines of each stage: forward, recomputation and backward, with their stashes.
 
 A forward value that the backward needs is passed on directly when both run in the same straight line of the program
-(:class:`.windows.WindowedProgram`), otherwise it waits in a *stash*: a ring of as many slots as there are
+(:class:`.windows.WindowedProgram`). Otherwise it waits in a *stash*: a ring with as many slots as there are
 micro-batches in flight, written after the forward and read before the backward (or the recomputation), with a counter
-on the device for each side. With recomputation only a stage's inputs and checkpoints wait, and the forward is executed
-again: in one piece before the backward, or interleaved with it (:mod:`.inlining`).
+on the device for each side. With recomputation only a stage's inputs and checkpoints wait, and the forward runs again:
+in one piece before the backward, or interleaved with it (:mod:`.inlining`).
 
-Simplification: in one piece, checkpoints inside a stage are not used: the same ops run again as without them.
+Simplification: recomputation in one piece ignores checkpoints inside a stage: the same ops run again as without them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _FORMS = (Cast, Reshape, Transpose)
-"""Ops that give a parameter another form."""
+"""Ops that change the form of a parameter."""
 
 
 @dataclass
@@ -47,10 +47,10 @@ class PipelineStage:
 
     Attributes:
         part: its number.
-        own: outputs of its graph before gradients were asked for.
+        own_outputs: number of outputs of its graph before gradients were asked for.
         derivative: its gradient graph, None when nothing in or before it is trained.
         provided: outputs that get a gradient.
-        wanted: inputs (of the graph) whose gradients go to earlier stages.
+        input_gradients: inputs (of the graph) whose gradients go to earlier stages.
         trained: ``(graph input, variable)`` of its trained parameters.
         forward, recompute, backward, weights: routines; the last one is a part of the backward that has cells of its
             own.
@@ -60,7 +60,7 @@ class PipelineStage:
     description: StageGraph
     derivative: Derivative | None = None
     provided: list[Tensor] = field(default_factory=list)
-    wanted: list[Tensor] = field(default_factory=list)
+    input_gradients: list[Tensor] = field(default_factory=list)
     trained: list[tuple[Tensor, Variable]] = field(default_factory=list)
     forward: Routine | None = None
     recompute: Routine | None = None
@@ -69,11 +69,11 @@ class PipelineStage:
 
     @property
     def name(self) -> str:
-        """For graphs and messages."""
+        """Name for graphs and messages."""
         return f"stage{self.description.stage}" + (f"_ipu{self.description.ipu}" if self.concurrent else "")
 
     concurrent: bool = False
-    own: int = 0
+    own_outputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Lane:
     """How values get from one cell of a stage to a later one.
 
     Attributes:
-        direct: whether they do without a stash.
-        immediate: whether, moreover, no copy between IPUs comes between the two.
-        stashes: where they wait if not.
+        direct: whether they need no stash.
+        immediate: whether, in addition, no copy between IPUs comes between the two cells.
+        stashes: where the values wait otherwise.
     """
 
     direct: bool
@@ -98,10 +98,10 @@ class PipelineStageWriter:
         builder: what the stages share.
         stage: filled in.
         lane: from the forward to the backward, or to the recomputation.
-        split: which part of the backward has cells of its own; None: it is one.
-        recomputes: whether the forward is executed again, in one piece, before the backward.
-        interleaved: whether its stretches are executed again within the backward.
-        follows: whether the backward follows so soon that nothing is executed again after the last checkpoint.
+        split: which part of the backward has cells of its own; None: the backward is one.
+        recomputes: whether the forward runs again, in one piece, before the backward.
+        interleaved: whether its stretches run again within the backward.
+        follows: whether the backward follows so soon that nothing after the last checkpoint runs again.
     """
 
     def __init__(
@@ -124,32 +124,35 @@ class PipelineStageWriter:
         self.recomputes = recomputes
         self.interleaved = interleaved
         self.follows = follows
-        changing = {t for t, source in zip(self.graph.inputs, stage.description.sources, strict=True)
+        changing = {tensor for tensor, source in zip(self.graph.inputs, stage.description.sources, strict=True)
                     if not isinstance(source, Data)}  # fmt: skip
+        # Parameters are the same in all micro-batches, so only other inputs start a stretch.
         self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.states = self._read_states()
         if split is not None:
-            self.late = builder.lane(stage, "F", "W", ("read", "late_read"))
-            self.between = builder.lane(stage, "B", "W")
+            self.late_lane = builder.lane(stage, "F", "W", ("read", "late_read"))
+            self.backward_lane = builder.lane(stage, "B", "W")
         self.seed: Variable | None = None
 
     # -- operands ----------------------------------------------------------------------------------------------------
 
     def _read_states(self) -> set[Tensor]:
-        """Graph inputs that are variables the forward changes, whose earlier values the backward reads."""
+        """Graph inputs that are variables which the forward changes and whose earlier values the backward reads."""
         derivative = self.stage.derivative
         if derivative is None:
             return set()
-        used = depended_on(derivative.graph.outputs, schedule(derivative.graph))
+        read_images = depended_on(derivative.graph.outputs, schedule(derivative.graph))
         pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
-        needed = {c.tensor for c, image in pairs if not c.is_gradient and image in used}
-        again = self.recomputes or self.interleaved
-        return read_states(self.stage.description, needed, changed_by(self.builder.parts), again=again)
+        needed = {
+            connection.tensor for connection, image in pairs if not connection.is_gradient and image in read_images
+        }
+        recomputed = self.recomputes or self.interleaved
+        return read_states(self.stage.description, needed, changed_by(self.builder.parts), recomputed=recomputed)
 
     def fixed(self, tensor: Tensor) -> bool:
-        """Whether a graph input is the same in all micro-batches of a weight update, as far as the backward sees."""
+        """Whether the backward sees the same value of a graph input in all micro-batches of a weight update."""
         return isinstance(self.source.get(tensor), Data) and tensor not in self.states
 
     def operand(self, routine: Routine, tensor: Tensor) -> Tensor:
@@ -165,85 +168,105 @@ class PipelineStageWriter:
         return routine.get(self.seed)
 
     def _data_of(self, tensor: Tensor) -> Variable | Constant:
-        """The variable or constant that a graph input is."""
+        """The variable or constant behind a graph input."""
         source = self.source[tensor]
         assert isinstance(source, Data)
         return source.tensor
 
     def data(self, routine: Routine, tensor: Variable | Constant) -> Tensor:
-        """A variable or constant here; one in Streaming Memory is loaded."""
+        """A variable or constant in this routine; one in Streaming Memory is loaded, once per routine."""
         if isinstance(tensor, Constant):
             return routine.constant(tensor.data, tensor.dtype, tensor.name)
         if tensor.remote is None:
             return routine.get(tensor)
         key = ("loaded", tensor)
+        # Loaded once per routine, as each load passes the DDR.
         if key not in routine.local:
             buffer, entry = tensor.remote
             routine.local[key] = remote_load(buffer, entry, tensor.name)
         return routine.local[key]
 
-    # -- what waits --------------------------------------------------------------------------------------------------
+    # -- values that wait ----------------------------------------------------------------------------------------------
 
     def needed(self) -> list[Tensor]:
         """Forward tensors that change from micro-batch to micro-batch and that the backward reads."""
         derivative = self.stage.derivative
         if derivative is None:
             return []
-        found = [c.tensor for c in derivative.inputs if not c.is_gradient and not self.fixed(c.tensor)]
-        return [tensor for tensor in found if not isinstance(tensor, Constant)]
+        forward_tensors = [
+            connection.tensor
+            for connection in derivative.inputs
+            if not connection.is_gradient and not self.fixed(connection.tensor)
+        ]
+        return [tensor for tensor in forward_tensors if not isinstance(tensor, Constant)]
 
     def waiting(self) -> list[Tensor]:
-        """Forward tensors that are put aside at the end of the forward. A checkpoint that no forward op of its stage
-        reads, as it only goes to the next stage, is not (PopART's ``getStashCandidateTensors``,
-        ``willow/src/transforms/pipeline.cpp``)."""
+        """Forward tensors that are stashed or passed on at the end of the forward.
+
+        A checkpoint that no forward op of its stage reads, as it only goes to the next stage, is not among them
+        (PopART's ``getStashCandidateTensors``, ``willow/src/transforms/pipeline.cpp``).
+        """
         if self.stage.derivative is None:
             return []
         if not (self.recomputes or self.interleaved):
-            return [t for t in self.needed() if self.lane_of(t).direct or not self.of_parameters(t)]
-        used = [t for t in self.graph.inputs if not self.fixed(t)]
-        marked = [t for t in self.stage.description.checkpoints if t not in used and t.consumers]
-        found = used + [t for t in marked if t in self.graph.outputs]
-        return found + [t for t in self.needed() if t not in found and self.remains(t)]
+            return [tensor for tensor in self.needed() if self.lane_of(tensor).direct or not self.of_parameters(tensor)]
+        inputs = [tensor for tensor in self.graph.inputs if not self.fixed(tensor)]
+        # An input that is a checkpoint waits anyway; one without a reader in the stage is not needed again.
+        checkpoints = [
+            tensor for tensor in self.stage.description.checkpoints if tensor not in inputs and tensor.consumers
+        ]
+        waiting = inputs + [tensor for tensor in checkpoints if tensor in self.graph.outputs]
+        return waiting + [tensor for tensor in self.needed() if tensor not in waiting and self.remains(tensor)]
 
     def of_parameters(self, tensor: Tensor) -> bool:
-        """Whether a value is a parameter in another form (a transposed weight): it is made again, not stashed."""
+        """Whether a value is a parameter in another form (a transposed weight), which is made again instead of
+        stashed."""
         if tensor.producer is None:
             return isinstance(tensor, Constant) or self.fixed(tensor)
-        return isinstance(tensor.producer, _FORMS) and all(self.of_parameters(t) for t in tensor.producer.inputs)
+        return isinstance(tensor.producer, _FORMS) and all(
+            self.of_parameters(operand) for operand in tensor.producer.inputs
+        )
 
     def remains(self, tensor: Tensor) -> bool:
-        """Whether a value is not computed again: it is made after the last checkpoint of a stage whose backward
-        follows at once (PopART's ``setFinalFwdStageRecomputation``)."""
+        """Whether a value is kept although its stage recomputes.
+
+        It is made after the last checkpoint of a stage whose backward follows at once (PopART's
+        ``setFinalFwdStageRecomputation``).
+        """
         return (
             self.follows and tensor.producer is not None and self.stretch.get(tensor.producer, 0) == self.last_stretch
         )
 
     def drop_outputs(self) -> None:
-        """The forward does not hand out what is computed again."""
-        kept = set(self.waiting())
-        self.graph.outputs[:] = [t for index, t in enumerate(self.graph.outputs) if index < self.stage.own or t in kept]
+        """Remove values that are computed again from the outputs of the forward."""
+        waiting = set(self.waiting())
+        self.graph.outputs[:] = [
+            tensor
+            for index, tensor in enumerate(self.graph.outputs)
+            if index < self.stage.own_outputs or tensor in waiting
+        ]
         self.graph.version += 1
 
     def make_stashes(self) -> None:
-        """Memory for what waits."""
+        """Make memory for values that wait."""
         for lane in self.lanes():
             if not lane.direct:
-                lane.stashes.make([t for t in self.waiting() if self.lane_of(t) is lane])
-        if self.split is not None and not self.between.direct:
-            self.between.stashes.make(self.split.carried)
+                lane.stashes.make([tensor for tensor in self.waiting() if self.lane_of(tensor) is lane])
+        if self.split is not None and not self.backward_lane.direct:
+            self.backward_lane.stashes.make(self.split.carried)
 
     def lanes(self) -> list[Lane]:
-        """The ways of forward values."""
-        return [self.lane] if self.split is None else [self.lane, self.late]
+        """The lanes of forward values."""
+        return [self.lane] if self.split is None else [self.lane, self.late_lane]
 
     def lane_of(self, tensor: Tensor) -> Lane:
-        """The way of a forward value: to the last cells that read it."""
-        return self.late if self.split is not None and tensor in self.split.late else self.lane
+        """The lane of a forward value, which ends at the last cells that read it."""
+        return self.late_lane if self.split is not None and tensor in self.split.late else self.lane
 
     # -- routines ----------------------------------------------------------------------------------------------------
 
     def write_forward(self) -> None:
-        """The forward graph, then the stashes, the state updates and the next seed."""
+        """Write the forward graph, then the stashes, the state updates and the next seed."""
         routine = Routine(self.builder.ir, f"{self.stage.name}_fwd", self.ipu, "fwd")
         self.stage.forward = routine
         with routine.on():
@@ -251,12 +274,13 @@ class PipelineStageWriter:
 
     def fill_forward(self, routine: Routine) -> None:
         """The ops of :meth:`write_forward`."""
-        operands = {t: self.operand(routine, t) for t in self.graph.inputs}
-        results = self.run_graph(routine, [operands[t] for t in self.graph.inputs])
+        operands = {graph_input: self.operand(routine, graph_input) for graph_input in self.graph.inputs}
+        results = self.run_graph(routine, [operands[graph_input] for graph_input in self.graph.inputs])
         values = {**operands, **results}
         for lane in self.lanes():
-            for tensor in lane.stashes.held:
+            for tensor in lane.stashes.by_tensor:
                 lane.stashes.put(routine, tensor, values[tensor])
+            # After all puts of this lane, which share the counter.
             lane.stashes.advance(routine, "write")
         self.give_directly(routine, values)
         for index, variable in self.stage.description.updates.items():
@@ -267,31 +291,32 @@ class PipelineStageWriter:
             routine.give(("output", index), results[self.graph.outputs[index]])
 
     def give_directly(self, routine: Routine, values: Mapping[Tensor, Tensor]) -> None:
-        """Hand on what waits as results. What lies in a buffer that will change before it is read is copied."""
+        """Pass on values that wait as results. A value in a buffer that will change before it is read is copied."""
         for tensor in self.waiting():
             if not self.lane_of(tensor).direct:
                 continue
             source = self.source.get(tensor)
             if isinstance(source, Seed | Data) or (isinstance(source, Activation) and not self.lies(tensor)):
+                # A buffer may be overwritten before the backward reads it, so the value is copied.
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
             elif source is None:
                 routine.give(("saved", tensor), values[tensor])
 
     def lies(self, tensor: Tensor) -> bool:
-        """Whether an activation is still in the buffer it arrived in when the backward reads it."""
+        """Whether an activation is still in the buffer where it arrived when the backward reads it."""
         return self.lane_of(tensor).immediate and self.builder.transport.received(self.stage.part, tensor).ring is None
 
     def run_graph(self, routine: Routine, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
         """Call the forward graph."""
-        names = [t.name for t in self.graph.outputs]
+        names = [tensor.name for tensor in self.graph.outputs]
         call = routine.create(Call, operands, names, callee=self.graph)
         return dict(zip(self.graph.outputs, call.outputs, strict=True))
 
     def waited(self, routine: Routine, tensor: Tensor, side: str = "read") -> Tensor:
-        """A value of the forward in a routine that reads it."""
+        """A value of the forward in a routine that reads it later."""
         stashes = self.lane_of(tensor).stashes
-        if tensor in stashes.held:
+        if tensor in stashes.by_tensor:
             return stashes.take(routine, tensor, side)
         source = self.source.get(tensor)
         if isinstance(source, Activation) and self.lies(tensor):
@@ -300,20 +325,27 @@ class PipelineStageWriter:
         return routine.argument((kind, tensor), tensor.spec, tensor.name)
 
     def write_recompute(self) -> None:
-        """The forward graph again, from what waited; results are what the backward reads."""
+        """Run the forward graph again from the values that waited. The results are the values that the backward
+        reads."""
         routine = Routine(self.builder.ir, f"{self.stage.name}_recompute", self.ipu, "recompute")
         self.stage.recompute = routine
         with routine.on():
-            values = {t: self.waited(routine, t) for t in self.waiting()}
+            values = {tensor: self.waited(routine, tensor) for tensor in self.waiting()}
             self.lane.stashes.advance(routine, "read")
-            operands = [values[t] if t in values else self.data(routine, self._data_of(t)) for t in self.graph.inputs]
+            operands = [
+                values[tensor] if tensor in values else self.data(routine, self._data_of(tensor))
+                for tensor in self.graph.inputs
+            ]
             values = {**self.run_graph(routine, operands), **values}
         for tensor in self.needed():
             routine.give(("saved", tensor), values[tensor])
 
     def write_backward(self) -> None:
-        """The ops of the gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients
-        accumulated; with interleaved recomputation also those of the forward that are computed again."""
+        """Write the ops of the gradient graph: gradients of outputs in, gradients of inputs out, parameters' gradients
+        accumulated.
+
+        With interleaved recomputation the routine also holds the forward ops that run again.
+        """
         routine = Routine(self.builder.ir, f"{self.stage.name}_bwd_pass", self.ipu, "bwd")
         self.stage.backward = routine
         with routine.on():
@@ -323,25 +355,27 @@ class PipelineStageWriter:
         """The ops of :meth:`write_backward`."""
         derivative = self.stage.derivative
         assert derivative is not None
-        late = set() if self.split is None else set(self.split.ops)
-        ops = [op for op in schedule(derivative.graph) if op not in late]
-        images, again = self.forward_values(routine, self.read_by(ops) if self.split else None)
+        late_ops = set() if self.split is None else set(self.split.ops)
+        ops = [op for op in schedule(derivative.graph) if op not in late_ops]
+        images, recomputed_copies = self.forward_values(routine, self.read_by(ops) if self.split else None)
         for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
             tensor = connection.tensor
             if connection.is_gradient:
                 images[image] = self.gradient_of(routine, tensor)
             elif tensor in images:
                 images[image] = images[tensor]
-        made = copy_ops(ops, routine.graph, images, self.ipu)
-        interleave(routine.graph, again, self.stretch, set(self.waiting()), made.values())
+        copies = copy_ops(ops, routine.graph, images, self.ipu)
+        interleave(routine.graph, recomputed_copies, self.stretch, set(self.waiting()), copies.values())
         grads = self.use_gradients(routine, images)
-        for tensor in self.stage.wanted:
-            sent = self.builder.transport.sent(self.stage.part, tensor)
-            if sent is None:
+        for tensor in self.stage.input_gradients:
+            send_buffer = self.builder.transport.sent(self.stage.part, tensor)
+            if send_buffer is None:
                 routine.give(("gradient", tensor), grads[tensor])
             else:
-                make(CopyVarUpdate, sent, grads[tensor])
+                make(CopyVarUpdate, send_buffer, grads[tensor])
+        # Carried tensors exist only now, after the gradient ops have been copied.
         self.carry(routine, images)
+        # A recomputation has advanced the counters already.
         if not self.recomputes:
             for lane in self.lanes():
                 lane.stashes.advance(routine, "read")
@@ -350,41 +384,41 @@ class PipelineStageWriter:
         """The forward tensors that ops of the gradient graph read."""
         derivative = self.stage.derivative
         assert derivative is not None
-        read = {tensor for op in ops for tensor in op.inputs}
+        operands = {tensor for op in ops for tensor in op.inputs}
         pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
-        return {c.tensor for c, image in pairs if not c.is_gradient and image in read}
+        return {connection.tensor for connection, image in pairs if not connection.is_gradient and image in operands}
 
     def use_gradients(self, routine: Routine, images: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
-        """Keep and accumulate the gradients that a routine makes, by forward tensor."""
+        """Keep and accumulate the gradients that a routine makes; gives them by forward tensor."""
         derivative = self.stage.derivative
         assert derivative is not None
         pairs = zip(derivative.outputs, derivative.graph.outputs, strict=True)
-        grads = {c.tensor: images[t] for c, t in pairs if t in images}
-        late = routine is self.stage.weights
+        grads = {connection.tensor: images[tensor] for connection, tensor in pairs if tensor in images}
+        is_late = routine is self.stage.weights
         if self.split is not None:
-            grads = {t: grad for t, grad in grads.items() if (t in self.split.trained) == late}
+            grads = {tensor: grad for tensor, grad in grads.items() if (tensor in self.split.trained) == is_late}
         self.builder.keep_gradients(routine, self.stage.part, grads)
-        trained = [(v, grads[t]) for t, v in self.stage.trained if t in grads]
+        trained = [(variable, grads[tensor]) for tensor, variable in self.stage.trained if tensor in grads]
         self.builder.weights.accumulate(routine, trained, self.ipu)
         return grads
 
     def carry(self, routine: Routine, images: Mapping[Tensor, Tensor]) -> None:
-        """Put aside what the gradients of weights are made of."""
+        """Stash the tensors from which the gradients of weights are made later."""
         if self.split is None:
             return
         root = roots(routine.graph)
         for tensor in self.split.carried:
             value = images[tensor]
-            if not self.between.direct:
-                self.between.stashes.put(routine, tensor, value)
+            if not self.backward_lane.direct:
+                self.backward_lane.stashes.put(routine, tensor, value)
                 continue
             if root.get(value, value).producer is None:  # a buffer that the next copies change
                 value = make(CopyVarUpdate, undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name), value)
             routine.give(("saved", tensor), value)
-        self.between.stashes.advance(routine, "write")
+        self.backward_lane.stashes.advance(routine, "write")
 
     def write_weights(self) -> None:
-        """The part of the backward that makes gradients of weights."""
+        """Write the part of the backward that makes gradients of weights."""
         derivative, split = self.stage.derivative, self.split
         assert derivative is not None
         assert split is not None
@@ -394,56 +428,70 @@ class PipelineStageWriter:
             for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
                 if not connection.is_gradient and connection.tensor in images:
                     images[image] = images[connection.tensor]
-            held = self.between.stashes
+            carried_stashes = self.backward_lane.stashes
             for tensor in split.carried:
                 images[tensor] = (
-                    held.take(routine, tensor)
-                    if tensor in held.held
+                    carried_stashes.take(routine, tensor)
+                    if tensor in carried_stashes.by_tensor
                     else routine.argument(("saved", tensor), tensor.spec, tensor.name)
                 )
             copy_ops(split.ops, routine.graph, images, self.ipu)
             self.use_gradients(routine, images)
-            held.advance(routine, "read")
-            self.late.stashes.advance(routine, "late_read")
+            carried_stashes.advance(routine, "read")
+            self.late_lane.stashes.advance(routine, "late_read")
 
     def forward_values(
-        self, routine: Routine, wanted: Collection[Tensor] | None, side: str = "read"
+        self, routine: Routine, wanted_tensors: Collection[Tensor] | None, side: str = "read"
     ) -> tuple[dict[Tensor, Tensor], dict[Op, Op]]:
-        """What a routine reads of the forward (``wanted``; None: all that the backward reads), there, and the copies
-        of ops that compute it again."""
+        """The forward values that a routine reads, and the copies of ops that compute some of them again.
+
+        ``wanted_tensors`` limits them; None gives all that the backward reads.
+        """
         derivative = self.stage.derivative
         assert derivative is not None
-        every = wanted is None
-        asked = [c.tensor for c in derivative.inputs if not c.is_gradient] if wanted is None else wanted
-        needed = [t for t in self.needed() if t in asked]
+        reads_all = wanted_tensors is None
+        requested = (
+            [c.tensor for c in derivative.inputs if not c.is_gradient] if wanted_tensors is None else wanted_tensors
+        )
+        needed = [tensor for tensor in self.needed() if tensor in requested]
         if self.recomputes:
-            images = {t: routine.argument(("saved", t), t.spec, t.name) for t in needed}
+            images = {tensor: routine.argument(("saved", tensor), tensor.spec, tensor.name) for tensor in needed}
         else:
-            images = {t: self.waited(routine, t, side) for t in self.waiting() if every or t in asked}
-        data = {t: self._data_of(t) for t in self.source if self.fixed(t)}
-        missing = [t for t in needed if t not in images and t not in data]
-        again = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
-        read = {t for op in again for t in op.inputs} | set(asked)
-        images.update({t: self.data(routine, tensor) for t, tensor in data.items() if t in read})
-        constants = [t for t in read if isinstance(t, Constant)]
-        images.update({t: self.data(routine, t) for t in sorted(constants, key=lambda t: t.id)})
-        return images, copy_ops(again, routine.graph, images, self.ipu, self.stretch)
+            images = {
+                tensor: self.waited(routine, tensor, side)
+                for tensor in self.waiting()
+                if reads_all or tensor in requested
+            }
+        data = {tensor: self._data_of(tensor) for tensor in self.source if self.fixed(tensor)}
+        missing = [tensor for tensor in needed if tensor not in images and tensor not in data]
+        recomputed_ops = ancestors(missing, {*images, *data}, schedule(self.graph)) if missing else []
+        operands = {tensor for op in recomputed_ops for tensor in op.inputs} | set(requested)
+        images.update(
+            {tensor: self.data(routine, source_tensor) for tensor, source_tensor in data.items() if tensor in operands}
+        )
+        constants = [tensor for tensor in operands if isinstance(tensor, Constant)]
+        # Sorted, as the order of a set would differ between runs.
+        images.update(
+            {tensor: self.data(routine, tensor) for tensor in sorted(constants, key=lambda tensor: tensor.id)}
+        )
+        return images, copy_ops(recomputed_ops, routine.graph, images, self.ipu, self.stretch)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:
-        """The gradient of an output: the loss's own, or the sum of what arrived from later stages."""
-        arrived = self.builder.transport.arrived(self.stage.part, self.graph.outputs.index(output))
+        """The gradient of an output: the gradient of the loss, plus what has arrived from later stages."""
+        arrivals = self.builder.transport.arrived(self.stage.part, self.graph.outputs.index(output))
         training = self.builder.training
         assert training is not None
-        parts = [arrival.read(routine) for arrival in arrived]
+        parts = [arrival.read(routine) for arrival in arrivals]
         if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
             parts.append(self.loss_gradient(routine, output, training))
         if not parts:
             raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
+        # An output that several stages read gets the sum of their gradients.
         with routine.named("gradient"):
             return reduce(add, parts)
 
     def loss_gradient(self, routine: Routine, loss: Tensor, training: Training) -> Tensor:
-        """The loss scale in the loss's shape and type: a constant, or what the host has written."""
+        """The loss scale in the loss's shape and type: a constant, or a value that the host may have written."""
         if not training.variable_loss_scale:
             ones = np.full(loss.shape, training.loss_scale, loss.dtype.numpy)
             return routine.constant(ones, loss.dtype, "loss_gradient")

@@ -1,4 +1,4 @@
-"""Where values wait for a later cell: rings on the IPU, or entries of remote buffers, and their counters."""
+"""Where values wait for a later cell: rings on the IPU or entries of remote buffers, with their counters."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class TensorStash:
 
 
 class Stashes:
-    """The stashes of some values that are made and read together, in the order of the micro-batches.
+    """The stashes of values that are made and read together, in the order of the micro-batches.
 
     Args:
         builder: gives memory.
-        name: of the stage.
-        ipu: of the stage.
-        slots: micro-batches that wait at the most.
-        readers: who reads them, each at its own pace.
+        name: name of the stage.
+        ipu: IPU of the stage.
+        slots: micro-batches that wait at most.
+        readers: names of the sides that read, each at its own pace.
     """
 
     def __init__(
@@ -53,15 +53,16 @@ class Stashes:
         self.ipu = ipu
         self.slots = slots
         self.sides = ("write", *readers)
-        self.held: dict[Tensor, TensorStash] = {}
+        self.by_tensor: dict[Tensor, TensorStash] = {}
         self.counters: dict[str, Tensor] = {}
         builder.stashes.append(self)
 
     def make(self, tensors: Sequence[Tensor]) -> None:
-        """Memory for ``tensors``, and a counter for each side where there is more than one slot."""
+        """Make memory for ``tensors``, and a counter for each side where there is more than one slot."""
         for tensor in tensors:
-            self.held[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.name)
-        if self.held and self.slots > 1:
+            self.by_tensor[tensor] = self.builder.stash(tensor, self.slots, self.ipu, self.name)
+        # With one slot nothing has to be counted.
+        if self.by_tensor and self.slots > 1:
             for side in self.sides:
                 self.counters[side] = self.builder.buffer(
                     TensorSpec((1,), UINT32), self.ipu, f"{self.name}_{side}_slot", zero=True
@@ -69,11 +70,12 @@ class Stashes:
 
     def put(self, routine: Scope, tensor: Tensor, value: Tensor) -> None:
         """Write ``value`` into the stash of ``tensor``."""
-        stash = self.held[tensor]
+        stash = self.by_tensor[tensor]
         if stash.buffer is not None:
             remote_store(stash.buffer, self._slot(routine, "write"), value)
             return
         assert stash.ring is not None
+        # A ring with one slot has the value's own shape and needs no dynamic update.
         if self.slots == 1:
             make(CopyVarUpdate, stash.ring, value)
             return
@@ -81,8 +83,8 @@ class Stashes:
         make(DynamicUpdateInplace, stash.ring, self._slot(routine, "write"), row, axes=(0,), sizes=(1,))
 
     def take(self, routine: Scope, tensor: Tensor, side: str = "read") -> Tensor:
-        """Read the oldest entry of the stash of ``tensor`` that one side has not read."""
-        stash = self.held[tensor]
+        """Read the oldest entry of the stash of ``tensor`` that ``side`` has not read."""
+        stash = self.by_tensor[tensor]
         if stash.buffer is not None:
             return remote_load(stash.buffer, self._slot(routine, side), tensor.name)
         assert stash.ring is not None
@@ -104,9 +106,10 @@ class Stashes:
             return
         counter = routine.get(self.counters[side])
         readers = list(counter.consumers)
-        moved = routine.create(IncrementModInplace, [counter], ["t"], increment=1, modulus=self.slots)
+        increment = routine.create(IncrementModInplace, [counter], ["t"], increment=1, modulus=self.slots)
+        # Everything that uses the slot number has to run before it changes.
         for reader in readers:
-            routine.graph.constrain(reader, moved)
+            routine.graph.constrain(reader, increment)
 
     def _reshaped(self, routine: Scope, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """``tensor`` in another shape."""

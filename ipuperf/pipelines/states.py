@@ -1,8 +1,8 @@
-"""State that the forward changes (buffers, a teacher's weights), as the backward reads it.
+"""Variables that the forward changes (buffers, a teacher's weights), as the backward reads them.
 
-A variable that takes a new value after each forward is another one for each micro-batch. What the backward, or a
-forward that is computed again for it, reads of such a variable is put aside as any other value that waits: the
-gradients are those of the numbers that the forward had.
+A variable that takes a new value after each forward differs between micro-batches. The backward, and a forward that is
+computed again for it, needs the value that the forward had. That value is stashed like any other value that waits for
+the backward.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ def changed_by(parts: Iterable[StageGraph]) -> set[Variable]:
 
 
 def read_states(
-    part: StageGraph, needed: Collection[Tensor], changed: Collection[Variable], *, again: bool
+    part: StageGraph, needed: Collection[Tensor], changed: Collection[Variable], *, recomputed: bool
 ) -> set[Tensor]:
     """The inputs of a stage's graph that are ``changed`` variables which its backward reads.
 
     Args:
         needed: the forward's tensors that the backward reads.
-        again: whether these are computed again, from the inputs.
+        recomputed: whether these are computed again, from the inputs.
     """
     inputs = zip(part.graph.inputs, part.sources, strict=True)
-    states = {t for t, source in inputs if isinstance(source, Data) and source.tensor in changed}
+    states = {tensor for tensor, source in inputs if isinstance(source, Data) and source.tensor in changed}
     if not states:
         return set()
-    return states & (depended_on(needed, schedule(part.graph)) if again else set(needed))
+    # A recomputed forward starts from the inputs, so it also reads states behind the needed values.
+    return states & (depended_on(needed, schedule(part.graph)) if recomputed else set(needed))
 
 
-def depended_on(wanted: Iterable[Tensor], order: Sequence[Op]) -> set[Tensor]:
-    """``wanted`` and all that they depend on through the ops of ``order`` (producers first)."""
-    found = set(wanted)
+def depended_on(tensors: Iterable[Tensor], order: Sequence[Op]) -> set[Tensor]:
+    """``tensors`` and all tensors on which they depend through the ops of ``order`` (producers first)."""
+    needed = set(tensors)
     for op in reversed(order):
-        if found.isdisjoint(op.outputs):
+        if needed.isdisjoint(op.outputs):
             continue
         for index, tensor in enumerate(op.inputs):
-            if index not in op.replaced or op.outputs[op.replaced[index]] in found:
-                found.add(tensor)
-    return found
+            # Operands that only a new state depends on (running statistics) count only where that state is needed.
+            if index not in op.replaced or op.outputs[op.replaced[index]] in needed:
+                needed.add(tensor)
+    return needed

@@ -1,12 +1,12 @@
 """How activations and gradients get from one stage to another.
 
 With ``every_step`` a value goes one stage further per time step, through every stage in between (PopART copies to
-adjacent stages only and chains the rest), and all copies run in every step, also for stages that are idle (PopART and
-TensorFlow mask none of them). Otherwise a value is copied straight to its readers when it has been made. It arrives in
-a buffer of the receiving IPU, where it stays until the next copy into it. Values whose readers come later wait in a
-ring (:mod:`.lifetimes`).
+adjacent stages only and chains the rest). All copies then run in every step, also for idle stages (PopART and
+TensorFlow mask none of them). Otherwise a new value is copied straight to its readers. It arrives in a buffer of the
+receiving IPU, where it stays until the next copy into it. Values whose readers come later wait in a ring
+(:mod:`.lifetimes`).
 
-A value that only passes through an IPU is put aside there by an on-tile copy before it is sent on, so that it does not
+A value that only passes through an IPU is first saved there by an on-tile copy and then sent on, so that it does not
 hold up other copies. The copies of a step are two exchanges, activations and then gradients, as in PopART's schedule
 (``popart:willow/src/popx/popprograms.cpp``: first ``C<i>F``, then ``C<i>B``).
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hop:
-    """One copy: from a buffer, or from what a stage has just made, to a buffer.
+    """One copy to a buffer, from a buffer or from a new result of a stage.
 
     Attributes:
         kind, part: the stage execution that makes the value (``F`` or ``B`` of which part).
@@ -56,16 +56,16 @@ class Hop:
 
     @property
     def phase(self) -> Phase:
-        """What it is for: activations belong to the forward pass, gradients to the backward."""
+        """Its phase: activations belong to the forward pass, gradients to the backward."""
         return "fwd" if self.kind == "F" else "bwd"
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A buffer of one reader, and the ring in which values wait that arrive there; None: they do not wait.
+    """A buffer of one reader, and the ring in which values wait after they arrive there; None: they do not wait.
 
     Attributes:
-        steps: those at whose end a value arrives.
+        steps: the steps at whose end a value arrives.
     """
 
     buffer: Tensor
@@ -73,7 +73,7 @@ class Arrival:
     steps: frozenset[int]
 
     def read(self, routine: Routine) -> Tensor:
-        """The value whose turn it is."""
+        """The next value for the reader."""
         if self.ring is None:
             return routine.get(self.buffer)
         value = self.ring.take(routine, self.buffer)
@@ -81,7 +81,7 @@ class Arrival:
         return value
 
     def put(self, scope: Scope, value: Tensor, phase: Phase) -> None:
-        """Put what has arrived into the ring."""
+        """Put a value that has arrived into the ring."""
         if self.ring is not None:
             with scope.on(self.ring.ipu), CONTEXT.phase(phase):
                 self.ring.put(scope, self.buffer, value)
@@ -95,8 +95,8 @@ class Transport:
         builder: gives buffers.
         parts: the stages.
         every_step: see the module's text.
-        gradients_wait: backwards run after the copies of their window, so that their results wait in a buffer for the
-            next ones.
+        gradients_wait: whether backwards run after the copies of their window, so that their results wait in a buffer
+            for the next ones.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Transport:
         self.hops: list[Hop] = []
         self._waiting: dict[Tensor, list[Arrival]] = {}
         self.settling = 0
-        """So many steps after which a cell ran every time, its results that wait arrive every time."""
+        """Steps after which results that wait arrive in every step, once their cell runs in every step."""
 
-    # -- what stages ask ---------------------------------------------------------------------------------------------
+    # -- queries of stages ---------------------------------------------------------------------------------------------
 
     def received(self, part: int, tensor: Tensor) -> Arrival:
         """Where input ``tensor`` of a part's graph arrives."""
@@ -135,7 +135,7 @@ class Transport:
         for (part, output), readers in self._readers().items():
             self._forward_chain(part, output, readers)
         for stage in stages:
-            for tensor in stage.wanted:
+            for tensor in stage.input_gradients:
                 self._backward_chain(stage, tensor)
 
     def _readers(self) -> dict[tuple[int, int], list[tuple[int, Tensor]]]:
@@ -148,24 +148,24 @@ class Transport:
         return readers
 
     def _relay(self, stage: int) -> int:
-        """The IPU on which values that only pass through a stage stay."""
+        """The IPU that keeps values which only pass through a stage."""
         return next(part.ipu for part in self._parts if part.stage == stage)
 
     def _forward_chain(self, part: int, output: int, readers: Sequence[tuple[int, Tensor]]) -> None:
-        made_by = self._parts[part]
-        value = made_by.graph.outputs[output]
+        maker = self._parts[part]
+        value = maker.graph.outputs[output]
         key = ("output", output)
         levels: dict[int, dict[int, Tensor]] = {}
-        last = max(self._parts[number].stage for number, _ in readers)
+        last_stage = max(self._parts[number].stage for number, _ in readers)
         for number, tensor in readers:
             reader = self._parts[number]
             level = levels.setdefault(reader.stage, {})
             if reader.ipu not in level:
                 level[reader.ipu] = self._buffer(value, reader.ipu, f"stage{reader.stage}_{tensor.name}")
-            self._received[number, tensor] = self._arrival(level[reader.ipu], "F", made_by, reader)
+            self._received[number, tensor] = self._arrival(level[reader.ipu], "F", maker, reader)
         chain: list[list[Hop]] = []
-        origin, source = made_by.ipu, None
-        for stage in range(made_by.stage + 1, last + 1):
+        origin, source = maker.ipu, None
+        for stage in range(maker.stage + 1, last_stage + 1):
             level = levels.setdefault(stage, {})
             if not level and self.every_step:
                 ipu = self._relay(stage)
@@ -174,14 +174,15 @@ class Transport:
                 [Hop("F", part, key, value.spec, origin, ipu, source, target) for ipu, target in level.items()]
             )
             if self.every_step:
+                # The next hop starts where this one ended; one IPU of a stage passes the value on.
                 origin, source = next(iter(level.items()))
         self.hops += [hop for hops in chain for hop in hops]
 
     def _backward_chain(self, stage: PipelineStage, tensor: Tensor) -> None:
         reader = stage.description
-        made = dict(zip(reader.graph.inputs, reader.sources, strict=True))[tensor]
-        assert isinstance(made, Activation)
-        maker = self._parts[made.part]
+        activation = dict(zip(reader.graph.inputs, reader.sources, strict=True))[tensor]
+        assert isinstance(activation, Activation)
+        maker = self._parts[activation.part]
         key = ("gradient", tensor)
         name = f"gradient_{tensor.name}"
         source: Tensor | None = None
@@ -191,8 +192,8 @@ class Transport:
             )
         chain: list[Hop] = []
         origin = reader.ipu
-        between = range(reader.stage - 1, maker.stage, -1) if self.every_step else ()
-        for number in between:
+        stages_between = range(reader.stage - 1, maker.stage, -1) if self.every_step else ()
+        for number in stages_between:
             ipu = self._relay(number)
             target = self._buffer(tensor, ipu, f"stage{number}_relay_{name}")
             chain.append(Hop("B", stage.part, key, tensor.spec, origin, ipu, source, target))
@@ -200,12 +201,13 @@ class Transport:
         target = self._buffer(tensor, maker.ipu, f"stage{maker.stage}_{name}")
         chain.append(Hop("B", stage.part, key, tensor.spec, origin, maker.ipu, source, target))
         arrival = self._arrival(target, "B", reader, maker)
-        self._arrived.setdefault((made.part, made.output), []).append(arrival)
+        self._arrived.setdefault((activation.part, activation.output), []).append(arrival)
         self.hops += chain
 
     def _arrival(self, buffer: Tensor, kind: str, maker: StageGraph, reader: StageGraph) -> Arrival:
         """Where results of ``maker`` arrive at ``reader``, with a ring if they have to wait there."""
         wait = wait_of(self._builder.timetable, kind, maker.stage, reader.stage, every_step=self.every_step)
+        # Every value is read before the next copy into the buffer, which is then enough.
         if not wait.slots:
             return Arrival(buffer, None, frozenset())
         ring = Stashes(self._builder, f"stage{reader.stage}", reader.ipu, wait.slots)
@@ -222,41 +224,48 @@ class Transport:
     # -- copying -----------------------------------------------------------------------------------------------------
 
     def copies(
-        self, scope: Scope, values: Mapping[tuple[str, int, Hashable], Tensor], ran: Sequence[Cell], step: int
+        self,
+        scope: Scope,
+        values: Mapping[tuple[str, int, Hashable], Tensor],
+        executed_cells: Sequence[Cell],
+        step: int,
     ) -> None:
-        """The copies at the end of a step in which the cells ``ran``; ``values`` holds what they made."""
-        executed = {(cell.kind, cell.stage) for cell in ran}
-        hops = [h for h in self.hops if self.every_step or (h.kind, self._parts[h.part].stage) in executed]
-        # everything that is sent has to lie where no copy of this step writes: copies in a row are one exchange
+        """Write the copies at the end of a step in which ``executed_cells`` ran; ``values`` holds their results."""
+        executed = {(cell.kind, cell.stage) for cell in executed_cells}
+        hops = [hop for hop in self.hops if self.every_step or (hop.kind, self._parts[hop.part].stage) in executed]
+        # No copy of this step may write where another one reads, as copies in a row are one exchange.
         sources = {hop: self._source(scope, hop, values) for hop in hops}
         overwritten = {hop.target for hop in hops}
         for hop in hops:
             if hop.source in overwritten:
-                aside = self._undefined(scope, hop)
+                copy_target = self._undefined(scope, hop)
                 with scope.on(hop.origin), CONTEXT.phase(hop.phase):
-                    sources[hop] = make(CopyVarUpdate, aside, sources[hop])
+                    sources[hop] = make(CopyVarUpdate, copy_target, sources[hop])
         landed: dict[Tensor, Tensor] = {}
+        # Activations before gradients, as in PopART's schedule; sorting is stable.
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
                     landed[hop.target] = make(IpuCopy, sources[hop], hop.target, source=hop.origin,
                                               destination=hop.destination, exchange=hop.kind)  # fmt: skip
         for hop in hops:
+            # Stages on one IPU need no exchange between IPUs.
             if hop.origin == hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
                     landed[hop.target] = make(CopyVarUpdate, hop.target, sources[hop])
         for hop in hops:
             for arrival in self._waiting.get(hop.target, ()):
+                # In other steps an idle stage sent no particular contents.
                 if step in arrival.steps:
                     arrival.put(scope, landed[hop.target], hop.phase)
 
     def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:
-        """What is copied; an idle stage sends whatever is there."""
+        """The tensor to copy; an idle stage sends a tensor with no particular contents."""
         if hop.source is not None:
             return hop.source
-        found = values.get((hop.kind, hop.part, hop.key))
-        if found is not None:
-            return found
+        result = values.get((hop.kind, hop.part, hop.key))
+        if result is not None:
+            return result
         return self._undefined(scope, hop)
 
     def _undefined(self, scope: Scope, hop: Hop) -> Tensor:

@@ -1,10 +1,10 @@
 """Gradient accumulation and the weight update, with offloading and replicated tensor sharding (RTS).
 
-Gradients of the micro-batches are added to an accumulator per parameter; after the last micro-batch each IPU reduces
+Gradients of the micro-batches are added to an accumulator per parameter. After the last micro-batch each IPU reduces
 its accumulators over the replicas, scales them, updates its parameters and clears the accumulators. A single
 micro-batch needs no accumulator. Where the norm of all gradients is limited, all of them are reduced before the first
 parameter changes (:mod:`.clipping`), and those in Streaming Memory are all loaded then. Every tensor has its own
-collective here; lowering merges them where it is asked to.
+collective here; lowering merges them where that is asked for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REDUCTIONS = ("sum", "mean", "running_mean")
 
 @dataclass(frozen=True)
 class _Gradient:
-    """A gradient of the weight update: the accumulator (and where it is stored), and what it is after reduction."""
+    """A gradient of the weight update: the accumulator (and where it is stored), and its value after reduction."""
 
     variable: Variable
     ipu: int
@@ -99,43 +99,53 @@ class Weights:
     # -- accumulation ------------------------------------------------------------------------------------------------
 
     def accumulate(self, routine: Routine, grads: Sequence[tuple[Variable, Tensor]], ipu: int) -> None:
-        """Add gradients to their accumulators in a backward routine, each as soon as it is there."""
-        mean = self._training.reduction == "running_mean"
-        made: dict[Variable, list[Op]] = {}
+        """Add gradients to their accumulators in a backward routine, each as soon as it exists."""
+        uses_mean = self._training.reduction == "running_mean"
+        accumulations: dict[Variable, list[Op]] = {}
         if self._scaling is not None:
             self._scaling.count(routine, grads, ipu)
         for variable, grad in grads:
             self.updated_on[variable] = ipu
+            # The only micro-batch hands its gradient straight to the update.
             if not self.accumulates:
                 routine.give(("weight gradient", variable), grad)
                 continue
             target, stored = self._open(routine, variable, ipu)
             combined = self._combined(variable)
-            running = mean and self.gradients_of[variable] == 1
-            operands = [target, grad, self._count(routine, ipu)] if running else [target, grad]
-            how: dict[str, Any] = {"kind": "mean" if running else "add"}
-            if mean and not running:  # a mean of sums: no count says of which micro-batches a sum already holds a part
-                how["factor"] = 1.0 / self._builder.timetable.micro_batches
+            running_mean = uses_mean and self.gradients_of[variable] == 1
+            operands = [target, grad, self._count(routine, ipu)] if running_mean else [target, grad]
+            attributes: dict[str, Any] = {"kind": "mean" if running_mean else "add"}
+            if (
+                uses_mean and not running_mean
+            ):  # no count says which micro-batches have already added to a sum of several gradients
+                attributes["factor"] = 1.0 / self._builder.timetable.micro_batches
             if combined is not None:
-                how["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
+                # The combined rule scales gradients when they are added, as the state is not scaled later.
+                attributes["factor"] = combined[2] * self._factor(self._builder.ir.replication_factor)
+            # Accumulation may run as soon as the gradient exists; remote loads and stores keep their order.
             with routine.floating(stored is None):
-                op = routine.create(Accumulate, operands, ["t"], **how)
-            for earlier in made.setdefault(variable, []):
-                routine.graph.constrain(earlier, op)
-            made[variable].append(op)
+                op = routine.create(Accumulate, operands, ["t"], **attributes)
+            for earlier_op in accumulations.setdefault(variable, []):
+                # Several gradients of one variable change the same accumulator and need an order.
+                routine.graph.constrain(earlier_op, op)
+            accumulations[variable].append(op)
             if stored is not None:
                 remote_store(stored, 0, op.outputs[0])
         if routine.graph.name in self._counts:
-            one = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
-            counted = routine.create(AddLhsInplace, [self._count(routine, ipu), one], ["t"])
-            for before in (op for ops in made.values() for op in ops):
-                routine.graph.constrain(before, counted)
+            unit = routine.constant(np.array(1.0, np.float32), FLOAT32, "one")
+            # The count changes only after every accumulation of this micro-batch has read it.
+            counted = routine.create(AddLhsInplace, [self._count(routine, ipu), unit], ["t"])
+            for accumulation in (op for ops in accumulations.values() for op in ops):
+                routine.graph.constrain(accumulation, counted)
 
     def _combined(self, variable: Variable) -> tuple[str, np.ndarray, float] | None:
-        """Name, first value and factor of the state that is the accumulator of ``variable`` too, if there is one."""
+        """Name, first value and factor of the state that also serves as accumulator of ``variable``, if there is
+        one."""
         offload, rule = self._builder.offload, self._training.combined
-        apart = offload.accumulators or offload.optimiser_state or bool(self._shards(variable)) or self.together
-        if rule is None or apart or not self.accumulates or self._training.reduction == "running_mean":
+        must_be_separate = (
+            offload.accumulators or offload.optimiser_state or bool(self._shards(variable)) or self.together
+        )
+        if rule is None or must_be_separate or not self.accumulates or self._training.reduction == "running_mean":
             return None
         return rule.combined(variable)
 
@@ -159,20 +169,20 @@ class Weights:
             else:
                 name = f"accumulator_{variable.name}"
                 self.accumulators[variable] = self._builder.buffer(spec, ipu, name, zero=True)
-        found = self.accumulators[variable]
-        if isinstance(found, RemoteBuffer):
-            return remote_load(found, 0, f"accumulator_{variable.name}"), found
-        return routine.get(found), None
+        accumulator = self.accumulators[variable]
+        if isinstance(accumulator, RemoteBuffer):
+            return remote_load(accumulator, 0, f"accumulator_{variable.name}"), accumulator
+        return routine.get(accumulator), None
 
     # -- the update --------------------------------------------------------------------------------------------------
 
     @property
     def together(self) -> bool:
-        """Whether updates need all gradients: their norm is limited, or numbers depend on several of them."""
+        """Whether updates need all gradients: their norm is limited, or some numbers depend on several of them."""
         return math.isfinite(self._training.max_grad_norm) or self._training.joint is not None
 
     def write_updates(self) -> None:
-        """One routine per IPU that updates all its parameters; none where all gradients meet in between."""
+        """Write one routine per IPU that updates all its parameters; none where updates need all gradients."""
         if self.together:
             return
         for variable, ipu in self.updated_on.items():
@@ -182,13 +192,17 @@ class Weights:
             grad = None if self.accumulates else self._single(routine, variable)
             self._update(routine, self._reduced(routine, variable, ipu, grad))
         for ipu, count in self._counts.values():
+            # The next update counts from zero again.
             with self._updates[ipu].on():
                 make(AccumulatorZero, count)
 
     def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
-        """Call the updates, or let all gradients meet and update; ``gradients`` are those of a single micro-batch."""
+        """Call the update routines, or reduce all gradients and update. ``gradients`` are those of a single
+        micro-batch."""
         if not self.together:
-            values: dict[Hashable, Tensor] = {("weight gradient", v): grad for v, grad in gradients.items()}
+            values: dict[Hashable, Tensor] = {
+                ("weight gradient", variable): grad for variable, grad in gradients.items()
+            }
             for routine in self._updates.values():
                 routine.call(scope, values)
         with CONTEXT.phase("update"):
@@ -196,31 +210,39 @@ class Weights:
                 self._meet_and_update(scope, gradients)
             if self._scaling is not None:
                 names = (LOSS_SCALE, GRADIENT_SCALE)
-                self._scaling.update(scope, {key: held for key, held in self.scalars.items() if key[0] in names})
+                self._scaling.update(scope, {key: scalar for key, scalar in self.scalars.items() if key[0] in names})
 
     def _meet_and_update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
-        """Reduce all gradients, limit their norm or compute what depends on several of them, update."""
-        apart = [variable.name for variable in self.updated_on if variable.grouping.num_groups > 1]
-        if apart:
+        """Reduce all gradients, limit their norm or compute numbers that depend on several of them, then update."""
+        unequal = [variable.name for variable in self.updated_on if variable.grouping.num_groups > 1]
+        if unequal:
             raise PipelineError(
-                f"max_grad_norm: {', '.join(apart)} differ between groups of replicas, and so would the norm of all "
+                f"max_grad_norm: {', '.join(unequal)} differ between groups of replicas, and so would the norm of all "
                 "gradients; allowed are parameters that are equal on all replicas"
             )
-        found = [self._reduced(scope, v, ipu, gradients.get(v)) for v, ipu in self.updated_on.items()]
-        reduced = {g.variable: Reduced(g.reduced, g.ipu, self._shards(g.variable)) for g in found}
+        gradients_reduced = [
+            self._reduced(scope, variable, ipu, gradients.get(variable)) for variable, ipu in self.updated_on.items()
+        ]
+        reduced = {
+            gradient.variable: Reduced(gradient.reduced, gradient.ipu, self._shards(gradient.variable))
+            for gradient in gradients_reduced
+        }
         if math.isfinite(self._training.max_grad_norm):
             clip(scope, list(reduced.values()), self._training.max_grad_norm)
         if self._training.joint is not None:
             self._training.joint.join(scope, reduced)
-        for gradient in found:
+        for gradient in gradients_reduced:
             self._update_after_use(scope, gradient)
         for ipu, count in self._counts.values():
             with scope.on(ipu):
                 make(AccumulatorZero, count)
 
     def _update_after_use(self, scope: Scope, gradient: _Gradient) -> None:
-        """One parameter's step after everything that uses the parameter: a step may begin with a change of it that
-        depends on no gradient (a decay of weights)."""
+        """Update one parameter after every op that uses it.
+
+        A step may begin with a change of the parameter that depends on no gradient (weight decay), so data flow alone
+        does not order it.
+        """
         if gradient.variable.remote is not None:
             self._update(scope, gradient)
             return
@@ -238,7 +260,8 @@ class Weights:
         return routine.argument(key, TensorSpec(variable.shape, variable.dtype), f"gradient_{variable.name}")
 
     def _reduced(self, scope: Scope, variable: Variable, ipu: int, single: Tensor | None) -> _Gradient:
-        """A gradient reduced over micro-batches (all of them are in ``single`` if given) and replicas."""
+        """A gradient reduced over replicas and over micro-batches; ``single``, where given, holds the only
+        micro-batch."""
         with scope.on(ipu):
             gradient, stored = self._gradient(scope, variable, ipu, single)
             return _Gradient(variable, ipu, gradient, stored, self._over_replicas(scope, variable, ipu, gradient))
@@ -248,17 +271,18 @@ class Weights:
         replicas = self._builder.ir.replication_factor
         shards = self._shards(variable)
         if shards:
+            # A reduce-scatter leaves each replica the sum of its shard only, which is all that the update needs.
             gradient = _shard(gradient, "add", shards)
-        rest = _complement(_group(variable), shards)
-        if rest.group_size > 1:
-            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=rest)
+        remaining_group = _complement(_group(variable), shards)
+        if remaining_group.group_size > 1:
+            gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=remaining_group)
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if self._training.variable_loss_scale:
             return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
         return gradient if factor == 1.0 else make(AccumulatorScale, gradient, factor=factor)
 
     def _update(self, scope: Scope, gradient: _Gradient) -> None:
-        """One parameter's step."""
+        """Update one parameter."""
         with scope.on(gradient.ipu):
             self._step(scope, gradient)
 
@@ -282,6 +306,7 @@ class Weights:
         if shards:
             whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
                          group=shards)  # fmt: skip
+            # The forward needs whole weights, so the updated shards are gathered.
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
@@ -293,7 +318,7 @@ class Weights:
     def _gradient(
         self, routine: Scope, variable: Variable, ipu: int, single: Tensor | None
     ) -> tuple[Tensor, RemoteBuffer | None]:
-        """The accumulated gradient in the accumulator's type."""
+        """The accumulated gradient in the accumulator's type, and the buffer where it is stored, if any."""
         if single is None:
             return self._open(routine, variable, ipu)
         if self.dtype(variable) is not variable.dtype:
@@ -325,30 +350,32 @@ class Weights:
     # -- sharding ----------------------------------------------------------------------------------------------------
 
     def _shards(self, variable: Variable) -> ReplicaGrouping | None:
-        """The groups of replicas that hold a shard of the state of ``variable`` each; None: it is whole everywhere."""
-        offload, found = self._builder.offload, _group(variable)
-        if offload.sharding_domain and found.num_groups == 1:
-            found = ReplicaGrouping(found.replicas, 1, offload.sharding_domain)
-        enough = variable.spec.elements >= max(offload.min_elements_sharding, found.group_size)
-        return found if offload.shard_optimiser_state and found.group_size > 1 and enough else None
+        """The groups of replicas whose members each hold a shard of the state of ``variable``; None: each replica holds
+        all."""
+        offload, group = self._builder.offload, _group(variable)
+        if offload.sharding_domain and group.num_groups == 1:
+            group = ReplicaGrouping(group.replicas, 1, offload.sharding_domain)
+        # A tensor with fewer elements than replicas would leave some of them without a shard.
+        large_enough = variable.spec.elements >= max(offload.min_elements_sharding, group.group_size)
+        return group if offload.shard_optimiser_state and group.group_size > 1 and large_enough else None
 
     # -- optimiser state ---------------------------------------------------------------------------------------------
 
     def _load_state(self, routine: Scope, variable: Variable, ipu: int) -> dict[str, Tensor]:
-        found = {}
+        state = {}
         for name, value in self._training.rule.state(variable).items():
-            held = self._state_variable(variable, name, np.asarray(value), ipu)
-            if held.remote is None:
-                found[name] = routine.get(held)
+            state_variable = self._state_variable(variable, name, np.asarray(value), ipu)
+            if state_variable.remote is None:
+                state[name] = routine.get(state_variable)
             else:
-                found[name] = remote_load(*held.remote, held.name)
-        return found
+                state[name] = remote_load(*state_variable.remote, state_variable.name)
+        return state
 
     def _store_state(self, variable: Variable, state: Mapping[str, Tensor]) -> None:
         for name, tensor in state.items():
-            held = self.state[variable, name]
-            if held.remote is not None:
-                remote_store(*held.remote, tensor)
+            state_variable = self.state[variable, name]
+            if state_variable.remote is not None:
+                remote_store(*state_variable.remote, tensor)
 
     def _state_variable(self, variable: Variable, name: str, value: np.ndarray, ipu: int) -> Variable:
         key = (variable, name)
@@ -357,15 +384,16 @@ class Weights:
         builder, offload = self._builder, self._builder.offload
         grouping = variable.grouping
         shards = self._shards(variable)
-        over = shards.group_size if shards and value.shape == variable.shape else None
-        away = offload.optimiser_state and value.size >= max(1, offload.min_elements)
+        # Scalars such as step counts are not sharded.
+        shard_over = shards.group_size if shards and value.shape == variable.shape else None
+        is_offloaded = offload.optimiser_state and value.size >= max(1, offload.min_elements)
         self.state[key] = builder.variable(
-            f"{variable.name}___{name}", value, ipu, shard_over=over, remote=away, grouping=grouping
+            f"{variable.name}___{name}", value, ipu, shard_over=shard_over, remote=is_offloaded, grouping=grouping
         )
         return self.state[key]
 
     def scalar(self, name: str, value: float, ipu: int) -> Variable:
-        """The variable of a number on an IPU that the host may rewrite, made when it is first asked for."""
+        """The variable of a number on an IPU that the host may rewrite, made on first use."""
         key = (name, ipu)
         if key not in self.scalars:
             self.scalars[key] = self._builder.variable(f"{name}___ipu{ipu}", np.asarray(value, np.float32), ipu)
@@ -383,9 +411,11 @@ def _shard(tensor: Tensor, op: str, shards: ReplicaGrouping) -> Tensor:
 
 
 def _complement(group: ReplicaGrouping, shards: ReplicaGrouping | None) -> ReplicaGrouping:
-    """The replicas of ``group`` that a reduction over the groups of ``shards`` leaves to be reduced over: all of them,
-    or those with the same shard (``popart:willow/src/transforms/streamingmemoryopinserter.cpp``,
-    RTSAllReduceToScatter)."""
+    """The replicas of ``group`` that still have to reduce after a reduction over the groups of ``shards``.
+
+    These are all of them without shards, else those with the same shard
+    (``popart:willow/src/transforms/streamingmemoryopinserter.cpp``, RTSAllReduceToScatter).
+    """
     if shards is None:
         return group
     return ReplicaGrouping(group.replicas, group.stride * shards.group_size, group.group_size // shards.group_size)

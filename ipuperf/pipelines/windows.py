@@ -1,9 +1,10 @@
 """A timetable as a program: straight-line steps before and after a loop.
 
-A schedule's steps repeat themselves in its steady part. The builder writes the ramp-up and ramp-down out and makes one
-loop of the rest. Where a step runs backwards before forwards (TensorFlow), the loop's body may begin between the two:
-then a backward comes in the same body as the forward or the recomputation of the step before it, whose values need not
-be carried from one iteration to the next. Where copies follow the cells at once, that would part a step in two.
+The steps of a schedule repeat in its steady part. The builder writes out the ramp-up and the ramp-down and makes one
+loop of the rest. Where a step runs backwards before forwards (TensorFlow), the loop's body may begin between the two. A
+backward then comes in the same body as the forward or recomputation of the step before it, and no values need to be
+carried from one iteration to the next. This is not done where copies follow the cells at once, as it would part a step
+in two.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class Window:
     def shifted(self, micro_batches: int) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
         """The cells with their micro-batches moved on, for comparison."""
         return (
-            tuple(Cell(c.kind, c.stage, c.micro_batch + micro_batches) for c in self.cells),
-            tuple(Cell(c.kind, c.stage, c.micro_batch + micro_batches) for c in self.after),
+            tuple(Cell(cell.kind, cell.stage, cell.micro_batch + micro_batches) for cell in self.cells),
+            tuple(Cell(cell.kind, cell.stage, cell.micro_batch + micro_batches) for cell in self.after),
         )
 
 
 @dataclass(frozen=True)
 class WindowedProgram:
-    """Windows before the loop, those of one iteration, how many iterations, windows after it."""
+    """Windows before the loop, those of one iteration, the number of iterations, and windows after the loop."""
 
     before: tuple[Window, ...]
     body: tuple[Window, ...]
@@ -49,51 +50,61 @@ class WindowedProgram:
     after: tuple[Window, ...]
     segment_of: dict[Cell, int]
 
-    def crosses(self, one: str, other: str, stage: int) -> bool:
-        """Whether for some micro-batch cell ``one`` and cell ``other`` of ``stage`` lie in different segments.
+    def crosses(self, first_kind: str, second_kind: str, stage: int) -> bool:
+        """Whether, for some micro-batch, cells ``first_kind`` and ``second_kind`` of ``stage`` lie in different
+        segments.
 
         Segments are what comes before the loop, each iteration, and what comes after it.
         """
         for cell, segment in self.segment_of.items():
-            if cell.kind == one and cell.stage == stage:
-                partner = self.segment_of.get(Cell(other, stage, cell.micro_batch))
+            if cell.kind == first_kind and cell.stage == stage:
+                partner = self.segment_of.get(Cell(second_kind, stage, cell.micro_batch))
                 if partner is not None and partner != segment:
                     return True
         return False
 
-    def immediate(self, one: str, other: str, stage: int) -> bool:
-        """Whether cells ``one`` and ``other`` of ``stage`` are always in one window with no copies between them."""
+    def immediate(self, first_kind: str, second_kind: str, stage: int) -> bool:
+        """Whether cells ``first_kind`` and ``second_kind`` of ``stage`` are always in one window with no copies between
+        them."""
         for window in (*self.before, *self.body, *self.after):
-            here = set(window.cells)
+            cells = set(window.cells)
             for cell in window.executes():
-                if cell.kind == one and cell.stage == stage and Cell(other, stage, cell.micro_batch) not in here:
+                if (
+                    cell.kind == first_kind
+                    and cell.stage == stage
+                    and Cell(second_kind, stage, cell.micro_batch) not in cells
+                ):
                     return False
         return True
 
 
 def _ordered(rows: Sequence[tuple[Cell, ...]]) -> list[Cell]:
     """The cells of a step, each once, in an order that agrees with every row (rows of one step never contradict)."""
-    found: dict[Cell, None] = {}
+    cells: dict[Cell, None] = {}
     for row in rows:
         for cell in row:
-            found.setdefault(cell)
-    return list(found)
+            cells.setdefault(cell)
+    return list(cells)
 
 
 def windows_of(timetable: Timetable, *, rotates: bool = True) -> list[Window]:
-    """The steps of ``timetable`` as windows: all cells of a step, or, when backwards come first in it and ``rotates``,
-    the rest of the step followed by the backwards of the next."""
+    """The steps of ``timetable`` as windows.
+
+    A window holds all cells of a step. When backwards come first in a step and ``rotates``, it holds the rest of the
+    step followed by the backwards of the next.
+    """
     steps = [_ordered(rows) for rows in timetable.steps]
+    # Rotation needs every backward at the begin of its row, undivided.
     rotate = rotates and not any(_backward_late(row) for rows in timetable.steps for row in rows)
     if not rotate or timetable.inference:
         return [Window(time, tuple(cells), ()) for time, cells in enumerate(steps)]
-    heads = [tuple(c for c in cells if c.kind == "B") for cells in steps]
-    tails = [tuple(c for c in cells if c.kind != "B") for cells in steps]
-    return [Window(t, tails[t], heads[t + 1] if t + 1 < len(steps) else ()) for t in range(len(steps))]
+    heads = [tuple(cell for cell in cells if cell.kind == "B") for cells in steps]
+    tails = [tuple(cell for cell in cells if cell.kind != "B") for cells in steps]
+    return [Window(time, tails[time], heads[time + 1] if time + 1 < len(steps) else ()) for time in range(len(steps))]
 
 
 def _backward_late(row: tuple[Cell, ...]) -> bool:
-    """Whether a backward comes after something else, or is split."""
+    """Whether a backward comes after another cell, or is split."""
     kinds = "".join(cell.kind for cell in row)
     return "W" in kinds or "B" in kinds.lstrip("B")
 
@@ -101,19 +112,21 @@ def _backward_late(row: tuple[Cell, ...]) -> bool:
 def program_of(
     timetable: Timetable, periods: int = 1, *, peel: bool = False, settling: int = 0, rotates: bool = True
 ) -> WindowedProgram:
-    """Find the longest repetition with so many periods of the timetable and make it the loop (none below two
-    iterations).
+    """Find the longest repetition with a period of ``periods`` times the timetable's and make it the loop (none below
+    two iterations).
 
-    ``peel`` writes the first and the last iteration out: those in which overlapped I/O has nothing to store yet and
-    nothing more to load. ``settling`` writes out as many iterations as last at least so many windows.
+    ``peel`` writes out the first and the last iteration, in which overlapped I/O has nothing to store yet or nothing
+    more to load. ``settling`` writes out as many iterations as last at least so many windows.
     """
     windows = windows_of(timetable, rotates=rotates)
     period = timetable.period * periods
     begin, trips = _longest_repetition(windows, period)
     if peel:
+        # One iteration less at each end.
         begin, trips = begin + period, trips - 2
-    first = -(-settling // period)
-    begin, trips = begin + first * period, trips - first
+    # Rounded up: a part of an iteration cannot be written out.
+    settling_trips = -(-settling // period)
+    begin, trips = begin + settling_trips * period, trips - settling_trips
     if trips < 2:
         begin = trips = 0
     end = begin + trips * period
@@ -123,6 +136,7 @@ def program_of(
         segment = (index - begin) // period + 1 if inside else (0 if index < begin else trips + 1)
         for cell in window.executes():
             segments[cell] = segment
+    # Without a loop everything lies in one segment.
     if trips == 0:
         return WindowedProgram(tuple(windows), (), 0, (), dict.fromkeys(segments, 0))
     return WindowedProgram(
@@ -135,24 +149,26 @@ def _longest_repetition(windows: Sequence[Window], period: int) -> tuple[int, in
     best = (0, 0)
     run = step = 0
     for index in range(len(windows) - period):
-        moved = _moved(windows[index], windows[index + period])
-        if moved is None or (moved and step and moved != step):
+        shift = _moved(windows[index], windows[index + period])
+        # A run of equal windows ends where cells differ or where micro-batches advance by another number.
+        if shift is None or (shift and step and shift != step):
             run, step = 0, 0
-        if moved is not None:
-            run, step = run + 1, moved or step
+        if shift is not None:
+            run, step = run + 1, shift or step
         trips = run // period + 1
         if run and trips >= 2 and trips > best[1]:
             best = (index + 1 - run, trips)
     return best
 
 
-def _moved(one: Window, two: Window) -> int | None:
-    """By how many micro-batches ``two`` is later than ``one``, when they are otherwise equal (0: both are empty)."""
-    first = one.executes()
-    second = two.executes()
-    if len(first) != len(second):
+def _moved(earlier: Window, later: Window) -> int | None:
+    """By how many micro-batches ``later`` comes after ``earlier``, when they are otherwise equal (0: both are
+    empty)."""
+    earlier_cells = earlier.executes()
+    later_cells = later.executes()
+    if len(earlier_cells) != len(later_cells):
         return None
-    if not first:
+    if not earlier_cells:
         return 0
-    by = second[0].micro_batch - first[0].micro_batch
-    return by if by > 0 and one.shifted(by) == (two.cells, two.after) else None
+    shift = later_cells[0].micro_batch - earlier_cells[0].micro_batch
+    return shift if shift > 0 and earlier.shifted(shift) == (later.cells, later.after) else None

@@ -30,7 +30,7 @@ def facts(plan: Plan) -> str:
     lists = [
         [op.label for op in plan.order],
         sorted((t.id, n) for t, n in plan.last_use.items()),
-        sorted(t.id for t in plan.kept),
+        sorted(t.id for t in plan.output_groups),
         sorted((t.id, n) for t, n in plan.changes.items()),
         sorted(t.id for t in plan.written),
         sorted(op.label for op in plan.elided),

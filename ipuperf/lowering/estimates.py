@@ -157,8 +157,8 @@ def answer(plan: ConvolutionPlan) -> dict[str, int]:
 def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
     """A plan by name, with the next best plan (``next_best``) and, of a pass of a fully connected layer in training,
     the cycles of the layer (``layer``)."""
-    other, layer = next_best(plan), layer_cost(plan)
-    return plan.values() | {"next_best": other and other.values(), "layer": layer and asdict(layer)}
+    next_plan, layer = next_best(plan), layer_cost(plan)
+    return plan.values() | {"next_best": next_plan and next_plan.values(), "layer": layer and asdict(layer)}
 
 
 #: Terms of a plan in the order of time: field, words.
@@ -213,9 +213,9 @@ def plan_text(plan: ConvolutionPlan) -> str:
             f"layer: planned {'jointly' if layer.joint else 'pass by pass'} (forward, backward and update: {jointly}, "
             f"{layer.apart:,} apart)"
         )
-    other = next_best(plan)
-    if other is None:
+    next_plan = next_best(plan)
+    if next_plan is None:
         return "\n".join([*lines, "next best: no other vertex or form fits"])
-    more = f"{other.total - plan.total:+,} cycles, {other.total / plan.total - 1:+.1%}"
+    more = f"{next_plan.total - plan.total:+,} cycles, {next_plan.total / plan.total - 1:+.1%}"
     words = "the pass alone" if plan.joint else "next best"
-    return "\n".join([*lines, f"{words} ({more}): {other.explain()}"])
+    return "\n".join([*lines, f"{words} ({more}): {next_plan.explain()}"])

@@ -406,7 +406,7 @@ class Lowering(Places):
             for ipu, copies in lowered_op.copies.before.items():
                 steps[ipu] += copies
             for body, trips in lowered_op.calls:
-                # An IPU that takes no part in the callee has no function to call, but it may have copies to make.
+                # Only IPUs that take part in the callee, or that copy after it, have something to run.
                 for ipu, ipu_steps in steps.items():
                     end_copies = lowered_op.copies.after_trip.get(ipu, ())
                     if end_copies or ipu in self.ipus_of(body):
@@ -433,7 +433,7 @@ class Lowering(Places):
         if isinstance(step, InterIpuCopy):
             alone = len(step.participants) < self.ipus
         else:
-            # A collective over one replica has no rounds, so nobody waits for it.
+            # A collective in groups of one replica moves nothing, so nobody waits for it.
             alone = isinstance(step, Collective) and len(step.groups[0]) > 1
         if alone:
             party = tuple(range(self.ipus))

@@ -1,8 +1,8 @@
-"""The program that brings new numbers from the host to the IPUs: a run of the engine of its own, between two others.
+"""The program that brings new numbers from the host to the IPUs, in an engine run of its own between two others.
 
-PopART writes new values of an optimiser so (``popart: willow/src/popx/devicex.cpp``, ``optimizerFromHost``): every
-scalar that is no constant has a stream of its own, copied one after the other in one control program, and scalars that
-several IPUs use are copied on from the first one in the same program
+This is how PopART writes new values of an optimiser (``popart: willow/src/popx/devicex.cpp``, ``optimizerFromHost``).
+Every scalar that is no constant has a stream of its own, and one control program copies them one after the other. The
+same program copies scalars that several IPUs use on from the first IPU
 (``willow/src/op/ipucopy.cpp``, ``belongsInOptimizerFromHostFragment`` of the ``interipucopy`` pattern).
 """
 
@@ -17,7 +17,7 @@ from .program import DeviceProgram, MemoryReport, OpInfo
 from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, Sequence, Step
 
 SCALAR_BYTES = 4
-"""Of a number that the host may rewrite: they are float32."""
+"""Bytes of a number that the host may rewrite, a float32."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NewValues:
 
     @property
     def streams(self) -> int:
-        """All of them."""
+        """Number of all streams."""
         return sum(self.scalars) + self.shared
 
 
@@ -72,14 +72,14 @@ def program_beside(program: DeviceProgram, name: str, steps: Iterable[Step], kin
 
 
 def _steps(values: NewValues, ipus: int) -> list[Step]:
-    own = [ipu for ipu, count in enumerate(values.scalars) for _ in range(count)]
-    places = [0] * values.shared + own
+    scalar_ipus = [ipu for ipu, count in enumerate(values.scalars) for _ in range(count)]
+    places = [0] * values.shared + scalar_ipus
     if not places:
         return []
     copies = tuple(HostCopy(ipu, "h2d", SCALAR_BYTES, f"value {number}") for number, ipu in enumerate(places))
-    found: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
+    steps: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
     if values.shared and ipus > 1:
         size = values.shared * SCALAR_BYTES
         onwards = tuple(IpuTransfer(0, ipu, size) for ipu in range(1, ipus))
-        found.append(InterIpuCopy(0, values.name, onwards))
-    return found
+        steps.append(InterIpuCopy(0, values.name, onwards))
+    return steps

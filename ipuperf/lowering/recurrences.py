@@ -129,7 +129,7 @@ def _shard(
     # All time steps of a shard are the same, so one is lowered and repeated.
     out.steps += time_step * (min(slices.steps, work.steps - shard * slices.steps) - 1)
     if shard:
-        # A later shard repeats the plans of the first one. With many shards it repeats the code too.
+        # All shards share the plans of the first one. With many shards they share its code too.
         out.code, out.plans = (
             (earlier_code_and_plans[0] if slices.shards > _SHARDS_APART else out.code),
             earlier_code_and_plans[1],

@@ -1,12 +1,12 @@
 """Reductions over tiles: how partial results travel to where the sums are needed.
 
-Stages after PopLibs (``docs/reference/cycles.md`` 5.2): every tile reduces what it holds; when there are more
-than 64 partials per output (77 where most tiles are sources), an intermediate stage brings them down to about the
-square root; the last stage runs at the destination, or balanced over all tiles with a second exchange, whichever is
-cheaper by PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).
+The stages are those of PopLibs (``docs/reference/cycles.md`` 5.2). First every tile reduces its own elements. With more
+than 64 partials per output (77 where most tiles are sources), an intermediate stage reduces them to about the square
+root. The last stage runs at the destination, or balanced over all tiles with a second exchange, whichever is cheaper by
+PopLibs' own estimate (``lib/popops/reduction/ReductionPlan.cpp:90-200``).
 
-Simplification: how many outputs a tile has partials for follows from the run of neighbouring elements that go into one
-output, as if the operand lay row by row, or by channels in groupings where the work says so.
+Simplification: the number of outputs for which a tile has partials follows from the run of neighbouring elements that
+go into one output. The operand is assumed to lie row by row, or by channels in groupings where the work says so.
 """
 
 from __future__ import annotations
@@ -55,22 +55,23 @@ def intermediate_groups(fan_in: int) -> int:
     return math.isqrt(fan_in - 1) + 1
 
 
-def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[ReductionStage]:
-    """The stages after the one on the tiles that hold the operand; none when every output is complete there, or there
-    are no elements.
+def plan_reduction(source: TileVector, work: Reduction, chip: Chip) -> list[ReductionStage]:
+    """The stages that follow the one on the operand's own tiles.
+
+    There are none when every output is complete there, or without elements.
 
     Args:
         source: elements of the operand per tile.
-        item: the reduction.
+        work: the reduction.
         chip: the chip.
     """
-    if not item.inputs:
+    if not work.inputs:
         return []
-    outputs = max(1, item.outputs)
+    outputs = max(1, work.outputs)
     sources = source.active
     per_tile = max(1, source.max)
-    held = min(outputs, item.together * -(-per_tile // (item.run * item.together)))
-    fan_in = -(-sources * held // outputs)
+    outputs_per_tile = min(outputs, work.together * -(-per_tile // (work.run * work.together)))
+    fan_in = -(-sources * outputs_per_tile // outputs)
     if fan_in <= 1 or sources <= 1:
         return []
     stages = []
@@ -85,19 +86,19 @@ def plan_reduction(source: TileVector, item: Reduction, chip: Chip) -> list[Redu
 
 
 def _last(outputs: int, fan_in: int, chip: Chip) -> ReductionStage:
-    """At the destination or balanced."""
+    """The last stage: at the destination or balanced, whichever PopLibs' estimate says is cheaper."""
     width = chip.vector_width(PARTIAL_BYTES)
     destination = linear(outputs, PARTIAL_BYTES, width, chip.tiles).elements
     grains = -(-outputs // BALANCED_GRAIN)
     tiles = min(chip.tiles, grains)
-    each = min(outputs, -(-grains // tiles) * BALANCED_GRAIN)
+    outputs_per_tile = min(outputs, -(-grains // tiles) * BALANCED_GRAIN)
     rate = chip.exchange_bytes_per_cycle
 
     def cost(elements: int) -> int:
         return -(-elements * fan_in * PARTIAL_BYTES // rate) + fan_in * -(-elements // width) + chip.sync_cycles
 
-    balanced = cost(each) + -(-destination.max * PARTIAL_BYTES // rate) + chip.sync_cycles
+    balanced = cost(outputs_per_tile) + -(-destination.max * PARTIAL_BYTES // rate) + chip.sync_cycles
     if cost(destination.max) <= balanced:
         return ReductionStage(TileVector(destination.stops, tuple(v * fan_in for v in destination.values)))
     copy = TileVector(destination.stops, tuple(v * PARTIAL_BYTES for v in destination.values))
-    return ReductionStage(TileVector.uniform(each * fan_in, chip.tiles, tiles), copy)
+    return ReductionStage(TileVector.uniform(outputs_per_tile * fan_in, chip.tiles, tiles), copy)

@@ -140,7 +140,6 @@ class Superstepper:
             if not op.inputs and result in self.layouts:
                 return self.layouts[result]
             for tensor in op.inputs:
-                # Scalars are left out: they lie on one tile, where only one vertex could run.
                 whole = tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1
                 if whole and self.layouts[tensor].distinct is None:
                     return self.layouts[tensor]
@@ -430,7 +429,6 @@ class Superstepper:
         """
         head, dtype = works[0][0], works[0][0].dtype
         size, layouts = head.group.group_size, [layout for _, layout in works]
-        # Nothing to communicate.
         if size == 1:
             return
         total_elements_by_tile = layouts[0].elements

@@ -25,9 +25,9 @@ def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def _ends(values: np.ndarray) -> np.ndarray:
     """Index of the last of each run of equal ``values``."""
-    last = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=last[:-1])
-    return np.flatnonzero(last)
+    ends_run = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=ends_run[:-1])
+    return np.flatnonzero(ends_run)
 
 
 class TileVector:
@@ -150,10 +150,10 @@ class TileVector:
         return self._keep(("rounded_up", step), lambda values: -(-values // step) * step)
 
     def _keep(self, key: tuple[str, int], function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
-        found = self._derived.get(key)
-        if found is None:
-            found = self._derived[key] = self.map(function)
-        return found
+        derived = self._derived.get(key)
+        if derived is None:
+            derived = self._derived[key] = self.map(function)
+        return derived
 
     def __add__(self, other: TileVector) -> TileVector:
         return TileVector.of(self.dense() + other.dense())

@@ -92,18 +92,19 @@ class Step:
         """The same step of another op."""
         if op_id == self.op_id:
             return self
-        step, fields = object.__new__(type(self)), self.__dict__.copy()  # dataclasses.replace takes four times as long
+        # dataclasses.replace takes four times as long.
+        step, fields = object.__new__(type(self)), self.__dict__.copy()
         fields["op_id"] = op_id
         object.__setattr__(step, "__dict__", fields)
         return step
 
     def describe(self) -> list[str]:
         """The step as lines of text, those of steps inside it indented."""
-        detail = {k: v for k, v in vars(self).items() if k not in ("op_id", "name")}
+        detail = {field: value for field, value in vars(self).items() if field not in ("op_id", "name")}
         return [f"{type(self).__name__} {self.name}: {detail}"]
 
     def faults(self, place: Place) -> Iterable[str]:
-        """What is wrong with the step at this place, the first thing first; nothing if it can be executed there.
+        """What is wrong with the step at this place, the first fault first; empty if it can be executed there.
 
         Raises:
             MachineError: the machine lacks what the step needs.
@@ -116,8 +117,10 @@ class Step:
                 yield f"{name} is {getattr(self, name)}, it must not be negative"
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """How much it does, by kind: what the branches of a conditional are compared by (:mod:`..branches`). For a step
-        whose time depends on others, how many there are, and the bytes where it moves any."""
+        """Amounts by kind, by which the branches of a conditional are compared (:mod:`..branches`).
+
+        A step whose time depends on others gives its number, and its bytes where it moves any.
+        """
         yield f"{type(self).__name__}, number", 1
 
     def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
@@ -145,7 +148,7 @@ class LocalStep(Step):
 
     @property
     def tiles(self) -> int:
-        """How many tiles it speaks of; one stands for all where they are alike."""
+        """Number of tiles that the step tells apart; one stands for all where they are alike."""
         return 1
 
 
@@ -163,8 +166,10 @@ class JoinableStep(Step):
     """A step that may start together with its neighbours of the same kind (:mod:`..merging`)."""
 
     def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """What steps that start together have in common: the IPUs that stand during this one of IPU ``ipu``, which
-        ``standing`` tells of host I/O. None: it starts alone."""
+        """The IPUs that stand during this step of IPU ``ipu``; None if it starts alone.
+
+        Steps start together only if these are equal. ``standing`` gives the IPUs that stand during host I/O of an IPU.
+        """
         return ()
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:

@@ -27,8 +27,8 @@ class ExternalSync(Step):
 
     def faults(self, place: Place) -> Iterable[str]:
         """IPUs that are not there, and syncs of others."""
-        every = self.participants
-        sound = place.ipu in every and min(every) >= 0 and max(every) < place.ipus
+        participants = self.participants
+        sound = place.ipu in participants and min(participants) >= 0 and max(participants) < place.ipus
         return () if sound else self._wrong(place)
 
     def _wrong(self, place: Place) -> Iterator[str]:

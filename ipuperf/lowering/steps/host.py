@@ -38,7 +38,11 @@ class StreamCopy(JoinableStep):
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
         """Slices of the same stream: its buffer is free again only after a transfer."""
-        return [o for one, o in others if one == ipu and isinstance(o, StreamCopy) and o.stream == self.stream]
+        return [
+            step
+            for other_ipu, step in others
+            if other_ipu == ipu and isinstance(step, StreamCopy) and step.stream == self.stream
+        ]
 
     @classmethod
     def together(

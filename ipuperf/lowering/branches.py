@@ -36,7 +36,8 @@ def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGr
     )
     raise IrError(
         f"{op.where()}: which branch takes longer cannot be said before they run ({descriptions}), and a program has "
-        "one time whatever its data are; move what communicates out of the conditional, or into the branch with more work"
+        "one time whatever its data are; move what communicates out of the conditional, "
+        "or into the branch with more work"
     )
 
 

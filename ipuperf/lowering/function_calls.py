@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ipuperf.ir import Graph, Tensor
 
 from .liveness import shared_outputs
-from .outlining import Outlinable, function_bodies, kept
+from .outlining import Outlinable, function_bodies, ops_with_own_code
 from .supersteps import on_tile_copies
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def shared_code(
         loaded: graphs whose code comes from Streaming Memory; they share none.
         value: gives the value of an op to the outliner; None ends a stretch. It is not called without a threshold.
         recomputed: whether an op repeats one of the forward pass.
-        threshold: see :func:`.outlining.kept`.
+        threshold: see :func:`.outlining.ops_with_own_code`.
         tile_sets: of the IPUs.
     """
     ops: dict[tuple[int, str], list[Outlinable]] = {}
@@ -103,7 +103,7 @@ def shared_code(
         )
         bodies = [body for part in parts for body in function_bodies(part, threshold)]
         calls = function_calls(bodies, graphs, tile_sets.chip(place[1]).tiles)
-        shared[place] = SharedCode(kept(set_ops, threshold), tuple(calls))
+        shared[place] = SharedCode(ops_with_own_code(set_ops, threshold), tuple(calls))
     return shared
 
 

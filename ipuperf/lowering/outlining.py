@@ -9,9 +9,9 @@ leaves outlining to the user, who calls graphs.
 
 Before a call, the tensors that the stretch reads from outside are copied into the inputs of the function. After it, the
 operands it changed and the results that others read are copied back (``popart:willow/src/popx/op/callx.cpp``
-copyInputs, copyModified, copyOutputs; all of them, as ``aliasZeroCopy`` is off by default). These are on-tile copies, one compute
-set each way (:mod:`.function_calls`). The code of a call is control code, and a vertex of each copy on the tiles where
-the tensor lies.
+copyInputs, copyModified, copyOutputs; all of them, as ``aliasZeroCopy`` is off by default). These are on-tile copies,
+one compute set each way (:mod:`.function_calls`). The code of a call is control code, and a vertex of each copy on the
+tiles where the tensor lies.
 
 Simplifications: Ops are compared one by one, and functions do not contain each other, so
 ``outlineSequenceBreakCost`` and ``enableOutliningCopyCostPruning`` have no meaning here. A function's own inputs and
@@ -136,7 +136,7 @@ class Outlinable(NamedTuple):
         return id(self.lowered_op.steps.code)
 
 
-def kept(ops: Sequence[Outlinable], threshold: float | None) -> tuple[LoweredOp, ...]:
+def ops_with_own_code(ops: Sequence[Outlinable], threshold: float | None) -> tuple[LoweredOp, ...]:
     """The ops that have code of their own.
 
     Args:
@@ -151,7 +151,7 @@ def kept(ops: Sequence[Outlinable], threshold: float | None) -> tuple[LoweredOp,
 
 def function_bodies(ops: Sequence[Outlinable], threshold: float | None) -> list[Sequence[Outlinable]]:
     """The stretches of ``ops`` that run as calls of functions; see :func:`called`. ``ops`` and ``threshold`` as for
-    :func:`kept`."""
+    :func:`ops_with_own_code`."""
     if threshold is None:
         return []
     graphs = [id(op.lowered_op.op.graph) for op in ops]

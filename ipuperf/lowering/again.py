@@ -97,6 +97,7 @@ class Again:
         """
         try:
             program_description = (_value(how), *description(ir))
+            # Content that cannot be compared is lowered anew.
             trips, read = _trips(ir), read_of(machine)
         except Unlike:
             return lower()

@@ -84,6 +84,7 @@ class Known:
         """
         if facts.kind < 0:
             return self._superstepper(op, layouts).run(facts.works)
+        # Results may have layouts before their op is lowered, so these count too.
         key = (facts.kind, *map(layouts.get, op.inputs), *map(layouts.get, op.outputs))
         pattern = self._patterns.get(key)
         if pattern is None:

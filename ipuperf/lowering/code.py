@@ -65,6 +65,7 @@ def _instructions(chip: Chip, share: TileVector, sent: int | None = None) -> np.
     send, fixed = chip.code.send_bytes, chip.code.exchange_instructions
 
     def count(received: np.ndarray) -> np.ndarray:
+        # A send and a receive pointer for each piece.
         moves = 2 * -(-received // send)
         if sent is not None:
             moves = np.minimum(moves, -(-sent // send) + -(-received // max(send, sent)))

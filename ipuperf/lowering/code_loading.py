@@ -62,6 +62,7 @@ def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph
                 uses_of.setdefault(lowered_op.op.code, []).append((lowered, lowered_op, True))
             for callee in lowered_op.op.called_graphs() if lowered_op.calls else ():
                 uses_of.setdefault(callee, []).append((lowered, lowered_op, False))
+    # The first use has to be a load, the others loads, calls or loops, and all in one graph.
     return {
         graph: code_of(graphs[graph], chip)
         for graph, uses in uses_of.items()

@@ -87,6 +87,7 @@ def contiguous(graph: Graph, order: Sequence[Op], merging: CollectiveMerging, wo
     their order among each other and relative to users of buffers and streams.
     """
     collectives = [merging.work_of(works(op)) for op in order]
+    # A single collective has no partner.
     if sum(collective is not None for collective in collectives) < 2:
         return list(order)
     dependents, missing = _dependencies(graph, order)
@@ -108,6 +109,7 @@ def contiguous(graph: Graph, order: Sequence[Op], merging: CollectiveMerging, wo
             return
         key, limit = _key(order[index], collective), merging.limit(collective.kind)
         group = waiting.setdefault(key, _Waiting())
+        # The group would exceed the limit, so it runs without this collective.
         if limit is not None and group.ops and group.bytes + collective.bytes > limit:
             flush(key)
             group = waiting.setdefault(key, _Waiting())
@@ -144,6 +146,7 @@ def _dependencies(graph: Graph, order: Sequence[Op]) -> tuple[list[list[int]], l
             if storage in written:
                 needs.add(written[storage])
         for storage in writes:
+            # A write comes after all reads of the old contents.
             needs.update(read.pop(storage, ()))
             written[storage] = index
         for storage in reads - writes:

@@ -127,6 +127,7 @@ class Moment:
         """What would help, for the largest group first."""
         temporaries = [v for v in self.live if v.category == "temporary"]
         largest = max(temporaries, key=lambda v: v.bytes.at(self.tile), default=None)
+        # Without an op at the step, the largest temporary tells which op it belongs to.
         op = self.memory.op_of_step(self.ipu, self.step) or (largest.name.rsplit("/", 1)[0] if largest else "")
         words = {"op": op, "outlining": _OUTLINED if outlined else _NOT_OUTLINED}
         return [

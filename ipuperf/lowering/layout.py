@@ -92,6 +92,7 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
     used = -(-grains // per_tile)
     counts = np.zeros(tiles, dtype=np.int64)
     counts[:used] = spread(grains, used) * vector_width
+    # The last grain may be partly empty.
     counts[used - 1] -= grains * vector_width - elements
     return Layout(("linear", elements, size), TileVector.of(np.maximum(counts, 0)))
 

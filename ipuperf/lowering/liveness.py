@@ -207,6 +207,7 @@ class LivenessWalk:
         """``body`` walked once, its inputs lying on ``homes`` (None: they take no tile memory)."""
         key = (id(body), homes)
         if key not in self._profiles:
+            # On tracks of its own the steps of the graph count from 0.
             caller_tracks, self._tracks = self._tracks, self._new_tracks()
             inputs = [None if ipu is None else Storage(-1, ipu, 0, -1) for ipu in homes]
             storages = {
@@ -259,7 +260,8 @@ class LivenessWalk:
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
         dtype, places = tensor.spec.dtype, self._places
-        bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # kept with the layout
+        bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # cached by the layout's vector
+        # Only variables and buffers get first tiles of their own (:mod:`.starts`).
         if tensor.producer is None or not tensor.producer.inputs:
             bytes_each = turned(bytes_each, self._starts.give(tensor, layout))
         if places.tile_sets.io_tiles:
@@ -301,6 +303,7 @@ class LivenessWalk:
                 track.entries.append(storage)
             elif (source := op.inputs[aliases[index]]) in storages:
                 storages[tensor] = storages[source]
+        # Without a program step there is no time in which temporaries could live.
         if steps.temp is not None and end > begin:
             temp = self._places.tile_sets.whole(aligned(steps.temp, self._places.machine.chip), lowered_op.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)

@@ -174,6 +174,7 @@ class Lowering(Places):
         if steps.low_confidence:
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
         op_id = self.register(op, facts.flops)
+        # Equal ops share their steps, so each op gets copies with its own number.
         steps = steps.for_op(op_id)
         if steps.plans:
             self.plans[op_id] = steps.plans
@@ -184,6 +185,7 @@ class Lowering(Places):
 
         The program of a conditional contains the branch that takes longer.
         """
+        # A draft makes no steps, so its ops need no numbers.
         op_id = -1 if self.draft else self.register(op, 0)
         works = self.known.facts(op).calls
         ways = [self.lower_way(op, w, passed, op_id, layouts) for w, (_, passed) in zip(works, op.calls(), strict=True)]
@@ -266,6 +268,7 @@ class Lowering(Places):
         callee = body.graph
         copied = modified_graph_inputs(callee)
         if not isinstance(op, If):
+            # The program asks for changes of operands that it passes by reference.
             copied = copied - op.references()
         call_copies.copied.update(copied)
         for index, (callee_input, operand) in enumerate(zip(callee.inputs, passed, strict=True)):
@@ -339,6 +342,7 @@ class Lowering(Places):
         """Lower the main graph and assemble the device program."""
         placement = self.tile_sets.machine.place(self.ir.replication_factor, self.ipus)
         main = self.lower_graph(self.ir.main_graph, {})
+        # The loads move the code of graphs, whose size is known only now.
         write_transfers(self.graphs, self.machine)
         loaded = loaded_codes(self.graphs, self.machine.chip)
         shared = shared_code(
@@ -349,6 +353,7 @@ class Lowering(Places):
             self.outlining,
             self.tile_sets,
         )
+        # The copies of calls go among the steps of their ops, so this comes before the steps are assembled.
         for (_, tile_set), code in shared.items():
             add_copies(code.calls, self.tile_sets.machines[tile_set])
         functions = {
@@ -391,6 +396,7 @@ class Lowering(Places):
         """The steps of ``lowered`` on each IPU; a call becomes a :class:`Call` of the callee's function there."""
         steps: dict[int, list[Step]] = {ipu: [] for ipu in range(self.ipus)}
         for lowered_op in lowered.ops:
+            # A copy between the tile sets belongs to both, so it stands outside of IoTiles.
             if lowered_op.tile_set == IO and not isinstance(lowered_op.op, IoTileCopy):
                 steps[lowered_op.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in lowered_op.steps.steps]
             else:
@@ -443,6 +449,7 @@ class Lowering(Places):
 
     def ipus_of(self, lowered: LoweredGraph) -> set[int]:
         """IPUs that take part in a completely lowered graph or in the graphs it calls."""
+        # The graph is complete, so the answer stays the same.
         if lowered.graph not in self._ipus_of:
             ipus = {lowered_op.ipu for lowered_op in lowered.ops if not lowered_op.calls}
             for lowered_op in lowered.ops:

@@ -53,6 +53,7 @@ class _AlwaysLive:
 
     def add_code(self, piece: CodeBytes, start: int = 0) -> None:
         """Count a piece of code; a piece that is added several times is multiplied at the end."""
+        # Equal ops share one object, so identity finds their pieces without comparing vectors.
         key = (id(piece), start)
         count = self.code[key][1] if key in self.code else 0
         self.code[key] = (piece, count + 1)
@@ -68,6 +69,7 @@ class _AlwaysLive:
             for name, value in piece.parts.items():
                 placed = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
                 parts[name] = parts.get(name, 0) + placed * count
+        # Equal layouts are counted together and multiplied.
         constants = np.zeros(tiles, dtype=np.int64)
         tile = 0
         for vector, count in self.constants.items():

@@ -78,6 +78,7 @@ def _steps(values: NewValues, ipus: int) -> list[Step]:
         return []
     copies = tuple(HostCopy(ipu, "h2d", SCALAR_BYTES, f"value {number}") for number, ipu in enumerate(places))
     steps: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
+    # A shared number comes from the host once; the first IPU sends it on.
     if values.shared and ipus > 1:
         size = values.shared * SCALAR_BYTES
         onwards = tuple(IpuTransfer(0, ipu, size) for ipu in range(1, ipus))

@@ -47,6 +47,7 @@ _NORMS = ("LayerNorm", "GroupNorm", "BatchNorm", "InstanceNorm")
 _UPDATES = ("Adam", "Lamb", "SGD", "CopyVarUpdate", "ScaledAdd")
 _LOOKED_AT = 8
 """How many earlier occurrences of a stretch's begin are compared with it; the latest are used."""
+# Modulus (a prime) and base of the rolling hashes; at 61 bits collisions are unlikely.
 _MODULUS = (1 << 61) - 1
 _BASE = 1_000_003
 
@@ -109,6 +110,7 @@ def _least(values: Sequence[float | None], threshold: float) -> Iterator[tuple[i
                 far, total = near + 1, 0.0
                 continue
             total += value
+            # Values are sums of tenths, so comparisons leave room for rounding.
             while (dropped := order[far] or 0.0) < total - threshold - 1e-9 and far < near:
                 total -= dropped
                 far += 1

@@ -43,6 +43,7 @@ class Places:
         self.tile_sets = tile_sets
         self.machine = tile_sets.machines[COMPUTE]
         self.draft_walk = draft_walk
+        # The final walk goes on with the maps of the draft.
         self.tile_set_of: dict[Tensor, str] = draft_walk.tile_set_of if draft_walk else {}
         self.parameters: set[Tensor] = draft_walk.parameters if draft_walk else _matmul_parameters(ir)
         self.homes: dict[Tensor, int | None] = draft_walk.homes if draft_walk else {}

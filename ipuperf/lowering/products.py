@@ -280,7 +280,7 @@ def _exchange(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> No
     sent = [step.sent for step in steps if step.sent is not None]
     # One step that does not know what it sends leaves the size of the exchange code to the default.
     sent_bytes = max(sent) if len(sent) == len(steps) else None
-    stepper.exchange(f"{name}/{steps[0].what}", arriving, cycles=cycles, sent=sent_bytes)
+    stepper.exchange(f"{name}/{steps[0].payload}", arriving, cycles=cycles, sent=sent_bytes)
 
 
 def _compute(stepper: Superstepper, steps: Sequence[PlanStep]) -> None:

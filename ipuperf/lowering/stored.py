@@ -63,10 +63,12 @@ def restored(document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> D
         ValueError, KeyError, IndexError, TypeError: not what :func:`stored` gives.
     """
     objects = [_CLASSES[name] for name in document["classes"]]
+    # A file of another version may have classes with other fields.
     if [list(_NAMES[name]) for name in document["classes"]] != document["fields"]:
         raise ValueError("classes with other fields")
     values: list[Any] = [float.fromhex(atom[0]) if isinstance(atom, list) else atom for atom in document["atoms"]]
     numbers = tables["numbers"]
+    # All arrays of the program are views of this one, so it must not be changed.
     numbers.flags.writeable = False
     values += [numbers[begin:stop] for begin, stop in _spans(tables["array_lengths"])]
     values += [TileVector(values[stops], values[runs]) for stops, runs in tables["vectors"].reshape(-1, 2).tolist()]
@@ -86,6 +88,7 @@ def restored(document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> D
 def _compose(values: list[Any], document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> None:
     """Append the tuples and mappings."""
     kinds = [_ROWS[name] for name in document["rows"]]
+    # Bound once, as there are very many rows.
     get, append, new = values.__getitem__, values.append, tuple.__new__
     for number, row in zip(tables["rows"].tolist(), _rows(tables["items"], tables["row_lengths"]), strict=True):
         kind = kinds[number]

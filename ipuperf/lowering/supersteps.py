@@ -186,6 +186,7 @@ class Superstepper:
         ``cycles``: how long the tiles receive; by default it follows from the bytes. ``sent``: bytes that each tile
         sends to several others (:func:`~.code.exchange_code`).
         """
+        # Operands that already lie where the vertices run need neither exchange nor sync.
         if bytes_in.total == 0:
             return
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
@@ -195,6 +196,7 @@ class Superstepper:
             per_tile = bytes_in.map(lambda values: np.where(values > 0, setup - (-values // rate), 0)).merged()
         else:
             per_tile = TileVector.of(np.where(bytes_in.dense() > 0, setup + cycles.dense(), 0))
+        # The exchange stays within the IPU, so as many bytes leave its tiles as arrive.
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
         self.out.code += code.exchange_code(self.chip, bytes_in, sent)
 
@@ -250,6 +252,7 @@ class Superstepper:
         """
         for work in self.op.work() if works is None else works:
             self.lower(work)
+        # An op without steps moves nothing, so its results are views of its operands.
         if not self.out.steps:
             self.lay_out_views()
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
@@ -353,6 +356,7 @@ class Superstepper:
         self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(work.source, work.destination, work.bytes),)))
         one_way = code.global_exchange_code(self.chip, source.bytes(tensor.dtype.size))
         self.out.code += one_way
+        # The sender needs as much code as the receiver.
         self.out.elsewhere[work.source] = one_way
         if not self.op.aliases():
             self.layouts[self.op.outputs[0]] = source
@@ -437,6 +441,7 @@ class Superstepper:
         bytes_each = total_elements_by_tile.times(dtype.size)
         self.exchange(f"{self.op.type}/rearrange", bytes_each)
         elements = sum(work.elements for work, _ in works)
+        # Each replica reduces one chunk. Rounded up, so that the chunks together hold all elements.
         chunk = self.spread(-(-elements // size), dtype.size).elements
         reduce_cycles = 0
         if head.reduce:
@@ -555,6 +560,7 @@ def trip_control(op_id: int, name: str, machine: Machine) -> list[Step]:
     One tile works out from four scalars whether to leave the loop, all tiles receive the answer, and one tile counts.
     """
     tiles, word = machine.chip.tiles, w.ReadCondition.bytes
+    # One element on the first tile: only that tile runs the vertex.
     leave = TileVector.of(fused_cycles(BOOL, 4, 0, 4)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     count = TileVector.of(fused_cycles(INT32, 1, 0, 1)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + 1, tiles, tiles)

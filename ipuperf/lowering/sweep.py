@@ -36,6 +36,7 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
     """
     live = live[live[:, 2] > live[:, 1]]
     changes = _changes(live, len(vectors))
+    # Step 0 is a moment even without a change there.
     moments, first_changes = np.unique(np.append(0, changes[:, 0]), return_index=True)
     inside = int(np.searchsorted(moments, steps))
     length = np.diff(np.append(moments[:inside], steps))
@@ -55,6 +56,7 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
 
 def _changes(live: np.ndarray, kinds: int) -> np.ndarray:
     """``int64[n, 3]``: step, vector, and how many more storages of it live from this step on, in this order."""
+    # One number for step and vector, so that one sort orders by both.
     places = np.concatenate([live[:, 1], live[:, 2]]) * max(1, kinds) + np.tile(live[:, 0], 2)
     deltas = np.repeat(np.array([1, -1]), len(live))
     places, change_of = np.unique(places, return_inverse=True)

@@ -94,6 +94,7 @@ class TileSets:
         key = (vector, tile_set)
         if key not in self._whole:
             other_set = np.zeros(self.chip(IO if tile_set == COMPUTE else COMPUTE).tiles, dtype=np.int64)
+            # The I/O tiles are the last ones.
             parts = [vector.dense(), other_set] if tile_set == COMPUTE else [other_set, vector.dense()]
             self._whole[key] = TileVector.of(np.concatenate(parts))
         return self._whole[key]

@@ -18,6 +18,7 @@ def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
     """``numbers`` as a read-only ``int64`` array of its own, or as it is when it is one already."""
     array = np.asarray(numbers, dtype=np.int64)
     if array.flags.writeable:
+        # The caller may go on changing its own array.
         array = array.copy() if array is numbers else array
         array.flags.writeable = False
     return array

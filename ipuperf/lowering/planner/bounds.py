@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles: int) -> float:
     """A lower bound of the bytes of a piece on a tile.
 
-    The arithmetic mean of inputs, weights and partial sums is at least the geometric one. The latter depends on the
-    number of tiles only, not on how they are split.
+    The arithmetic mean of inputs, weights and partial sums is at least the geometric one. The latter falls with the
+    number of tiles, however they are split.
     """
     padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping

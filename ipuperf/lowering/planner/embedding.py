@@ -2,7 +2,7 @@
 
 The method is that of PopLibs (``docs/reference/planner.md`` 7; ``lib/popops/DynamicSlice.cpp`` constructModel). The
 tiles form a grid of groups x parts of the indices x parts of the table's rows x parts of its columns. The plan is the
-grid with the fewest estimated cycles, of all grids that have enough tiles and whose temporary memory fits.
+grid with the fewest estimated cycles, of all grids with no more tiles than the chip and whose memory fits.
 
 * A part of the *indices* works on its own copy of its piece of the table. A lookup broadcasts that piece; an update
   reduces its sums over the parts. An update that only writes has nothing to reduce, so its indices are not split.
@@ -92,6 +92,7 @@ def splits(count: int, most: int) -> np.ndarray:
         part_counts.append(-(-count // size))
         if size == 1:
             break
+        # The next number of parts whose size is smaller.
         parts = -(-count // (size - 1))
     return np.array([n for n in part_counts if n <= most], dtype=np.int64)
 

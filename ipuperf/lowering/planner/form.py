@@ -224,6 +224,7 @@ def _check_size(description: str, products: int) -> None:
 
 
 def _two_axes(form: Form) -> Form:
+    # The planner expects at least two axes.
     return replace(form, axes=(POINT,) * max(0, 2 - len(form.axes)) + form.axes)
 
 
@@ -344,6 +345,7 @@ def _group_factors(form: Form, in_size: int) -> list[int]:
     channels = form.in_channels
     if form.groups == 1 or channels not in ((1, 2) if in_size == 2 else (1,)):
         return [1]
+    # PopLibs combines groups up to one load of an AMP unit's inputs.
     factor, largest = (4 if in_size == 2 else 2) // channels, (16 if in_size == 2 else 8) // channels
     factors = [1]
     while factor <= largest:
@@ -355,6 +357,7 @@ def _group_factors(form: Form, in_size: int) -> list[int]:
 
 def forms(form: Form, in_size: int) -> list[Form]:
     """Every transformed form that PopLibs would try, the untransformed one first (``in_size``: bytes per input)."""
+    # A dict, as equal forms arise in several ways and the first order counts.
     transformed: dict[Form, None] = {}
     for turned in (view_form(form, swapped=False), view_form(form, swapped=True)):
         dims = [d for d, axis in enumerate(turned.axes) if not axis.plain and axis.size >= axis.kernel]

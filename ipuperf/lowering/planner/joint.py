@@ -88,6 +88,7 @@ def _forward_kernels(form: Form, chip: Chip, types: Types, limit: float) -> Iter
     whole = math.lcm(units, step)
     for size in (*((1,) if step == 1 < units else ()), *range(whole, channels + 1, whole)):
         groups = -(-channels // size)
+        # Of groupings with equal numbers of groups, the smallest pads least.
         if groups != last_groups:
             last_groups = groups
             yield replace(unpadded, in_grouping=size)
@@ -289,6 +290,7 @@ def cheapest_splits(
         return np.inf, None
     least, free = _least_of_splits(splits, parts, passes, types, chip)
     least_cycles_free = float(free.min())
+    # Serial passes are judged by the least cycles of one pass, so these are worked out fully where they may still pay.
     serial = (
         passes == ONCE and parts[0].kernel.method == "AMP" and least_cycles_free + 6 * slices_at_least(chip) <= bound[0]
     )
@@ -355,6 +357,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     elsewhere. The weights are on their tiles anyway, so only the operands of the update arrive in less time (once, when
     ahead of the passes).
     """
+    # PopLibs has no joint plan then.
     if types.input != types.output:
         return None
     form = flatten_field(swap(product))

@@ -72,8 +72,10 @@ def _joint_layer(forward: Request) -> Layer | None:
     apart = forward_plan.total
     bound = apart + sum(_quick_total(request) for request in others) if forward_plan.temp_bytes <= limit else math.inf
     layer = joint_plan(forward.chip, forward.form, forward.types, limit, bound)
+    # Passes one by one do not fit, so a joint plan is chosen if there is one.
     if layer is None or forward_plan.temp_bytes > limit:
         return layer
+    # Planning a pass takes long, so the bounds are tried first.
     for number, request in enumerate(others):
         if layer.total <= apart + sum(_least_total(later_request) for later_request in others[number:]):
             return layer

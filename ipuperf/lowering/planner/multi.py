@@ -130,6 +130,7 @@ def _frugal(request: Request, slack: float) -> BestSplit | None:
     """The plan of fewest tiles that takes at most ``slack`` times the cycles of the fastest one."""
     fastest = plan_once(request)
     ways = dict.fromkeys((ONCE, *FEW_PASSES, *_same_count(fastest.serial)))
+    # The fastest plan may already need more memory than the request allows.
     limit = max(request.limit, fastest.temp_bytes)
     bound = fastest.total * slack
     return _search(request, tuple(ways), limit, bound).first_by(_by_tiles, bound)

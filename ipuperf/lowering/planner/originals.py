@@ -24,6 +24,7 @@ Way = tuple[ConvolutionPlan, ...]
 
 def ways(request: Request) -> Sequence[Way]:
     """The ways to do what is asked, the plan of ``request`` first in each: of a preset's chip one."""
+    # The search was made for the figures of a preset, so its plan needs no rival.
     if request.chip.original is None:
         return [(_searched(request),)]
     requests: tuple[Request, ...] = (request,)

@@ -108,6 +108,7 @@ class Search:
             option_best = self.best(number, searched, least_memory=False)
             if option_best and (best is None or (option_best.cost, number) <= (best.cost, owner)):
                 best, owner = option_best, number
+            # The splits beyond the guess are still open.
             if searched < bound and (best is None or best.cost[0] > searched):
                 heapq.heappush(queue, (searched, number, 2))
         return best
@@ -266,12 +267,14 @@ def _plan(request: Request, excluded: tuple[str, tuple[object, ...]] | None = No
     quick = quick_plan(request) if request.form.pass_ in TRAINING and excluded is None else None
     best = search.cheapest(math.inf, quick, search.option_of(quick) if quick else -1)
     bound = best.cost[0] if best else math.inf
+    # HMAC has many groupings, so its candidates are made only for forms that could still beat the plan.
     reachable = [form for form in forms_of(request) if mac_cycles(form, request.chip, request.types.input) <= bound]
     dots = Search(
         request, without_excluded(candidates_among(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit
     )
     best = dots.cheapest(bound, best)
     if best is not None:
+        # One pass fits; a few serial passes of the same vertex may still be cheaper.
         same = [c for c in candidates if c.form is best.form and c.kernel is best.kernel]
         return Search(request, same, FEW_PASSES, request.limit, best.cost[0]).cheapest(best.cost[0], best)
     return _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])

@@ -107,6 +107,7 @@ def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
             axis_splits = {earlier_axis: (s[old_row], p[old_row]) for earlier_axis, (s, p) in axis_splits.items()}
             axis_splits[axis] = split[new_split], (-(-size // split))[new_split]
             used = used[old_row] * axis_splits[axis][0]
+    # Stable, so that rows of equal tiles keep their order and plans do not depend on the sort.
     order = np.argsort(used, kind="stable")
     ones = np.ones(len(order), dtype=np.int64)
     ordered_splits = {axis: (s[order], p[order]) for axis, (s, p) in axis_splits.items()}
@@ -209,6 +210,7 @@ def _legal_rows(
     if not len(rows.used):
         return None
     out = rows.splits[2]
+    # With an even split, two tiles with the same inputs share an exchange bus.
     sent = (1 - 1 / out) / (2 - (out & 1))
     return _Channels(rows, product((rows.splits[1], *rows.splits[3:])), sent, rows.used / tiles)
 
@@ -291,6 +293,7 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     The cycles of a pair times its tiles are no less than the whole work. So pairs on few tiles drop out as one range of
     the sorted channel rows.
     """
+    # The bounds are floats, so they leave room for rounding.
     fields, rows, tiles, allowed = space.fields, space.fields.rows, chip.tiles, cycles * (1 + 1e-9)
     keep_c = np.flatnonzero(space.least <= allowed)
     if not len(keep_c):

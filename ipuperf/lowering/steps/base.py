@@ -23,7 +23,7 @@ def traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What local work costs on one IPU; add two to have both.
+    """The cost of local work on one IPU; costs can be added.
 
     ``cycles`` are those of the slowest tile of each phase, syncs included; ``bytes_in`` / ``bytes_out`` go over the
     internal exchange; ``flops`` are floating-point operations.
@@ -89,7 +89,7 @@ class Step:
     io_tiles: ClassVar[bool] = False
 
     def for_op(self, op_id: int) -> Step:
-        """The same step of another op."""
+        """The same step for another op."""
         if op_id == self.op_id:
             return self
         # dataclasses.replace takes four times as long.
@@ -124,7 +124,7 @@ class Step:
         yield f"{type(self).__name__}, number", 1
 
     def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
-        """What IPU ``ipu`` of the replica copies to and from the host in this step."""
+        """The slices that IPU ``ipu`` of the replica copies to and from the host in this step."""
         return ()
 
 
@@ -135,7 +135,7 @@ class LocalStep(Step):
     @property
     @abstractmethod
     def cost(self) -> Cost:
-        """As a value to add up."""
+        """Its cost, as a value that can be added."""
 
     @property
     def duration(self) -> int:
@@ -158,7 +158,7 @@ class SharedStep(Step):
 
     @abstractmethod
     def parties(self) -> tuple[int, ...]:
-        """Those IPUs."""
+        """The IPUs that take part."""
 
 
 @dataclass(frozen=True)

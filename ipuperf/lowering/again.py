@@ -50,7 +50,7 @@ class Unlike(Exception):
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A lowered program with its description and what lowering read of the machine."""
+    """A lowered program with its description and the properties that lowering read of the machine."""
 
     description: tuple[Any, ...]
     read: tuple[Any, ...]
@@ -58,7 +58,7 @@ class _Lowered:
 
 
 class KeptPrograms(Protocol):
-    """Where lowered programs are kept for other processes, by plain values whose ``repr`` says all."""
+    """A store of lowered programs for other processes; its keys are plain values with a complete ``repr``."""
 
     def read(self, description: Any) -> DeviceProgram | None:
         """The program with this description, None where there is none."""

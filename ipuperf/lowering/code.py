@@ -1,8 +1,8 @@
-"""Always-live memory: what code, vertex state and packet headers cost on a tile.
+"""Always-live memory: the bytes of code, vertex state and packet headers on a tile.
 
-PopLibs and Poplar publish no size model. What is counted is steps, exchanges, packets and vertex types; the figures are
-the chip's (``chip.code.*`` of its data file, with source and kind: some of public Poplar reports, four calibrated, see
-``docs/accuracy.md``).
+PopLibs and Poplar publish no size model. This module counts steps, exchanges, packets and vertex types. The bytes of
+each are figures of the chip (``chip.code.*`` of its data file, with source and kind): some from public Poplar reports,
+four calibrated (see ``docs/accuracy.md``).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Works = Callable[[Any], Sequence[w.Work]]
 
 @dataclass(frozen=True)
 class CollectiveMerging:
-    """Which collectives become one.
+    """Which collectives are merged.
 
     Attributes:
         all_reduce, reduce_scatter, all_gather: upper limit in bytes (of whole tensors) for one collective of this kind.

@@ -1,4 +1,4 @@
-"""Plans as rows of tables: what ``ipuperf estimate --csv`` reads and writes, and a plan as text.
+"""Plans as rows of the tables that ``ipuperf estimate --csv`` reads and writes, and a plan as text.
 
 A row asks for one matrix product (``kind`` ``matmul``: G, M, K, N) or one convolution (``conv``: B, H, W, kh, kw, cin,
 cout, stride, pad, groups; ``pass_`` ``fwd``, ``bwd`` or ``wu``). Cells that do not apply stay empty. So may cells with
@@ -150,7 +150,7 @@ def _blamed(message: str) -> str:
 
 
 def answer(plan: ConvolutionPlan) -> dict[str, int]:
-    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are those of one serial pass, ``total`` is of all."""
+    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are for one serial pass, ``total`` is for all."""
     values = (plan.total, plan.compute, plan.exchange, plan.reduce, plan.rearrangement, plan.temp_bytes, plan.tiles)
     return dict(zip(ESTIMATE_OUTPUTS, values, strict=True))
 

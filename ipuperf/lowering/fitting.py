@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: A group of contributors smaller than this share of a tile gets no advice.
 WORTH_NAMING = 0.05
 
-#: What would help against each group of contributors.
+#: Remedies for each group of contributors.
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "temporaries": "a lower availableMemoryProportion for {op}",
@@ -75,7 +75,7 @@ def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = 
 
 
 class Moment:
-    """What lies on one tile of an IPU at one program step.
+    """The content of one tile of an IPU at one program step.
 
     Attributes:
         live: tensors and temporaries that are live then (on any tile).
@@ -103,7 +103,7 @@ class Moment:
         return dict(sorted(sizes.items(), key=lambda category_size: (-category_size[1], category_size[0])))
 
     def largest_contributors(self, count: int = 5) -> list[str]:
-        """What takes most bytes: tensors, temporaries, categories of code."""
+        """The largest contributors: tensors, temporaries, categories of code."""
         sizes: dict[str, int] = {}
         for variable, size in zip(self.live, self.sizes, strict=True):
             sizes[variable.name] = sizes.get(variable.name, 0) + size
@@ -124,7 +124,7 @@ class Moment:
         return dict(sorted(sizes.items(), key=lambda group_size: -group_size[1]))
 
     def advice(self, *, outlined: bool) -> list[str]:
-        """What would help, for the largest group first."""
+        """Remedies, for the largest group first."""
         temporaries = [v for v in self.live if v.category == "temporary"]
         largest = max(temporaries, key=lambda v: v.bytes.at(self.tile), default=None)
         # Without an op at the step, the largest temporary tells which op it belongs to.

@@ -40,7 +40,7 @@ class FunctionCall:
     results: tuple[Tensor, ...]
 
     def layout(self, tensor: Tensor) -> Layout:
-        """Where an operand or result lies."""
+        """The layout of an operand or result."""
         return self.ops[0].layouts[tensor]
 
     def of(self, tiles: int) -> FunctionCall:
@@ -110,7 +110,7 @@ def shared_code(
 def function_calls(
     bodies: Sequence[Sequence[Outlinable]], graphs: Mapping[Graph, LoweredGraph], tiles: int
 ) -> list[FunctionCall]:
-    """The calls that run ``bodies`` on an IPU's tile set of so many ``tiles``, and what each copies there."""
+    """The calls that run ``bodies``, with the tensors that each copies on a tile set of ``tiles`` tiles."""
     number = {id(op.lowered_op): call for call, body in enumerate(bodies) for op in body}
     roots: dict[Graph, dict[Tensor, Tensor]] = {}
     users: dict[Tensor, set[int | None]] = {}

@@ -27,7 +27,7 @@ class Layout:
     Attributes:
         key: equal for tensors whose elements lie alike.
         elements: elements per tile.
-        distinct: of a view that repeats elements, the shape of what it repeats, aligned to the view's axes.
+        distinct: for a view that repeats elements, the shape of the repeated tensor, aligned to the view's axes.
     """
 
     key: Hashable
@@ -52,7 +52,7 @@ class Layout:
 
 
 def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndarray) -> np.ndarray:
-    """How many elements of a tensor of ``shape``, broadcast to ``whole``, ``count`` neighbours of ``whole`` read.
+    """Number of elements of a tensor of ``shape``, broadcast to ``whole``, that ``count`` neighbours in ``whole`` read.
 
     ``count`` is a vector; neighbours are taken row by row. A tensor that does not broadcast is read one by one. The
     answer is never more than all elements.

@@ -122,8 +122,8 @@ class Profile:
 def shared_outputs(lowered_op: LoweredOp) -> dict[int, int]:
     """Outputs that take no memory of their own: ``{output index: input index}``.
 
-    In-place results share what they change. An op without steps moves nothing, so its result is its operand, or a view
-    of it.
+    In-place results share the storage they change. An op without steps moves nothing, so its result is its operand or a
+    view of it.
     """
     op = lowered_op.op
     if op.modified_inputs():

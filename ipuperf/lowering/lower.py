@@ -101,7 +101,7 @@ class Lowering(Places):
     Attributes:
         ops: the op table.
         graphs: lowered graphs.
-        phases: what each op is for.
+        phases: the purpose of each op (:mod:`ipuperf.ir.phase`).
         low_confidence: names of costs without a primary source.
     """
 

@@ -164,8 +164,8 @@ class MemoryModel:
     def _always_live(self) -> dict[int, dict[str, TileVector]]:
         """Always-live bytes of each IPU by category.
 
-        The code of a graph counts once, that of repeated stretches once when outlining, that of a vertex type once per
-        tile.
+        The code of a graph counts once, the code of repeated stretches once when outlining, and the code of a vertex
+        type once per tile.
         """
         # Compute tiles and I/O tiles are counted apart and joined at the end.
         on_compute_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}

@@ -22,12 +22,12 @@ SCALAR_BYTES = 4
 
 @dataclass(frozen=True)
 class NewValues:
-    """What the host can change between two runs.
+    """The numbers that the host can change between two runs.
 
     Attributes:
-        name: of the run, in traces.
-        scalars: numbers with a stream of their own, by the IPU of a replica that has them.
-        shared: numbers that all IPUs of a replica have: a stream each to the first IPU, which sends them on.
+        name: name of the run in traces.
+        scalars: for each IPU of a replica, how many numbers it has with a stream of their own.
+        shared: how many numbers all IPUs of a replica have; each has a stream to the first IPU, which sends it on.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Outlining: repeated stretches of ops share one function, so their code and vertex state are there once.
+"""Outlining: repeated stretches of ops share one function, so their code and vertex state take memory once.
 
 PopART's ``SubgraphOutline`` (on by default, ``SessionOptions.enableOutlining``) looks for stretches of the schedule
 that occur again with equal ops, and makes a function of those whose value exceeds ``outlineThreshold`` (1 by default).

@@ -25,7 +25,7 @@ def reading_ipu(op: Op, index: int) -> int:
 
 
 def users(tensor: Tensor) -> dict[int, None]:
-    """IPUs that read a tensor, through calls, in creation order of the ops."""
+    """IPUs that read a tensor, also in called graphs, in creation order of the ops."""
     ipus: dict[int, None] = {}
     for op in dict.fromkeys(tensor.consumers):
         for callee, operands in op.calls():
@@ -43,5 +43,5 @@ def user_ipu(tensor: Tensor) -> int | None:
 
 
 def home_of(tensor: Tensor) -> int:
-    """Where a variable or stream lies: the stated IPU, else that of its first reader."""
+    """The IPU of a variable or stream: the stated one, otherwise the IPU of its first reader."""
     return tensor.ipu if tensor.ipu is not None else user_ipu(tensor) or 0

@@ -1,4 +1,4 @@
-"""``DeviceProgram``: what lies between compiling and simulating, as a plain value.
+"""``DeviceProgram``: the plain value between compiling and simulating.
 
 It has a tree of steps (:mod:`.steps`) for each IPU of one replica, the subgraph functions they call, the op of each
 step, and the memory of every tile. All replicas run the same program. Times are cycles of the tile clock, sizes bytes.
@@ -70,12 +70,12 @@ class MemoryReport:
     """Memory of one replica.
 
     Attributes:
-        categories: ``{ipu: {category: bytes per tile}}`` for what is always live (code, state, constants, stack ...).
+        categories: ``{ipu: {category: bytes per tile}}`` of always-live memory (code, state, constants, stack ...).
         variables: tensors with their live intervals.
         step_names: program step names, the index of the live intervals, per IPU.
         not_always_live: ``{ipu: int64[steps]}`` bytes of the IPU.
         max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
-        peak: ``{ipu: int64[tiles]}`` bytes per tile of what is not always live, at the step of the IPU's highest total.
+        peak: ``{ipu: int64[tiles]}`` not-always-live bytes per tile, at the step of the IPU's highest total.
         bytes_per_tile: the limit.
         step_ops: per IPU, op (with the user's file and line) of each program step, "" where there is none.
     """

@@ -155,7 +155,7 @@ def blocks(elements: int, runs: Runs, size: int, chip: Chip) -> Blocks:
 
 
 def laid_by_batch(work: Convolution, chip: Chip) -> bool:
-    """Whether the activations of ``work`` lie by batch, as those of an image do that the forward plan takes as weights.
+    """Whether the activations of ``work`` lie by batch: they do in an image that the forward plan takes as weights.
 
     A tensor from the host is allocated as the forward plan reads it (``lib/poplin/Convolution.cpp`` createInputImpl,
     which allocates weights where operands are exchanged; PopART ``ConvOpx::createInput``). Whether a tensor comes from

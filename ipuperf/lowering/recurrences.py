@@ -57,7 +57,7 @@ class StepSlices:
         self.steps = -(-recurrence_work.steps // self.shards)
 
     def of(self, inputs: int, states: int, shard: int = 0) -> TileVector:
-        """Elements of so many slices of each kind in a shard."""
+        """Elements per tile of ``inputs`` and ``states`` slices in a shard."""
         elements = inputs * self.inputs.elements.dense() + states * self.state.elements.dense()
         return TileVector.of(np.roll(elements, shard * self._tiles))
 

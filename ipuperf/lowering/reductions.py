@@ -29,9 +29,9 @@ BALANCED_GRAIN = 8
 
 @dataclass(frozen=True)
 class ReductionStage:
-    """One stage: partials that each tile receives, and that it then reduces to ``outputs`` sums in all.
+    """One stage: the partials that each tile receives and then reduces.
 
-    ``last_copy`` is what arrives where the result belongs, after a balanced stage (None: the sums are there).
+    ``last_copy``: bytes that a balanced stage then sends to the destination; None where the sums are already there.
     """
 
     partials: TileVector
@@ -39,20 +39,22 @@ class ReductionStage:
 
     @property
     def arriving(self) -> TileVector:
-        """Bytes per tile."""
+        """Bytes of partials that arrive on each tile."""
         return TileVector(self.partials.stops, tuple(v * PARTIAL_BYTES for v in self.partials.values))
 
 
 def has_intermediate_stage(fan_in: int, sources: int, chip: Chip) -> bool:
-    """Whether ``fan_in`` partials of each output, on ``sources`` tiles in all, are not reduced in one stage
-    (``calculateNextStep`` of ``lib/popops/reduction``)."""
+    """Whether ``fan_in`` partials of each output, on ``sources`` tiles in all, need more than one stage.
+
+    The rule is that of ``calculateNextStep`` in ``lib/popops/reduction``.
+    """
     # On 1,472 tiles: fewer than 77 partials, with more than three quarters of the tiles as sources.
     few = fan_in**2 < 4 * chip.tiles and 4 * sources > 3 * chip.tiles
     return fan_in > INTERMEDIATE_PARTIALS and not few
 
 
 def intermediate_groups(fan_in: int) -> int:
-    """Partials of each output that an intermediate stage leaves."""
+    """Number of partials of each output after an intermediate stage."""
     return math.isqrt(fan_in - 1) + 1
 
 

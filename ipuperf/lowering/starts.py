@@ -51,7 +51,7 @@ class LinearStarts:
         return self._first[owner]
 
     def of(self, tensor: Tensor) -> int:
-        """The first tile that was given to ``tensor`` or what it shares storage with, else 0."""
+        """The first tile of ``tensor``, or of the tensor whose storage it shares; 0 if none was given."""
         return self._first.get(self._places.storage.get(tensor, tensor), 0)
 
     def _owner(self, tensor: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def restored(document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> D
     """The program again.
 
     Raises:
-        ValueError, KeyError, IndexError, TypeError: not what :func:`stored` gives.
+        ValueError, KeyError, IndexError, TypeError: the tables do not come from :func:`stored`.
     """
     objects = [_CLASSES[name] for name in document["classes"]]
     # A file of another version may have classes with other fields.

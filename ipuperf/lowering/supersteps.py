@@ -164,7 +164,7 @@ class Superstepper:
             self.layouts[tensor] = Layout(key, self.linear(tensor).elements, op.inputs[0].shape)
 
     def assign_outputs(self, anchor: Layout) -> None:
-        """Lay out the op's results: aliases as their operand, those of the anchor's size as it, others linearly."""
+        """Lay out the op's results: aliases as their operand, results of the anchor's size as it, others linearly."""
         aliases = self.op.aliases()
         for index, tensor in enumerate(self.op.outputs):
             if tensor in self.layouts:

@@ -32,7 +32,7 @@ def _ends(values: np.ndarray) -> np.ndarray:
 
 
 class TileVector:
-    """One integer (cycles or bytes) per tile. Immutable; what follows from it is computed once and kept.
+    """One integer (cycles or bytes) per tile. A vector is immutable; derived vectors are computed once and cached.
 
     Args:
         stops: end (exclusive) of each run; the last one is the number of tiles.
@@ -64,7 +64,7 @@ class TileVector:
             return cls((tiles,), (0,))
         return cls((used, tiles), (value, 0))
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
@@ -123,14 +123,14 @@ class TileVector:
         """Value of one tile."""
         return self.values[bisect_right(self.stops, tile)]
 
-    # -- what follows from it --------------------------------------------------------------------------------------
+    # -- derived vectors -------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
         """The same runs with ``function`` of their values."""
         return TileVector(self.run_stops, function(self.run_values))
 
     def merged(self) -> TileVector:
-        """With neighbouring runs of equal value as one, as :meth:`of` makes them."""
+        """The same vector with neighbouring runs of equal value joined, as :meth:`of` makes them."""
         ends = _ends(self.run_values)
         return self if len(ends) == len(self.run_values) else TileVector(self.run_stops[ends], self.run_values[ends])
 

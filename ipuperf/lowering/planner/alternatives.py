@@ -1,4 +1,4 @@
-"""What else there was beside a plan: the cheapest other one, and what its layer costs jointly and apart."""
+"""Alternatives to a plan: the cheapest other plan, and the cost of its layer jointly and apart."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def next_best(plan: ConvolutionPlan) -> ConvolutionPlan | None:
 
 
 def layer_cost(plan: ConvolutionPlan) -> LayerCost | None:
-    """What the layer of a plan costs jointly and apart (None: not a pass of a fully connected layer in training)."""
+    """Cost of a plan's layer jointly and apart; None if it is no pass of a fully connected layer in training."""
     return cost_of_layer(forward_of(plan.request)) if plan.pass_ in TRAINING else None

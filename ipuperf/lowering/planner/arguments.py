@@ -136,7 +136,7 @@ def plan_convolution(
 
     Args:
         chip, dtype, partials, amp, output: as for :func:`plan_matmul`.
-        batch, channels_in, channels_out, groups: of the forward convolution; channels are those of all groups.
+        batch, channels_in, channels_out, groups: of the forward convolution; channels are counted over all groups.
         size, kernel, stride, padding (on each side), dilation: one number for both spatial axes, or one for each of any
             number of axes.
         pass_: ``fwd``, ``bwd`` (gradient of the input) or ``wu`` (of the weights).

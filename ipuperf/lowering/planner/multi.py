@@ -116,7 +116,7 @@ def _search(request: Request, ways: Sequence[Passes], limit: float, bound: float
 
 
 def _same_count(count: int) -> tuple[Passes, ...]:
-    """Every way to have so many serial passes."""
+    """All kinds of serial passes with this count."""
     if count == 1:
         return (ONCE,)
     return (Passes(count, ahead=True), Passes(count), Passes(inner=count))

@@ -1,4 +1,4 @@
-"""Plans on a chip whose figures were changed: its own, and that of the preset it comes from.
+"""Plans on a chip with changed figures: its own plan, and the plan of the preset it comes from.
 
 The search compares estimates, as PopLibs' planner does. Lowering also charges launches, syncs and rearrangements, which
 these leave out. So a better figure may change the order of two estimates and lead to a slower plan. A chip with changed
@@ -23,7 +23,7 @@ Way = tuple[ConvolutionPlan, ...]
 
 
 def ways(request: Request) -> Sequence[Way]:
-    """The ways to do what is asked, the plan of ``request`` first in each: of a preset's chip one."""
+    """The ways to carry out a request, with the plan of ``request`` first in each; a preset's chip has one."""
     # The search was made for the figures of a preset, so its plan needs no rival.
     if request.chip.original is None:
         return [(_searched(request),)]

@@ -46,7 +46,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class ConvolutionPlan:
-    """A plan and its price on one IPU. Cycles and bytes are those of one serial pass; bytes are those on one tile.
+    """A plan and its price on one IPU. Cycles and bytes are for one serial pass; bytes are per tile.
 
     Attributes:
         pass_: ``fwd``, ``bwd`` or ``wu``; ``vertex``: the vertex type; ``method``: its family.

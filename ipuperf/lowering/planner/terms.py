@@ -356,7 +356,7 @@ def set_aside(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Ch
 
 
 def _sliced(form: Form) -> bool:
-    """Whether weights are laid out for slicing: those of a fully connected layer that is not planned jointly."""
+    """Whether weights are laid out for slicing, as in a fully connected layer that is not planned jointly."""
     return form.pass_.startswith("fc") and not form.joint
 
 

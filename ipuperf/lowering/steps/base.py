@@ -1,4 +1,4 @@
-"""What all steps have in common."""
+"""The base classes of all steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
 class Cost:
     """The cost of local work on one IPU; costs can be added.
 
-    ``cycles`` are those of the slowest tile of each phase, syncs included; ``bytes_in`` / ``bytes_out`` go over the
+    ``cycles`` are the sum over phases of their slowest tile, with syncs; ``bytes_in`` / ``bytes_out`` go over the
     internal exchange; ``flops`` are floating-point operations.
     """
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 class Place(NamedTuple):
-    """Where a step is executed: IPU ``ipu`` of the ``ipus`` of each of ``replicas`` replicas, on ``machine``."""
+    """The place of a step: IPU ``ipu`` of the ``ipus`` IPUs in each of ``replicas`` replicas, on ``machine``."""
 
     ipu: int
     ipus: int
@@ -62,7 +62,7 @@ class HostSlice(Protocol):
 
     @property
     def bytes(self) -> int:
-        """How many bytes, for each replica."""
+        """Number of bytes for each replica."""
         ...
 
     @property
@@ -99,7 +99,7 @@ class Step:
         return step
 
     def describe(self) -> list[str]:
-        """The step as lines of text, those of steps inside it indented."""
+        """The step as lines of text; steps inside it are indented."""
         detail = {field: value for field, value in vars(self).items() if field not in ("op_id", "name")}
         return [f"{type(self).__name__} {self.name}: {detail}"]
 
@@ -173,7 +173,7 @@ class JoinableStep(Step):
         return ()
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
-        """Those of ``others`` (the IPU of each, and the step) with which this step of IPU ``ipu`` cannot start."""
+        """The steps among ``others`` (pairs of IPU and step) with which this step of IPU ``ipu`` cannot start."""
         return ()
 
     @classmethod

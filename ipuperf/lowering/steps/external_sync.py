@@ -1,4 +1,4 @@
-"""Where IPUs that do not communicate themselves wait for those that do."""
+"""Syncs in which IPUs that do not communicate wait for the IPUs that do."""
 
 from __future__ import annotations
 

@@ -108,6 +108,7 @@ class Again:
             program = lower()
         else:
             program = _placed(_with_trips(_through(store, read, program_description, lower), name, trips), machine)
+        # The latest comes first, and the oldest is dropped.
         self._programs = [_Lowered(program_description, read, program), *self._programs][: self._most]
         return program
 
@@ -176,6 +177,7 @@ def _graph(graph: Graph, exact: bool) -> tuple[Any, ...]:
 def _tensor(tensor: Tensor) -> tuple[Any, ...]:
     spec, kind = tensor.spec, type(tensor)
     common = (tensor.id, spec.shape, spec.dtype.name, spec.meta_shape, tensor.by_ref, tensor.ipu)
+    # Everything else about a result follows from its op.
     if tensor.producer is not None:
         return common
     if isinstance(tensor, Stream):
@@ -190,6 +192,7 @@ def _tensor(tensor: Tensor) -> tuple[Any, ...]:
 
 def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     kind, attributes = type(op), op.attributes
+    # Ops of other packages, or with further state, may lower in ways that this module does not describe.
     if not kind.__module__.startswith("ipuperf.") or vars(op).keys() != _OP_STATE:
         raise Unlike
     if isinstance(op, Loop) and not exact:

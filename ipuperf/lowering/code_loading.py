@@ -66,9 +66,10 @@ def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph
     return {
         graph: code_of(graphs[graph], chip)
         for graph, uses in uses_of.items()
-        if uses[0][2] and len({id(place) for place, _, _ in uses}) == 1
+        if uses[0][2]
+        and len({id(place) for place, _, _ in uses}) == 1
         and all(load or isinstance(lowered_op.op, (Call, Loop)) for _, lowered_op, load in uses)
-    }  # fmt: skip
+    }
 
 
 def write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> None:

@@ -105,6 +105,7 @@ def contiguous(graph: Graph, order: Sequence[Op], merging: CollectiveMerging, wo
     def become_ready(index: int) -> None:
         collective = collectives[index]
         if collective is None:
+            # The heap returns ready ops in their old order.
             heapq.heappush(ready, index)
             return
         key, limit = _key(order[index], collective), merging.limit(collective.kind)

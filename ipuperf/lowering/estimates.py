@@ -119,10 +119,20 @@ def _question(cells: _Cells) -> Question:
                 g, m, k, n = (sizes[name] for name in _PRODUCT)
                 return plan_matmul(target, g, m, k, n, dtype, partials, pass_, amp)
             return plan_convolution(
-                target, sizes["B"], sizes["cin"], sizes["cout"], (sizes["H"], sizes["W"]), (sizes["kh"], sizes["kw"]),
-                sizes["stride"], sizes["pad"], groups=sizes["groups"], dtype=dtype, partials=partials, pass_=pass_,
+                target,
+                sizes["B"],
+                sizes["cin"],
+                sizes["cout"],
+                (sizes["H"], sizes["W"]),
+                (sizes["kh"], sizes["kw"]),
+                sizes["stride"],
+                sizes["pad"],
+                groups=sizes["groups"],
+                dtype=dtype,
+                partials=partials,
+                pass_=pass_,
                 amp=amp,
-            )  # fmt: skip
+            )
         except ValueError as error:
             raise EstimateError(f"row {cells.row}, column {_blamed(str(error))}: {error}") from error
 

@@ -119,6 +119,7 @@ def lookup(stepper: Superstepper, work: w.Lookup) -> None:
     """
     plan = plan_lookup(stepper.chip, work)
     planned, workers = _Planned(stepper, work, plan), stepper.chip.workers
+    # Several parts of the indices work on copies of a piece of the table, which has to be brought to them.
     table = plan.piece * planned.size if plan.index_split > 1 else 0
     planned.exchange("indices", plan.groups * plan.indices * INDEX_BYTES + table)
     indices_per_worker = -(-plan.indices // workers)

@@ -201,10 +201,13 @@ class MemoryModel:
             return {ipu: op_memory.total(self.chip) for ipu, op_memory in on_compute_tiles.items()}
         parts = {ipu: ((on_compute_tiles[ipu], COMPUTE), (on_io_tiles[ipu], IO)) for ipu in self.ipus}
         totals = {
-            ipu: [(name, sets.whole(vector, tiles)) for op_memory, tiles in set_memories
-                  for name, vector in op_memory.total(sets.chip(tiles)).items()]
+            ipu: [
+                (name, sets.whole(vector, tiles))
+                for op_memory, tiles in set_memories
+                for name, vector in op_memory.total(sets.chip(tiles)).items()
+            ]
             for ipu, set_memories in parts.items()
-        }  # fmt: skip
+        }
         return {ipu: _joined(op_memory) for ipu, op_memory in totals.items()}
 
     def _start(self, lowered_op: LoweredOp) -> int:

@@ -59,16 +59,34 @@ def program_beside(program: DeviceProgram, name: str, steps: Iterable[Step], kin
     body = Sequence(-1, name, tuple(steps))
     empty = {ipu: np.zeros(0, dtype=np.int64) for ipu in range(len(program.ipus))}
     memory = MemoryReport(
-        {ipu: {} for ipu in empty}, (), dict.fromkeys(empty, ()), empty, empty, empty, empty,
+        {ipu: {} for ipu in empty},
+        (),
+        dict.fromkeys(empty, ()),
+        empty,
+        empty,
+        empty,
+        empty,
         program.memory.bytes_per_tile,
-    )  # fmt: skip
-    streams = {copy.stream: (copy.direction, copy.bytes) for step in body.inside if isinstance(step, HostExchange)
-               for copy in step.copies}  # fmt: skip
+    )
+    streams = {
+        copy.stream: (copy.direction, copy.bytes)
+        for step in body.inside
+        if isinstance(step, HostExchange)
+        for copy in step.copies
+    }
     op = OpInfo(0, name, kind, "main", phase, 0)
     return replace(
-        program, name=name, ipus=(body,) * len(program.ipus), functions={}, ops=(op,), memory=memory,
-        streams=streams, warnings=(), io_tiles=0, plans={},
-    )  # fmt: skip
+        program,
+        name=name,
+        ipus=(body,) * len(program.ipus),
+        functions={},
+        ops=(op,),
+        memory=memory,
+        streams=streams,
+        warnings=(),
+        io_tiles=0,
+        plans={},
+    )
 
 
 def _steps(values: NewValues, ipus: int) -> list[Step]:

@@ -54,6 +54,7 @@ class Places:
 
     def lay_out_data(self, graph: Graph, layouts: dict[Tensor, Layout]) -> None:
         """Lay out what exists before a graph runs: variables, constants, streams, and results with a wished layout."""
+        # Results of Init get their wished layout before their op is lowered.
         layouts.update({tensor: layout for tensor, layout in self.fixed.items() if tensor.graph is graph})
         for tensor in data_of(graph):
             layouts[tensor] = self.data_layout(tensor)

@@ -82,10 +82,19 @@ class PlannedProduct:
     def moves(self, slot: int, payload: str, stages: Iterable[RearrangementPhase]) -> list[PlanStep]:
         """The steps of a rearrangement."""
         return [
-            PlanStep(slot + stage.slot, self.placed.start, stage.tiles, payload, stage.bytes, stage.exchange, None,
-                     stage.vertex, stage.cycles)
+            PlanStep(
+                slot + stage.slot,
+                self.placed.start,
+                stage.tiles,
+                payload,
+                stage.bytes,
+                stage.exchange,
+                None,
+                stage.vertex,
+                stage.cycles,
+            )
             for stage in stages
-        ]  # fmt: skip
+        ]
 
     @property
     def cycles(self) -> int:

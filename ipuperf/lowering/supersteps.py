@@ -76,6 +76,7 @@ class OpSteps:
 
 Lowers = TypeVar("Lowers", bound=Callable[..., None])
 
+# Filled by :func:`lowers`.
 _LOWERINGS: dict[type[w.Work], Callable[[Superstepper, Any], None]] = {}
 
 
@@ -110,6 +111,7 @@ class Superstepper:
         self.machine = machine
         self.chip = machine.chip
         self.out = OpSteps()
+        # Whether the operands have been brought to the vertices, which happens once for an op.
         self.gathered = False
         # Whether the op's last reduction went over several tiles, so that its result must travel back.
         self.apart = False
@@ -449,9 +451,15 @@ class Superstepper:
             reduce_cycles = self.tile_cycles(adding.cycles, chunk).max
         suffix = f" and {len(works) - 1} more" if len(works) > 1 else ""
         self.out.steps.append(
-            Collective(self.op_id, f"{self.op.type}[{head.reduce or 'gather'}]{suffix}", head.kind,
-                       sum(work.bytes for work, _ in works), head.group.groups, reduce_cycles)
-        )  # fmt: skip
+            Collective(
+                self.op_id,
+                f"{self.op.type}[{head.reduce or 'gather'}]{suffix}",
+                head.kind,
+                sum(work.bytes for work, _ in works),
+                head.group.groups,
+                reduce_cycles,
+            )
+        )
         if head.reduce == "mean":
             result = chunk if head.kind == "reduce_scatter" else total_elements_by_tile
             scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)

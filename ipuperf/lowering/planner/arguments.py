@@ -160,8 +160,19 @@ def plan_convolution(
     if min(axes["padding"]) < 0:
         raise ValueError(f"padding is {padding!r}; allowed: 0 and more")
     convolution = Convolution(
-        whole(batch, "batch"), whole(channels_in, "channels_in"), whole(channels_out, "channels_out"), axes["size"],
-        axes["kernel"], axes["stride"], tuple((side, side) for side in axes["padding"]), axes["dilation"],
-        whole(groups, "groups"), inputs, result, sums, pass_, amp,
-    )  # fmt: skip
+        whole(batch, "batch"),
+        whole(channels_in, "channels_in"),
+        whole(channels_out, "channels_out"),
+        axes["size"],
+        axes["kernel"],
+        axes["stride"],
+        tuple((side, side) for side in axes["padding"]),
+        axes["dilation"],
+        whole(groups, "groups"),
+        inputs,
+        result,
+        sums,
+        pass_,
+        amp,
+    )
     return works.plan_convolution(chip_named(chip), convolution)

@@ -209,6 +209,7 @@ def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     reduced = outputs * grids.index_split
     reduction = strided_reduce(outputs, grids.index_split, size, chip)
     added = combined_cycles(work, outputs, chip, apart=True)
+    # The surplus travels to the tile and back.
     cycles = 2 * grids.exchange(grids.surplus) + grids.exchange(grids.groups * slices) + grids.groups * update
     filled = vertices.fill(work.dtype, 1).cycles(sums, chip)
     cycles = cycles + split * (filled + grids.exchange(reduced * size) + reduction + added)
@@ -262,9 +263,18 @@ def plan_lookup(chip: Chip, work: Lookup) -> EmbeddingPlan:
         fitting[:] = True
     group = -(-work.groups // grids.groups)
     tiles = group * grids.index_split * grids.row_split * column
+    # Grids that fit come first, then few cycles, then few tiles.
     best = np.lexsort((tiles, cycles, ~fitting))[0]
     numbers = (
-        group, grids.index_split, grids.row_split, column,
-        grids.groups, grids.indices, grids.rows, grids.columns, cycles, memory,
-    )  # fmt: skip
+        group,
+        grids.index_split,
+        grids.row_split,
+        column,
+        grids.groups,
+        grids.indices,
+        grids.rows,
+        grids.columns,
+        cycles,
+        memory,
+    )
     return EmbeddingPlan(*(int(values[best]) for values in numbers))

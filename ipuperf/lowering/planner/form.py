@@ -188,8 +188,9 @@ def form_of(work: Convolution) -> Form:
         work.channels_in // work.groups,
         work.channels_out // work.groups,
     )
-    axes = list(zip(work.input_size, work.kernel_size, work.output_size, work.strides, work.dilation, work.padding,
-                    strict=True))  # fmt: skip
+    axes = list(
+        zip(work.input_size, work.kernel_size, work.output_size, work.strides, work.dilation, work.padding, strict=True)
+    )
     if work.pass_ == "fwd":
         form_axes = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
         form = Form(work.batch, work.groups, inputs_per_group, outputs_per_group, tuple(form_axes), "fwd")
@@ -269,9 +270,7 @@ def swap(form: Form) -> Form:
         axes.append(
             Axis(axis.kernel, axis.size, axis.output, axis.stride, axis.kernel_dilation, axis.input_dilation, 2 * extra)
         )
-    return replace(
-        form, axes=tuple(axes), batch=form.out_channels, out_channels=form.batch, swapped=not form.swapped
-    )  # fmt: skip
+    return replace(form, axes=tuple(axes), batch=form.out_channels, out_channels=form.batch, swapped=not form.swapped)
 
 
 def expand(form: Form, dims: Sequence[int]) -> Form:

@@ -123,14 +123,14 @@ def layer_passes(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[
     """The three passes for a forward vertex, or ``None`` when a derived pass has no vertex."""
     in_grouping, out_grouping = kernel.in_grouping, kernel.out_grouping
     size = -(-form.in_channels // in_grouping) * in_grouping
+    # The backward pass has the field as input channels, so it goes to the tiles in that grouping.
     forward = replace(form, grain=in_grouping, joint=True)
-    backward = replace(
-        forward, in_channels=form.axes[-1].output, axes=(POINT, Axis(size, 1, size)), pass_="fcbwd"
-    )  # fmt: skip
+    backward = replace(forward, in_channels=form.axes[-1].output, axes=(POINT, Axis(size, 1, size)), pass_="fcbwd")
     update = replace(forward, in_channels=form.out_channels, out_channels=form.in_channels, pass_="fcwu")
     dots = Kernel("HMAC", 0, 1, in_grouping, out_grouping, 1, types.input, types.partial)
     back = _best_amp(backward, chip, types, (in_grouping, out_grouping)) if kernel.method == "AMP" else dots
     weights: Kernel | None
+    # With a single row the update is an outer product.
     if update.in_channels == 1 and out_grouping == 1:
         weights = Kernel("OUTER", 0, 1, 1, in_grouping, 1, types.input, types.input)
     elif in_grouping != 1:
@@ -180,8 +180,16 @@ class _Splits:
 
     def take(self, chosen: np.ndarray) -> _Splits:
         """The candidates with these indices."""
-        return _Splits(self.groups[chosen], self.inner[chosen], self.field[chosen], self.group_size[chosen],
-                       self.rows[chosen], self.places[chosen], self.tiles[chosen], self.outer)  # fmt: skip
+        return _Splits(
+            self.groups[chosen],
+            self.inner[chosen],
+            self.field[chosen],
+            self.group_size[chosen],
+            self.rows[chosen],
+            self.places[chosen],
+            self.tiles[chosen],
+            self.outer,
+        )
 
     def least(self, number: int, part: LayerPass, types: Types, chip: Chip) -> _LeastCycles:
         """Lower bounds for a pass (by its number in ``TRAINING``) in each serial pass."""
@@ -226,6 +234,7 @@ def _splits(part: LayerPass, passes: Passes, chip: Chip) -> _Splits | None:
     form, kernel = part.form, part.kernel
     outer = -(-form.out_channels // kernel.out_grouping)
     share = -(-outer // passes.out)
+    # The channels cannot be divided into so many passes.
     if -(-outer // share) != passes.out:
         return None
     sizes = (form.groups, -(-form.in_channels // kernel.in_grouping), form.positions(1) // form.grain)
@@ -300,8 +309,10 @@ def cheapest_splits(
             return least_cycles_free, None
         splits = splits.take(near)
     grids = [splits.grid(number, part, chip) for number, part in enumerate(parts)]
-    work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
-            for grid, part in zip(grids, parts, strict=True)]  # fmt: skip
+    work = [
+        vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
+        for grid, part in zip(grids, parts, strict=True)
+    ]
     work_cycles = passes.count * (work[0] + work[1] + work[2])
     enough_work = [
         passes.count * pass_work * splits.tiles >= work_asked(part.form, part.kernel)
@@ -373,6 +384,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     least: tuple[float, float] = (bound, np.inf)
     later: list[tuple[float, int]] = []
     for number, (cycles, parts) in enumerate(layers):
+        # The options are sorted by this bound, so no later one is better.
         if cycles > least[0]:
             break
         free, layer_plan = cheapest_splits(parts, ONCE, types, limit, least, chip)
@@ -381,6 +393,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
             later.append((free, number))
     for free, number in sorted(later):
         for count in serial:
+            # Each of the three passes slices in every serial pass.
             if free + 3 * count * slices_at_least(chip) > least[0]:
                 break
             for ahead in (True, False):

@@ -133,6 +133,7 @@ class ConvolutionPlan:
 
     def values(self) -> dict[str, object]:
         """Everything but request, form and vertex, by name; splits per axis as lists."""
+        # Request, form and vertex are the fields that do not compare.
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in columns.items()}
 

@@ -41,6 +41,7 @@ def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
         return (), float(depth)
     low = int(float(depth) ** ((stages - 1) / stages))
     plans = []
+    # The root itself lies between the two.
     for left in (low, low + 1):
         goals, cost = _stage_goals(left, stages - 1)
         plans.append(((left, *goals), cost + depth / left))

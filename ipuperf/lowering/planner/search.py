@@ -195,9 +195,14 @@ class Search:
         return grid, operand_terms(form, kernel, grid, compute, types, passes, chip)
 
     def reduced(
-        self, index: int, grid: Grid, terms: dict[str, np.ndarray], chosen: np.ndarray, rank: Rank,
+        self,
+        index: int,
+        grid: Grid,
+        terms: dict[str, np.ndarray],
+        chosen: np.ndarray,
+        rank: Rank,
         bound: float = math.inf,
-    ) -> BestSplit | None:  # fmt: skip
+    ) -> BestSplit | None:
         """The best of the ``chosen`` splits of an option, with the reduction priced too."""
         if not len(chosen):
             return None

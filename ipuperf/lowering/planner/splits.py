@@ -58,11 +58,27 @@ class Grid:
             return tuple(v[chosen] for v in values)
 
         piece = self.piece
-        part = Piece(piece.batch[chosen], cut(piece.field), cut(piece.kernel), piece.groups[chosen],
-                     piece.in_groups[chosen], piece.out_groups[chosen])  # fmt: skip
-        return Grid(self.batch[chosen], cut(self.field), self.groups[chosen], cut(self.kernel),
-                    self.out_split[chosen], self.in_split[chosen], self.tiles[chosen], part,
-                    self.inner[:, chosen], self.sharers[chosen], self.depth[chosen])  # fmt: skip
+        part = Piece(
+            piece.batch[chosen],
+            cut(piece.field),
+            cut(piece.kernel),
+            piece.groups[chosen],
+            piece.in_groups[chosen],
+            piece.out_groups[chosen],
+        )
+        return Grid(
+            self.batch[chosen],
+            cut(self.field),
+            self.groups[chosen],
+            cut(self.kernel),
+            self.out_split[chosen],
+            self.in_split[chosen],
+            self.tiles[chosen],
+            part,
+            self.inner[:, chosen],
+            self.sharers[chosen],
+            self.depth[chosen],
+        )
 
 
 @lru_cache(maxsize=512)
@@ -90,9 +106,11 @@ class _Rows:
 
     def take(self, chosen: np.ndarray) -> _Rows:
         return _Rows(
-            tuple(s[chosen] for s in self.splits), tuple(p[chosen] for p in self.parts), self.used[chosen],
+            tuple(s[chosen] for s in self.splits),
+            tuple(p[chosen] for p in self.parts),
+            self.used[chosen],
             self.size[chosen],
-        )  # fmt: skip
+        )
 
 
 @lru_cache(maxsize=256)
@@ -150,6 +168,7 @@ def _field_rows(batch: int, axes: tuple[Axis, ...], grain: int, tiles: int) -> _
         rows = replace(rows, parts=(*rows.parts[:-1], rows.parts[-1] * grain), size=rows.size * grain)
     reads = rows.parts[0].astype(np.float64)
     for axis, part in zip(axes, rows.parts[1:], strict=True):
+        # A lower bound: a piece may have one element of each kernel axis but the last, which is not split.
         reads = reads * axis.reads(part, np.full_like(part, axis.kernel if axis is axes[-1] else 1))
     positions = rows.size.astype(np.float64)
     whole = positions * rows.used
@@ -284,7 +303,7 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
             return None
     return Space(
         form, kernel, passes, limit, fields, channels, inputs, sums, weights, work, arrive, moved, fixed, least
-    )  # fmt: skip
+    )
 
 
 def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndarray]:
@@ -295,6 +314,7 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     """
     # The bounds are floats, so they leave room for rounding.
     fields, rows, tiles, allowed = space.fields, space.fields.rows, chip.tiles, cycles * (1 + 1e-9)
+    # Rows that no partner can bring within the bounds go before pairs are made.
     keep_c = np.flatnonzero(space.least <= allowed)
     if not len(keep_c):
         return keep_c, keep_c
@@ -338,6 +358,7 @@ def _cycles_of(space: Space, field_rows: np.ndarray, chip: Chip) -> np.ndarray:
     form, kernel = space.form, space.kernel
     if kernel.method == "AMP" and kernel.flat(form):
         return _flat_cycles(form.axes, form.grain, replace(kernel, in_grouping=1, out_grouping=1), chip)[:, field_rows]
+    # Equal neighbours are worked out once.
     is_new = np.ones(len(field_rows), dtype=bool)
     np.not_equal(field_rows[1:], field_rows[:-1], out=is_new[1:])
     distinct_rows = field_rows[is_new]

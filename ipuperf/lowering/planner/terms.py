@@ -153,6 +153,7 @@ def _clipped(form: Form) -> bool:
 
 def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.ndarray | int, np.ndarray | int]:
     """(exchange, copy) cycles of moving ``share`` bytes of each tile."""
+    # A copy takes 1.25 times its bytes over the rate with whole vectors, a third more without.
     return -(-share // chip.exchange_bytes_per_cycle) if move.far else 0, -(-share * 5 // (move.rate * move.factor))
 
 
@@ -275,9 +276,15 @@ def _whole_operands(form: Form, kernel: Kernel) -> tuple[int, int]:
 
 
 def operand_terms(
-    form: Form, kernel: Kernel, grid: Grid, compute: np.ndarray, types: Types, passes: Passes, chip: Chip,
+    form: Form,
+    kernel: Kernel,
+    grid: Grid,
+    compute: np.ndarray,
+    types: Types,
+    passes: Passes,
+    chip: Chip,
     cut: Kernel | None = None,
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """Every term but the reduction, by the names of :class:`ConvolutionPlan`.
 
     ``total`` and the temporary bytes are therefore lower bounds. ``cut``: the kernel in whose groupings channels go to
@@ -285,6 +292,7 @@ def operand_terms(
     """
     rate, zero_cycles, depth = chip.exchange_bytes_per_cycle, np.zeros_like(compute), grid.depth
     elements = _tile_elements(form, kernel, grid.piece, cut)
+    # Of operands that several tiles read, each of them already has an equal share.
     moved_inputs = (elements.inputs - elements.inputs // grid.out_split) * types.input
     moved_weights = (elements.weights - elements.weights // grid.sharers) * types.input
     derived = form.joint and form.pass_ != "fcfwd"
@@ -324,20 +332,25 @@ def operand_terms(
     total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)
     live = zeros + elements.weights * types.input + sum_bytes + (0 if passes.ahead else input_bytes)
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
-    plan_terms = {"dynamic_slice": 0, "dynamic_update": 0} | terms | {
-        "broadcast": broadcast,
-        "prepare": prepare,
-        "finish": finish,
-        "bytes_transform": pass_transform.moved,
-        "bytes_broadcast": ahead_transform.moved + moved_inputs if passes.ahead else 0,
-        "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
-        "bytes_zeros": zeros,
-        "bytes_partials": partials * several,
-        "temp_bytes": fixed + np.maximum(np.maximum(2 * pass_transform.most, sliced_bytes), live),
-        "fixed_bytes": fixed,
-        "extra_bytes": extra + (ahead_transform.most + sliced_bytes + added_bytes),
-        "total": total,
-    }  # fmt: skip
+    plan_terms = (
+        {"dynamic_slice": 0, "dynamic_update": 0}
+        | terms
+        | {
+            "broadcast": broadcast,
+            "prepare": prepare,
+            "finish": finish,
+            "bytes_transform": pass_transform.moved,
+            "bytes_broadcast": ahead_transform.moved + moved_inputs if passes.ahead else 0,
+            "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
+            "bytes_zeros": zeros,
+            "bytes_partials": partials * several,
+            "temp_bytes": fixed + np.maximum(np.maximum(2 * pass_transform.most, sliced_bytes), live),
+            "fixed_bytes": fixed,
+            "extra_bytes": extra + (ahead_transform.most + sliced_bytes + added_bytes),
+            "total": total,
+        }
+    )
+    # Every term becomes a vector, so that splits can be selected by index.
     return {name: value if isinstance(value, np.ndarray) else zero_cycles + value for name, value in plan_terms.items()}
 
 
@@ -373,6 +386,7 @@ def _serial_terms(
     results = ceil(sums, grid.depth)
     inputs, weights = _whole_operands(form, kernel)
     slice_cycles = planned_slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
+    # Passes over output channels write their own part; passes over input channels add to all results.
     if passes.inner == 1:
         written = planned_slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
     else:
@@ -412,6 +426,7 @@ def with_reduction(
     sums_reduction = reduction(_partial_sums(kernel, grid.piece), depth, size, types.output, chip)
     reduce = sums_reduction.cycles
     if passes.inner > 1 and size != types.output:
+        # A single partial sum is only cast, which happens once, in ``finish``.
         reduce = reduce * (depth > 1)
     return terms | {
         "exchange_partials": terms["exchange_partials"] + sums_reduction.exchange,

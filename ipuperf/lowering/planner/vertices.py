@@ -52,6 +52,7 @@ class Kernel:
     def macs_per_cycle(self) -> int:
         """The largest number of multiply-accumulates of one tile in a cycle."""
         vector = 8 // self.in_size
+        # An AMP unit multiplies four halves or one float in a cycle.
         if self.method == "AMP":
             return self.units * (4 if self.in_size == 2 else 1)
         return vector * SLIC_WIDTH * 2 if self.method == "SLIC" else 2 * vector if self.method == "VMAC" else vector
@@ -123,6 +124,7 @@ def amp_kernels(chip: Chip, in_size: int, partial_size: int) -> tuple[Kernel, ..
     """AMP vertices of a chip for the types, the widest first."""
     most_units, full = amp_units(chip, in_size, partial_size), grain(in_size)
     vertices: dict[Kernel, None] = {}
+    # Chips with 16 units also have the vertices for 8.
     for units in dict.fromkeys((most_units, min(most_units, 8))):
         for in_grouping in [
             grouping for grouping in (full, full // 2, full // 4) if grouping * in_size % chip.data_path_bytes == 0
@@ -171,6 +173,7 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
         if form.pass_ != "fcinf" or vertex.out_grouping == vertex.units
     ]
     only_one_term = form.in_channels <= grain(in_size) and all(axis.kernel == 1 for axis in form.axes)
+    # A single load of channels leaves nothing to add up, so the sums may be as narrow as the result.
     if out_size < partial_size and only_one_term:
         narrow = amp_kernels(chip, in_size, out_size)
         vertices += [
@@ -180,7 +183,9 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
         ]
     last_axis = form.axes[-1]
     undilated = all(axis.input_dilation == 1 and axis.kernel_dilation == 1 for axis in form.axes)
+    # SLIC and VMAC vertices exist for halves, without dilation and with operands as they are.
     if in_size == 2 and undilated and not form.swapped and not form.is_product:
+        # The SLIC vertex has strides of 1 and 2 only.
         if last_axis.stride <= 2:
             vertices += [
                 vertex
@@ -353,6 +358,8 @@ def _slowest(worker: np.ndarray, workers: int, tail: int) -> np.ndarray:
 
 # -- AMP -------------------------------------------------------------------------------------------------------------
 
+# The constants of this and the next sections are those of PopLibs' PerformanceEstimation.hpp.
+
 
 def _amp_1x1_worker(positions: np.ndarray, kernel: Kernel, zero: int) -> np.ndarray:
     count, wide = positions, kernel.in_size == 4
@@ -504,6 +511,7 @@ def _hmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, ke
     rows = batch
     for size, axis in zip(field[:-1], form.axes[:-1], strict=True):
         rows = rows * ceil(size, axis.input_dilation)
+    # Rows are cut so that all workers get equally many parts.
     split = workers // np.gcd(workers, rows)
     parts = ceil(rows * split, workers)
     width = ceil(field[-1], form.axes[-1].input_dilation)
@@ -525,6 +533,7 @@ def _hmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kern
 def _vmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: whole positions and parts of positions per worker, parts that make a position, positions in all."""
     positions = product(field) * batch
+    # Positions are cut so that all workers get equally many parts.
     split = chip.workers // np.gcd(chip.workers, positions)
     parts = ceil(positions * split, chip.workers)
     return np.stack([parts // split, parts % split, split, positions])

@@ -126,7 +126,7 @@ def _facts(op: Op, kind: int) -> Facts:
 
 
 def _signature(op: Op) -> Hashable:
-    """Equal for ops that become the same steps when their operands lie alike; see the module docstring."""
+    """A key that is equal for ops with the same steps, if their operands lie alike; see the module docstring."""
     inputs, values = op.inputs, tuple(op.attributes.values())
     specs = [tensor.spec for tensor in inputs]
     return (

@@ -102,7 +102,10 @@ def _packets(chip: Chip, share: TileVector) -> np.ndarray:
 
 
 def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
-    """A stream copy or remote transfer of ``share`` bytes per tile: begin, mid and end steps, packets with headers."""
+    """Code of a stream copy or remote transfer of ``share`` bytes per tile.
+
+    It has begin, mid and end steps, and packets with headers.
+    """
     instructions, headers = _host_exchange(chip.code, share)
     return CodeBytes(
         {
@@ -127,10 +130,10 @@ def _host_exchange(sizes: CodeSizes, share: TileVector) -> tuple[np.ndarray, np.
 
 
 def global_exchange_code(chip: Chip, share: TileVector, ways: int = 1) -> CodeBytes:
-    """``ways`` exchanges between IPUs in which each tile sends and receives ``share`` bytes.
+    """Code of ``ways`` exchanges between IPUs in which each tile sends and receives ``share`` bytes.
 
-    The rounds of a ring are a loop around one exchange: every replica runs the same program, and which chunk it sends
-    is an index that it counts on (PopLibs ``lib/popops/CollectivesProgram.hpp``).
+    The rounds of a ring are a loop around one exchange. Every replica runs the same program; the chunk it sends is an
+    index that it increments (PopLibs ``lib/popops/CollectivesProgram.hpp``).
     """
     return CodeBytes(
         {

@@ -166,8 +166,10 @@ def answer(plan: ConvolutionPlan) -> dict[str, int]:
 
 
 def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
-    """A plan by name, with the next best plan (``next_best``) and, of a pass of a fully connected layer in training,
-    the cycles of the layer (``layer``)."""
+    """The values of a plan by name, with the next best plan (``next_best``).
+
+    For a pass of a fully connected layer in training, ``layer`` has the cycles of the layer.
+    """
     next_plan, layer = next_best(plan), layer_cost(plan)
     return plan.values() | {"next_best": next_plan and next_plan.values(), "layer": layer and asdict(layer)}
 

@@ -77,7 +77,7 @@ class _Track:
         self.ops += [op] * len(steps)
 
     def rows(self) -> np.ndarray:
-        """``int64[n, 3]``: kind, first, last of each storage; notes the row of each :class:`Storage`."""
+        """``int64[n, 3]``: kind, begin, end of each storage; notes the row of each :class:`Storage`."""
         parts: list[np.ndarray] = [np.empty((0, 3), dtype=np.int64)]
         storage_rows: list[tuple[int, int, int]] = []
         count = 0
@@ -107,7 +107,7 @@ class Profile:
     Attributes:
         names: per IPU, names of the program steps.
         ops: per IPU, op of each.
-        rows: per IPU, ``int64[n, 3]``: kind, first, last of each storage.
+        rows: per IPU, ``int64[n, 3]``: kind, begin, end of each storage.
         uses: per input, its last use (-1: none).
         outputs: per output, the input it shares storage with, or IPU and row of its storage, or None.
     """
@@ -204,7 +204,7 @@ class LivenessWalk:
         )
 
     def _profile(self, body: LoweredGraph, homes: tuple[int | None, ...]) -> Profile:
-        """``body`` walked once, its inputs lying on ``homes`` (None: they take no tile memory)."""
+        """The profile of ``body`` with inputs on the IPUs ``homes`` (None: they take no tile memory), walked once."""
         key = (id(body), homes)
         if key not in self._profiles:
             # On tracks of its own the steps of the graph count from 0.
@@ -363,7 +363,7 @@ class LivenessWalk:
             self._tracks[ipu].add(ipu_steps)
 
     def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
-        """Storage of an operand that is copied for the callee, alive until its last use there."""
+        """A new storage for an operand that is copied for the callee; it lives until its last use there."""
         ipu = self._places.home(tensor)
         storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), ipu)
         self._tracks[ipu].entries.append(storage)

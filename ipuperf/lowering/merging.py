@@ -68,7 +68,7 @@ class _Merging:
 def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, ...]]) -> None:
     """Join the steps of a lowered graph that may start together (:class:`JoinableStep`); see the module docstring.
 
-    ``standing`` gives the IPUs that stand during a stream copy of an IPU; I/O tiles make nobody stand.
+    ``standing`` gives the IPUs that stand during a stream copy of an IPU. Copies on I/O tiles make no IPU stand.
     """
     root, groups = roots(lowered.graph), []
     group: _Merging | None = None

@@ -55,7 +55,7 @@ def new_values_program(values: NewValues, program: DeviceProgram) -> DeviceProgr
 
 
 def program_beside(program: DeviceProgram, name: str, steps: Iterable[Step], kind: str, phase: str) -> DeviceProgram:
-    """A control program ``name`` on the IPUs of ``program``, all of which do ``steps``: an op of type ``kind``."""
+    """A control program ``name`` on the IPUs of ``program``; all run ``steps`` as one op of type ``kind``."""
     body = Sequence(-1, name, tuple(steps))
     empty = {ipu: np.zeros(0, dtype=np.int64) for ipu in range(len(program.ipus))}
     memory = MemoryReport(

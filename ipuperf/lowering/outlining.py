@@ -53,9 +53,9 @@ _BASE = 1_000_003
 
 
 def value_of(kind: str, works: Iterable[Work], replicas: int) -> float | None:
-    """Value of an op of type ``kind`` in a stretch; None: it is never shared.
+    """Value of an op of type ``kind`` in a stretch; None if it is never shared.
 
-    ``replicas``: of the program; weight updates are of high value in a replicated one.
+    ``replicas``: replication factor of the program; weight updates are of high value in a replicated one.
     """
     high = kind.startswith(_NORMS) or (replicas > 1 and kind.startswith(_UPDATES))
     for work in works:

@@ -226,7 +226,7 @@ class Places:
 
 
 def _matmul_parameters(ir: Ir) -> set[Tensor]:
-    """Tensors that end up, through calls, as an operand of a matrix product or a convolution."""
+    """Tensors that are operands of a matrix product or a convolution, directly or in a called graph."""
     parameters: set[Tensor] = set()
     operands: dict[Tensor, list[Tensor]] = {}  # of each input of a callee
     for graph in ir.all_graphs():

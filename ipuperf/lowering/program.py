@@ -118,7 +118,7 @@ class DeviceProgram:
         ops: the op table.
         memory: the memory report.
         streams: per stream name and direction, bytes of one slice on one replica.
-        warnings: what the user should know.
+        warnings: warnings to the user.
         io_tiles: tiles of each IPU that are set aside for I/O, its last ones. Their steps stand in the tree of the IPU
             inside :class:`IoTiles`; vectors over tiles in there count from the first I/O tile.
         plans: how products and convolutions are split over the tiles, by op; of an op in the order of its work.

@@ -199,8 +199,8 @@ def _whole(run: int, size: int) -> bool:
 def _turned(plan: ConvolutionPlan, name: str) -> bool:
     """Whether an operand's innermost axis is not the one that is summed over.
 
-    A weight update sums over the batch (or the rows), both operands lie by channels. The weights of ``fcbwd`` lie by
-    the channels that are its outputs; they are the ``inputs`` when operands are exchanged.
+    A weight update sums over the batch (or the rows), but both operands lie by channels. The weights of ``fcbwd`` lie
+    by its output channels; they are the ``inputs`` when operands are exchanged.
     """
     if plan.pass_ == "fcbwd":
         return (name == "inputs") == plan.swapped

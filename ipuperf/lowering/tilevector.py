@@ -15,7 +15,7 @@ import numpy as np
 
 
 def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-    """``numbers`` as a read-only ``int64`` array of its own, or as it is when it is one already."""
+    """``numbers`` as a read-only ``int64`` array; an array that already is one is not copied."""
     array = np.asarray(numbers, dtype=np.int64)
     if array.flags.writeable:
         # The caller may go on changing its own array.

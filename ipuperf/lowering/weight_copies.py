@@ -1,8 +1,8 @@
 """The programs that copy variables between host and IPUs, outside of a run of the main program.
 
 PopART has two control programs for it (``popart: willow/src/popx/devicex.cpp``, ``weightsFromHost`` and
-``weightsToHost``). In them every variable has a stream of its own, and all are copied together; variables in
-Streaming Memory are no part of a program, the host copies them by itself (:mod:`ipuperf.runtime.weight_copies`).
+``weightsToHost``). In them every variable has a stream of its own, and all are copied together. Variables in Streaming
+Memory are not part of a program; the host copies them by itself (:mod:`ipuperf.runtime.weight_copies`).
 """
 
 from __future__ import annotations

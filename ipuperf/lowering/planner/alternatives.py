@@ -10,8 +10,10 @@ from .search import plan_once, plan_without
 
 
 def next_best(plan: ConvolutionPlan) -> ConvolutionPlan | None:
-    """The cheapest plan with another vertex or form (None: no other fits). That of a joint plan is the plan of the pass
-    alone."""
+    """The cheapest plan with another vertex or form; None if no other fits.
+
+    For a joint plan it is the plan of the pass alone.
+    """
     if plan.joint:
         return plan_once(plan.request)
     return plan_without(plan.request, plan.vertex, plan.form.changes)

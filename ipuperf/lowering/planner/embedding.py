@@ -80,7 +80,7 @@ class EmbeddingPlan:
 
     @property
     def stored(self) -> int:
-        """Elements of the table that lie on a tile: a piece lies spread over the parts of the indices."""
+        """Elements of the table that lie on a tile; the parts of the indices share the elements of a piece."""
         return -(-self.piece // self.index_split)
 
 
@@ -98,8 +98,10 @@ def splits(count: int, most: int) -> np.ndarray:
 
 
 def strided_reduce(outputs: np.ndarray, partials: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """Tile cycles of StridedReduce vertices that add up ``partials`` of each of ``outputs`` sums of ``size`` bytes, the
-    sums split over the workers in vectors (``docs/reference/cycles.md`` 5.1)."""
+    """Tile cycles of StridedReduce vertices that add up ``partials`` of each of ``outputs`` sums of ``size`` bytes.
+
+    The sums are split over the workers in vectors (``docs/reference/cycles.md`` 5.1).
+    """
     vectors = ceil_div(ceil_div(outputs, chip.vector_width(size)), chip.workers)
     return chip.workers * (16 + vectors * (3 + 3 + (8 if size == 2 else 5) + partials - 1))
 

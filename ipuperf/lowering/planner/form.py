@@ -136,8 +136,8 @@ class Form:
         batch, groups, in_channels, out_channels: channels are per group.
         axes: at least two.
         pass_: ``fwd``, ``bwd``, ``wu``, or that of a matrix product (:class:`~ipuperf.ops.work.MatMul`).
-        swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: how many
-            groups were put together into one.
+        swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: number of
+            groups that were combined into one.
         grain: positions of the last axis go to the tiles in multiples of it.
         joint: part of a joint plan of the passes of a fully connected layer.
     """
@@ -205,8 +205,7 @@ def form_of(work: Convolution) -> Form:
 
 
 def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> Form:
-    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch
-    (``docs/reference/planner.md`` 1).
+    """The form of a matrix product: a 1x1 convolution with the rows as the batch (``docs/reference/planner.md`` 1).
 
     Raises:
         ValueError: an unknown pass or a dimension below 1.
@@ -340,7 +339,7 @@ def _subsets(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _group_factors(form: Form, in_size: int) -> list[int]:
-    """Factors by which groups of one channel (two in half precision) may be combined: up to one AMP input load."""
+    """Factors by which groups of one channel (or two in half precision) may be combined, up to one AMP input load."""
     channels = form.in_channels
     if form.groups == 1 or channels not in ((1, 2) if in_size == 2 else (1,)):
         return [1]

@@ -155,7 +155,7 @@ class Reference:
         return Reference({name: max(longest, added.cycles[name]) for name, longest in self.cycles.items()}, self.count)
 
     def plan(self, request: Request, *, by_tiles: bool) -> BestSplit | None:
-        """The plan whose steps exceed these by the fewest cycles in all, then of fewest tiles or bytes."""
+        """The plan whose steps exceed these cycles the least in all, and among equals the fewest tiles or bytes."""
         total = sum(self.cycles.values())
         second = "tiles" if by_tiles else "temp_bytes"
 

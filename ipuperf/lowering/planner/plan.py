@@ -36,8 +36,10 @@ class Request:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Cycles of the three passes of a fully connected layer in training, planned jointly (None: no joint plan fits)
-    and one by one, and which way is taken."""
+    """Cycles of the three passes of a fully connected layer in training.
+
+    ``jointly``: planned jointly (None: no joint plan fits); ``apart``: planned one by one; ``joint``: which is chosen.
+    """
 
     jointly: int | None
     apart: int

@@ -36,7 +36,7 @@ def reduce_depths(depth: int) -> tuple[int, ...]:
 
 
 def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
-    """(partial sums left after each stage but the last, average messages per tile)."""
+    """``(partial sums left after each stage but the last, average messages per tile)``."""
     if stages == 1:
         return (), float(depth)
     low = int(float(depth) ** ((stages - 1) / stages))
@@ -119,7 +119,7 @@ def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int
 
 
 def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
-    """The reduction where there are several partial sums, in up to three stages (:func:`reduce_depths`)."""
+    """The reduction of several partial sums, in up to three stages (:func:`reduce_depths`)."""
     partial_bytes, none = partials * size, np.zeros_like(partials)
     if depths.max() < _TWO_STAGES:
         cycles = _reduce_vertex(ceil(partials, depths), depths, (size, out_size), chip)

@@ -136,7 +136,7 @@ def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
 def parallel_rows(
     sizes: tuple[int, ...], tiles: int
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
-    """(splits of each axis, largest pieces, tiles used) of every useful combination on at most ``tiles`` tiles."""
+    """``(splits of each axis, largest pieces, tiles used)`` of every useful combination on at most ``tiles`` tiles."""
     rows = _rows(sizes, tiles)
     return rows.splits, rows.parts, rows.used
 
@@ -240,8 +240,8 @@ class Space:
 
     A piece holds at least ``reads[f] * inputs[c] + positions[f] * sums[c] + weights[c]`` bytes and takes at least
     ``positions[f] * work[c] + reads[f] * arrive[c] + (1 - 1 / used[f]) * moved[c] + fixed[c]`` cycles in all passes
-    (but for rearrangements and slices): the vertex and the exchange of partial sums, of inputs, and of weights; starts,
-    loops and reductions. ``least[c]``: no pair with the row takes less.
+    without rearrangements and slices. These are the vertex and the exchange of partial sums, of inputs, and of weights,
+    then starts, loops and reductions. ``least[c]``: a lower bound of all pairs with the row.
     """
 
     form: Form
@@ -347,8 +347,10 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
 
 @lru_cache(maxsize=256)
 def _flat_cycles(axes: tuple[Axis, ...], grain: int, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """:func:`~.vertices.inner_cycles` of an AMP vertex (its channel grouping does not matter) for every
-    field row of a form that is one flat field."""
+    """:func:`~.vertices.inner_cycles` of an AMP vertex for every field row of a form that is one flat field.
+
+    The channel grouping of the vertex does not matter, so the cache serves all of them.
+    """
     parts = _field_rows(1, axes, grain, chip.tiles).rows.parts
     return inner_cycles(parts[0], parts[1:], Form(1, 1, 1, 1, axes, "fwd"), kernel, chip)
 

@@ -246,8 +246,7 @@ class _Elements:
 
 
 def _tile_elements(form: Form, kernel: Kernel, piece: Piece, cut: Kernel | None = None) -> _Elements:
-    """Inputs, weights and partial sums of the piece on the fullest tile; its channels lie in the groupings of
-    ``cut``."""
+    """Inputs, weights and partial sums of the piece on the fullest tile, with channels in the groupings of ``cut``."""
     grouping = cut or kernel
     groups = piece.groups * grouping.group_grouping
     in_channels, out_channels = piece.in_groups * grouping.in_grouping, piece.out_groups * grouping.out_grouping

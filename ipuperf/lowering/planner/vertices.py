@@ -155,7 +155,7 @@ def _slic_kernels(chip: Chip, partial_size: int) -> list[Kernel]:
 
 
 def hmac_kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: int) -> list[Kernel]:
-    """Horizontal MAC vertices: any input grouping that changes the number of groups (even in half precision)."""
+    """Horizontal MAC vertices with every input grouping (even in half precision) that changes the number of groups."""
     step = 1 if in_size == 4 else 2
     channels = -(-form.in_channels // step) * step
     out_grouping = 1 if partial_size == 4 else 2

@@ -31,8 +31,8 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
     """The cheapest plan for one pass of a convolution on ``chip``; the same shape is planned once.
 
     When nothing fits into ``available_memory_proportion`` of a tile, output or input channels are computed in serial
-    passes; when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is
-    taken.
+    passes. When that does not help, the limit is doubled up to twice the tile. The last resort is the plan of least
+    memory.
 
     8-bit floats: see :func:`plan_product`.
 
@@ -63,8 +63,8 @@ def request_of(chip: Chip, convolution: Convolution) -> Request:
 def plan_product(chip: Chip, work: MatMul) -> ConvolutionPlan:
     """The cheapest plan for a matrix product, the 1x1 case of a convolution (memory as in :func:`plan_convolution`).
 
-    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when all three
-    together take no longer so. The cycles are then those of the one pass, which alone may be faster.
+    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when that is no
+    slower for all three together. The cycles are then those of this pass in the joint plan; alone it may be faster.
 
     Types that no vertex has are priced as the nearest ones: 64 bits as 32, 8 bits as 16, partial sums at least as wide
     as the operands. Two 8-bit floats take the place of one half in memory and in the AMP unit, which is twice as fast

@@ -76,7 +76,7 @@ class Step:
     """Base of all steps. ``op_id`` is the index into :attr:`DeviceProgram.ops` (-1: none); ``name`` is for people.
 
     Class attributes:
-        choices: fields that have one of a few values.
+        choices: fields with few allowed values, and these values.
         counts: fields that must not be negative.
         io_tiles: the I/O tiles of the IPU take part in it.
     """

@@ -46,8 +46,10 @@ class Sequence(ControlStep):
 
 @dataclass(frozen=True)
 class IoTiles(Sequence):
-    """Steps that run on the I/O tiles while the compute tiles go on; the two sets meet at each
-    :class:`~.tile_set_copy.TileSetCopy`."""
+    """Steps that run on the I/O tiles while the compute tiles go on.
+
+    The two tile sets meet at each :class:`~.tile_set_copy.TileSetCopy`.
+    """
 
     io_tiles = True
 

@@ -2,8 +2,8 @@
 
 ``linear`` is the mapping that PopLibs calls linear (``lib/poputil/TileMapping.cpp``): grains of one vector, at least
 128 bytes on a tile, tiles filled evenly. Layouts are compared by ``key``. Equal keys mean that equal elements lie on
-equal tiles, so an element-wise op needs no exchange. Different keys mean that everything moves. The exact overlap of two
-different mappings is not worked out, a simplification that can only over-count exchange.
+equal tiles, so an element-wise op needs no exchange. Different keys mean that everything moves. The exact overlap of
+two different mappings is not worked out, a simplification that can only over-count exchange.
 """
 
 from __future__ import annotations

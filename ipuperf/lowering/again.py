@@ -185,6 +185,7 @@ def _tensor(tensor: Tensor) -> tuple[Any, ...]:
     if isinstance(tensor, Variable):
         remote = None if tensor.remote is None else (tensor.remote[0].id, tensor.remote[1])
         return (*common, kind, _value(tensor.grouping), tensor.retrieval, remote, tensor.shard_over)
+    # Few whole numbers may select entries of remote buffers, so their values count.
     if isinstance(tensor, Constant) and spec.dtype.is_integer and spec.elements <= _NUMBERS:
         return (*common, kind, np.asarray(tensor.data).tobytes())
     return (*common, kind)
@@ -198,6 +199,7 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     if isinstance(op, Loop) and not exact:
         # Once and several times lower differently; the exact number is put in afterwards.
         attributes = {**attributes, "trip_count": min(op.trip_count, 2)}
+    # Factors such as one over the count of gradient accumulation do not change the steps.
     elif isinstance(op, (UpdateOp, SparseAccumulate)):
         attributes = {name: _factor(value) if name in _FACTORS else value for name, value in attributes.items()}
     return (

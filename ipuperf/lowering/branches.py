@@ -26,6 +26,7 @@ def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGr
         IrError: each branch has more of some kind than the other.
     """
     first_amounts, second_amounts = (_amounts(graph, known) for graph in graphs)
+    # Enough of every kind: only then is the order certain, whatever the traffic.
     if all(first_amounts[key] >= amount for key, amount in second_amounts.items()):
         return graphs[0]
     if all(second_amounts[key] >= amount for key, amount in first_amounts.items()):

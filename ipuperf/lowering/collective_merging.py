@@ -203,6 +203,7 @@ def _groups(lowered: LoweredGraph, merging: CollectiveMerging, works: Works) -> 
         if work is not None and any(isinstance(step, Collective) for step in lowered_op.steps.steps):
             limit = merging.limit(work.kind)
             fits = limit is None or size + work.bytes <= limit
+            # A collective joins the group only if the limit allows it and it depends on no result of the group.
             if not (group and key == _key(lowered_op.op, work) and fits and not written & reads and not used & changes):
                 if group:
                     yield group

@@ -154,6 +154,7 @@ def _blamed(message: str) -> str:
     for words, column in ((" pass is ", "pass_"), ("partials", "partials"), ("groups have to divide", "groups")):
         if words in message:
             return column
+    # Too many multiplications are no fault of one column; the first dimension stands for all.
     if "multiplications" in message:
         return "M" if message.startswith("matmul") else "B"
     return "kh" if "kernel" in message else "kind"

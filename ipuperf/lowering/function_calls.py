@@ -115,6 +115,7 @@ def function_calls(
     roots: dict[Graph, dict[Tensor, Tensor]] = {}
     users: dict[Tensor, set[int | None]] = {}
     for graph in dict.fromkeys(body[0].lowered_op.op.graph for body in bodies):
+        # Views count as the tensor whose memory they share.
         roots[graph] = _roots(graphs[graph])
         _note_users(graphs[graph], roots[graph], number, users)
     calls = [_call(body, call, roots[body[0].lowered_op.op.graph], users) for call, body in enumerate(bodies)]

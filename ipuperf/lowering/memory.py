@@ -173,42 +173,42 @@ class MemoryModel:
         on_io_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}
         for graph, lowered in self.graphs.items():
             for lowered_op in lowered.ops:
-                op_memory, other_set_memory = on_compute_tiles[lowered_op.ipu], on_io_tiles[lowered_op.ipu]
+                set_memory, other_set_memory = on_compute_tiles[lowered_op.ipu], on_io_tiles[lowered_op.ipu]
                 if lowered_op.tile_set == IO:
-                    op_memory, other_set_memory = other_set_memory, op_memory
+                    set_memory, other_set_memory = other_set_memory, set_memory
                 steps = lowered_op.steps
                 if graph in self.loaded:
                     # The code itself is loaded from Streaming Memory and is not always live.
-                    op_memory.add_code(split(steps.code)[1])
+                    set_memory.add_code(split(steps.code)[1])
                 if steps.sender is not None:
                     other_set_memory.add_code(steps.sender)
                 for ipu, piece in steps.elsewhere.items():
                     on_compute_tiles[ipu].add_code(piece)
                 if steps.vertices:
-                    op_memory.add_vertices(steps.vertices, self._start(lowered_op))
+                    set_memory.add_vertices(steps.vertices, self._start(lowered_op))
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
                     for ipu in self.places.holders(tensor):
                         on_compute_tiles[ipu].constants[size] = on_compute_tiles[ipu].constants.get(size, 0) + 1
         for (ipu, tile_set), shared in self.shared.items():
-            op_memory = (on_io_tiles if tile_set == IO else on_compute_tiles)[ipu]
+            set_memory = (on_io_tiles if tile_set == IO else on_compute_tiles)[ipu]
             for lowered_op in shared.kept:
-                op_memory.add_code(lowered_op.steps.code, self._start(lowered_op))
+                set_memory.add_code(lowered_op.steps.code, self._start(lowered_op))
             chip = sets.chip(tile_set)
-            op_memory.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
+            set_memory.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
         if not sets.io_tiles:
-            return {ipu: op_memory.total(self.chip) for ipu, op_memory in on_compute_tiles.items()}
+            return {ipu: set_memory.total(self.chip) for ipu, set_memory in on_compute_tiles.items()}
         parts = {ipu: ((on_compute_tiles[ipu], COMPUTE), (on_io_tiles[ipu], IO)) for ipu in self.ipus}
         totals = {
             ipu: [
                 (name, sets.whole(vector, tiles))
-                for op_memory, tiles in set_memories
-                for name, vector in op_memory.total(sets.chip(tiles)).items()
+                for set_memory, tiles in set_memories
+                for name, vector in set_memory.total(sets.chip(tiles)).items()
             ]
             for ipu, set_memories in parts.items()
         }
-        return {ipu: _joined(op_memory) for ipu, op_memory in totals.items()}
+        return {ipu: _joined(set_totals) for ipu, set_totals in totals.items()}
 
     def _start(self, lowered_op: LoweredOp) -> int:
         """The tile on which the vertices of an op begin: where the variable or buffer it changes or reads begins."""

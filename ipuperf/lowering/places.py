@@ -220,6 +220,7 @@ class Places:
         elements, size = tensor.spec.elements, tensor.dtype.size
         if tensor in self.fixed:
             return self.fixed[tensor]
+        # Small parameters lie linearly, as there is less than one element for each tile.
         if tensor in self.parameters and elements >= chip.tiles:
             return even(("parameter", elements, size), elements, chip.tiles, chip.tiles, 8)
         return linear(elements, size, chip.vector_width(size), chip.tiles)

@@ -167,6 +167,7 @@ class DeviceProgram:
         """Cost of all local phases and syncs of one run by op (index into :attr:`ops`), without transfers."""
         total: dict[int, Cost] = {}
         for step in self.walk(ipu):
+            # The time of other steps depends on traffic, which only the simulation knows.
             if isinstance(step, LocalStep):
                 total[step.op_id] = total.get(step.op_id, Cost()) + step.cost
         return total

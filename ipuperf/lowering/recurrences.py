@@ -161,6 +161,7 @@ def _time_step(
     if not work.backward:
         _products(stepper, work, slices, planned, shard)
     for vertices in work.vertices:
+        # Vertices may work on several states of a step at once.
         number, remainder = divmod(vertices.elements, work.batch * work.units)
         elements = slices.of(0, number, shard)
         # Elements that are no multiple of a state are one value for each sequence.

@@ -101,6 +101,7 @@ def _last(outputs: int, fan_in: int, chip: Chip) -> ReductionStage:
         return -(-elements * fan_in * PARTIAL_BYTES // rate) + fan_in * -(-elements // width) + chip.sync_cycles
 
     balanced = cost(outputs_per_tile) + -(-destination.max * PARTIAL_BYTES // rate) + chip.sync_cycles
+    # Balanced over all tiles pays only where it makes up for the second exchange.
     if cost(destination.max) <= balanced:
         return ReductionStage(TileVector(destination.stops, tuple(v * fan_in for v in destination.values)))
     copy = TileVector(destination.stops, tuple(v * PARTIAL_BYTES for v in destination.values))

@@ -32,5 +32,6 @@ def weight_copies_program(variables: Iterable[Variable], direction: str, program
         for variable in variables
         if variable.remote is None
     )
+    # Without variables on chip there is nothing to copy, and no host sync.
     steps: list[Step] = [HostExchange(0, name, copies, tuple(range(len(program.ipus))))] if copies else []
     return program_beside(program, name, steps, "HostLoad" if direction == "h2d" else "HostStore", "io")

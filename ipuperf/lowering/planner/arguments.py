@@ -148,6 +148,7 @@ def plan_convolution(
     result = inputs if output is None else dtype_named(output, "output")
     spatial = {"size": size, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     axes = {name: _pair(value, name) for name, value in spatial.items()}
+    # A plain number stands for every axis, so its number of axes follows from the other arguments.
     count = max(len(axes["size"]), len(axes["kernel"]))
     axes = {
         name: values if isinstance(spatial[name], Sequence) else values[:1] * count for name, values in axes.items()

@@ -372,6 +372,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     if types.input != types.output:
         return None
     form = flatten_field(swap(product))
+    # Vertices that are too slow in the forward pass alone are left out at once.
     layers = [
         (_least(parts, types, chip), parts)
         for kernel in _forward_kernels(form, chip, types, limit)

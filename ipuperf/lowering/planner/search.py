@@ -234,6 +234,7 @@ def _serial_plan(request: Request, candidates: list[Candidate]) -> BestSplit | N
             best = best or Search(request, candidates, ways, limit).cheapest()
         if best:
             return _finer(request, candidates, best, limit)
+        # Beyond twice the tile only the plan of least memory is left.
         if limit >= 2 * request.chip.bytes_per_tile:
             return _smallest_plan(request, candidates, (ONCE, *serial, *smaller))
         # A proportion of less than one byte begins at one.

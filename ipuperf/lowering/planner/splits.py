@@ -224,6 +224,7 @@ def _legal_rows(
     for axis, count in zip((1, 2), serial, strict=True):
         if count > 1:
             rows = rows.take(np.flatnonzero(-(-sizes[axis] // rows.parts[axis]) == count * rows.splits[axis]))
+    # The vertex takes a single grouping of these axes.
     for axis in alone:
         rows = rows.take(np.flatnonzero(rows.parts[axis] == 1))
     if not len(rows.used):

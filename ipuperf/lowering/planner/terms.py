@@ -328,8 +328,10 @@ def operand_terms(
     } | _serial_terms(form, kernel, grid, elements.sums, types, passes, chip)
     broadcast = arrive + ahead_transform.exchange + ahead_transform.copy if passes.ahead else 0
     prepare, sliced_bytes, finish, added_bytes = _serial_ends(form, kernel, grid, elements.sums, types, passes, chip)
+    # Terms come once per pass, the others once in all.
     total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)
     live = zeros + elements.weights * types.input + sum_bytes + (0 if passes.ahead else input_bytes)
+    # Bytes that live through all passes.
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
     plan_terms = (
         {"dynamic_slice": 0, "dynamic_update": 0}
@@ -424,6 +426,7 @@ def with_reduction(
     depth, size = grid.depth, kernel.partial_size
     sums_reduction = reduction(_partial_sums(kernel, grid.piece), depth, size, types.output, chip)
     reduce = sums_reduction.cycles
+    # The sums of all passes are cast together at the end.
     if passes.inner > 1 and size != types.output:
         # A single partial sum is only cast, which happens once, in ``finish``.
         reduce = reduce * (depth > 1)

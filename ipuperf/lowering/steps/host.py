@@ -100,6 +100,7 @@ class HostExchange(SharedStep):
                 f"the participants are {ipus(self.participants)}, allowed: IPU {place.ipu} and others of IPUs 0 to "
                 f"{place.ipus - 1}"
             )
+        # A stream's buffer is free again only after a transfer, so two copies of it cannot start together.
         number = Counter((copy.ipu, copy.direction, copy.stream) for copy in self.copies)
         for copy in self.copies:
             yield from self._wrong(copy, number[copy.ipu, copy.direction, copy.stream])

@@ -47,6 +47,7 @@ class InterIpuCopy(SharedStep, JoinableStep):
         cls, op_id: int, name: str, parts: Sequence[tuple[int, InterIpuCopy]], company: tuple[int, ...]
     ) -> InterIpuCopy:
         """One exchange, with a single transfer for each pair of IPUs."""
+        # An exchange has at most one transfer for each pair of IPUs.
         size: dict[tuple[int, int], int] = {}
         for copy in [copy for _, part in parts for copy in part.copies]:
             size[copy.ends] = size.get(copy.ends, 0) + copy.bytes

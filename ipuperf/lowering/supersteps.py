@@ -463,7 +463,7 @@ class Superstepper:
         if head.reduce == "mean":
             result = chunk if head.kind == "reduce_scatter" else total_elements_by_tile
             scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)
-            # Not the total of the layouts: a view has the layout of its storage, which may be larger.
+            # Not the total of the layouts, because a view has the layout of its storage.
             flops = chunk.total if head.kind == "reduce_scatter" else elements
             self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=flops)
         self.out.need(chunk.times(dtype.size))

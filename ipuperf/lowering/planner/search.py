@@ -155,7 +155,7 @@ class Search:
         grid, terms = priced
         possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
         if len(possible) > _FIRST and not least_memory:
-            # Reductions are dear to price. The best of a few splits rules most others out first.
+            # Reductions are expensive to price. The best of a few splits rules most others out first.
             nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
             near_best = self.reduced(index, grid, terms, nearest, rank)
             if near_best is not None:

@@ -265,7 +265,7 @@ def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
     """Number of positions that stay together.
 
     It is two where the number of positions is even and one position has an odd number of half floats. An odd number of
-    them on a tile would make later rearrangements dear (PopLibs ``ConvPlan.cpp`` createPlan).
+    them on a tile would make later rearrangements expensive (PopLibs ``ConvPlan.cpp`` createPlan).
     """
     return 2 if types.output == 2 and kernel.out_grouping % 2 and form.axes[-1].output % 2 == 0 else 1
 

@@ -1,13 +1,14 @@
 """A program that differs from an earlier one in counts alone is not lowered again.
 
-Nothing that lowering finds out depends on how often a loop runs, beyond once, several times or never (conditionals
-apart, whose branches are compared with all their trips), on how many slices a stream moves, on the values of
-floating-point constants or on those of factors other than 0 and 1. Of the machine it looks at the chip and at the
-packets of Streaming Memory (:func:`read_of`), not at links, host or the size of the Pod. So two programs that are the
-same but for these (another gradient accumulation, other device iterations, a faster link) become the same steps with
-other trips. What a program is compared by is :func:`description`, everything else that a program says; one with
-something that it does not know is never taken for another. A :class:`KeptPrograms` keeps programs for other processes
-too.
+Some properties of a program have no influence on lowering: how many slices a stream moves, the values of floating-point
+constants, and those of factors other than 0 and 1. Trips of a loop matter only as never, once or several times, except
+in programs with conditionals, whose branches are compared with all their trips. Of the machine, lowering reads the chip
+and the packets of Streaming Memory (:func:`read_of`), not links, host or the size of the Pod. Two programs that differ
+only in these (another gradient accumulation, other device iterations, a faster link) become the same steps with other
+trips.
+
+Programs are compared by :func:`description`, which contains everything else. A program with an unknown value in it is
+never taken for another. A :class:`KeptPrograms` keeps programs for other processes too.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
 _PROGRAMS = 2
-"""How many programs are kept, the ones that were lowered last, unless :meth:`Again.keep` says otherwise."""
+"""How many of the programs that were lowered last are kept, unless :meth:`Again.keep` says otherwise."""
 _NUMBERS = 16
-"""Constants of so many whole numbers count by their values: they may be entries of remote buffers."""
+"""Constants of up to so many whole numbers are compared by value, as they may be entries of remote buffers."""
 _OP_STATE = frozenset(
     ["graph", "id", "inputs", "outputs", "attributes", "ipu", "tile_set", "scope", "location", "phase"]
 )
@@ -44,25 +45,25 @@ _PLAIN = frozenset([int, str, bytes, type(None)])
 
 
 class Unlike(Exception):
-    """A program holds something of which nobody knows whether lowering looks at it."""
+    """A program contains something of which it is unknown whether lowering depends on it."""
 
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A program that was lowered, what it was, and what was read of the machine."""
+    """A lowered program with its description and the properties that lowering read of the machine."""
 
-    said: tuple[Any, ...]
+    description: tuple[Any, ...]
     read: tuple[Any, ...]
     program: DeviceProgram
 
 
 class KeptPrograms(Protocol):
-    """Where lowered programs are kept for other processes, by plain values whose ``repr`` says all."""
+    """A store of lowered programs for other processes; its keys are plain values with a complete ``repr``."""
 
-    def read(self, said: Any) -> DeviceProgram | None:
-        """The program of this content, None where there is none."""
+    def read(self, description: Any) -> DeviceProgram | None:
+        """The program with this description, None where there is none."""
 
-    def write(self, said: Any, program: DeviceProgram) -> None:
+    def write(self, description: Any, program: DeviceProgram) -> None:
         """Keep a program."""
 
 
@@ -70,11 +71,11 @@ class Again:
     """The programs that were lowered last."""
 
     def __init__(self) -> None:
-        self._kept: list[_Lowered] = []
+        self._programs: list[_Lowered] = []
         self._most = _PROGRAMS
 
     def keep(self, programs: int) -> None:
-        """From now on so many programs are kept."""
+        """Keep so many programs from now on."""
         self._most = programs
 
     @collector_paused()
@@ -90,48 +91,50 @@ class Again:
         """``lower()``, or an earlier program of the same content with the trips of this one.
 
         Args:
-            ir, machine, name: of the program.
-            how: all else that its lowering depends on.
-            store: asked for what this process does not know, and given what it lowers.
+            ir, machine, name: the program's.
+            how: everything else that its lowering depends on.
+            store: is asked for programs that this process does not know, and gets those that it lowers.
         """
         try:
-            said = (_value(how), *description(ir))
+            program_description = (_value(how), *description(ir))
+            # Content that cannot be compared is lowered anew.
             trips, read = _trips(ir), read_of(machine)
         except Unlike:
             return lower()
-        for known in self._kept:
-            if known.read == read and known.said == said:
+        for known in self._programs:
+            if known.read == read and known.description == program_description:
                 return _placed(_with_trips(known.program, name, trips), machine)
         if store is None:
             program = lower()
         else:
-            program = _placed(_with_trips(_through(store, read, said, lower), name, trips), machine)
-        self._kept = [_Lowered(said, read, program), *self._kept][: self._most]
+            program = _placed(_with_trips(_through(store, read, program_description, lower), name, trips), machine)
+        # The latest comes first, and the oldest is dropped.
+        self._programs = [_Lowered(program_description, read, program), *self._programs][: self._most]
         return program
 
 
 def read_of(machine: Machine) -> tuple[Any, ...]:
-    """What lowering looks at in a machine."""
+    """The properties of a machine on which lowering depends."""
     memory = machine.ipu_machine.streaming_memory
     return (machine.chip, None if memory is None else memory.remote_packet_bytes)
 
 
 def _placed(program: DeviceProgram, machine: Machine) -> DeviceProgram:
-    """The program on this machine.
+    """The program placed on this machine.
 
     Raises:
-        MachineError: its replicas do not fit it.
+        MachineError: its replicas do not fit the machine.
     """
     placement = machine.place(program.replicas, len(program.ipus))
     return replace(program, machine=machine.name, placement=placement)
 
 
 def _through(
-    store: KeptPrograms, read: tuple[Any, ...], said: tuple[Any, ...], lower: Callable[[], DeviceProgram]
+    store: KeptPrograms, read: tuple[Any, ...], program_description: tuple[Any, ...], lower: Callable[[], DeviceProgram]
 ) -> DeviceProgram:
-    """``lower()``, or what the store has."""
+    """The store's program; otherwise ``lower()``, which the store then gets."""
     try:
-        key = _value(read), said
+        key = _value(read), program_description
     except Unlike:
         return lower()
     program = store.read(key)
@@ -142,21 +145,24 @@ def _through(
 
 
 def description(ir: Ir) -> tuple[Any, ...]:
-    """All that a program says but counts and values; equal for programs that become the same steps.
+    """Everything about a program but counts and values; equal for programs that become the same steps.
 
     Raises:
-        Unlike: it holds something unknown.
+        Unlike: the program contains something unknown.
     """
     graphs = list(ir.all_graphs())
     whole = (ir.replication_factor, ir.num_host_transfers, ir.num_io_tiles, ir.checks_ambiguity)
     buffers = [(b.id, b.shape, b.dtype.name, b.entries, b.meta_shape) for b in ir.remote_buffers]
+    # Branches are compared with all their trips, so trips count where there is a conditional.
     exact = any(isinstance(op, If) for graph in graphs for op in graph.ops)
     return (*whole, tuple(buffers), *[_graph(graph, exact) for graph in graphs])
 
 
 def _graph(graph: Graph, exact: bool) -> tuple[Any, ...]:
-    """A graph; trips as they are where ``exact``."""
-    constraints = [(op.id, *sorted(before.id for before in earlier)) for op, earlier in graph.constraints.items()]
+    """The description of a graph; it contains exact trips where ``exact``."""
+    constraints = [
+        (op.id, *sorted(predecessor.id for predecessor in earlier)) for op, earlier in graph.constraints.items()
+    ]
     return (
         graph.name,
         graph.phase,
@@ -170,25 +176,30 @@ def _graph(graph: Graph, exact: bool) -> tuple[Any, ...]:
 
 def _tensor(tensor: Tensor) -> tuple[Any, ...]:
     spec, kind = tensor.spec, type(tensor)
-    seen = (tensor.id, spec.shape, spec.dtype.name, spec.meta_shape, tensor.by_ref, tensor.ipu)
+    common = (tensor.id, spec.shape, spec.dtype.name, spec.meta_shape, tensor.by_ref, tensor.ipu)
+    # Everything else about a result follows from its op.
     if tensor.producer is not None:
-        return seen
+        return common
     if isinstance(tensor, Stream):
-        return (*seen, kind, tensor.direction)
+        return (*common, kind, tensor.direction)
     if isinstance(tensor, Variable):
         remote = None if tensor.remote is None else (tensor.remote[0].id, tensor.remote[1])
-        return (*seen, kind, _value(tensor.grouping), tensor.retrieval, remote, tensor.shard_over)
+        return (*common, kind, _value(tensor.grouping), tensor.retrieval, remote, tensor.shard_over)
+    # Few whole numbers may select entries of remote buffers, so their values count.
     if isinstance(tensor, Constant) and spec.dtype.is_integer and spec.elements <= _NUMBERS:
-        return (*seen, kind, np.asarray(tensor.data).tobytes())
-    return (*seen, kind)
+        return (*common, kind, np.asarray(tensor.data).tobytes())
+    return (*common, kind)
 
 
 def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     kind, attributes = type(op), op.attributes
+    # Ops of other packages, or with further state, may lower in ways that this module does not describe.
     if not kind.__module__.startswith("ipuperf.") or vars(op).keys() != _OP_STATE:
         raise Unlike
     if isinstance(op, Loop) and not exact:
+        # Once and several times lower differently; the exact number is put in afterwards.
         attributes = {**attributes, "trip_count": min(op.trip_count, 2)}
+    # Factors such as one over the count of gradient accumulation do not change the steps.
     elif isinstance(op, (UpdateOp, SparseAccumulate)):
         attributes = {name: _factor(value) if name in _FACTORS else value for name, value in attributes.items()}
     return (
@@ -208,19 +219,20 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
 
 
 def _factor(value: float | None) -> float | str | None:
-    """A factor; the vertices of ops ask no more than whether it is 0 or 1."""
+    """A factor for comparison; the vertices of ops depend only on whether it is 0 or 1."""
     return value if value in (None, 0.0, 1.0) else "any"
 
 
 def _value(value: Any) -> Any:
-    """An attribute. Raises :class:`Unlike` for an object of an unknown kind."""
+    """An attribute for comparison. Raises :class:`Unlike` for an object of an unknown kind."""
     kind = type(value)
     if kind in _PLAIN:
         return value
+    # With the type, because 1, 1.0 and True are equal.
     if kind is float or kind is bool:
         return kind, value
     if kind is tuple or kind is list:
-        return tuple([_value(item) for item in value])
+        return tuple([_value(member) for member in value])
     if kind is DType:
         return DType, value.name
     if isinstance(value, (Tensor, RemoteBuffer)):
@@ -230,20 +242,20 @@ def _value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return kind, value.name
     if isinstance(value, Mapping):
-        return kind, tuple([(_value(key), _value(item)) for key, item in value.items()])
+        return kind, tuple([(_value(key), _value(member)) for key, member in value.items()])
     if is_dataclass(value) and kind.__module__.startswith("ipuperf."):
-        return kind, tuple([_value(getattr(value, item.name)) for item in fields(value)])
+        return kind, tuple([_value(getattr(value, member.name)) for member in fields(value)])
     raise Unlike
 
 
 def _trips(ir: Ir) -> dict[str, int]:
-    """How often each graph that a loop repeats runs in it; Unlike where two loops repeat one graph unequally."""
-    found: dict[str, int] = {}
+    """Trips of each graph that a loop repeats. Raises :class:`Unlike` where two loops repeat one graph unequally."""
+    trips: dict[str, int] = {}
     for graph in ir.all_graphs():
         for op in graph.ops:
-            if isinstance(op, Loop) and found.setdefault(op.callee.name, op.trip_count) != op.trip_count:
+            if isinstance(op, Loop) and trips.setdefault(op.callee.name, op.trip_count) != op.trip_count:
                 raise Unlike
-    return found
+    return trips
 
 
 def _with_trips(program: DeviceProgram, name: str, trips: Mapping[str, int]) -> DeviceProgram:

@@ -1,9 +1,9 @@
 """Ops that are alike are lowered once: the layers of a network differ in names only.
 
-What an op becomes follows from its class and attributes, the specs and layouts of its operands (and which of them are
+The steps of an op follow from its class and attributes, the specs and layouts of its operands (and which of them are
 the same tensor), and the layouts that its results already have. Its :meth:`~ipuperf.ops.base.Op.work`, cycle formulas
-included, depends on the first three and on :meth:`~ipuperf.ops.base.Op.circumstances`, so ops that agree in them are
-asked once.
+included, depends only on class, attributes, specs and :meth:`~ipuperf.ops.base.Op.circumstances`. Work is therefore
+computed once for ops that agree in these.
 """
 
 from __future__ import annotations
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Pattern:
-    """Steps of some op, for all like it, and the layouts of its results."""
+    """Steps that equal ops share, and the layouts of their results."""
 
     steps: OpSteps
     results: tuple[Layout, ...]
 
 
 class Facts(NamedTuple):
-    """What follows from an op alone: the work it asks for, the calls and the floating-point operations in it, and a
-    number that ops have in common when they differ in nothing but layouts (-1: a call, or an attribute has no hash)."""
+    """Facts that follow from an op alone.
+
+    Attributes:
+        works, calls, flops: its work, and the calls and floating-point operations in that work.
+        kind: a number that ops share when they differ in layouts only; -1 for a call, or if an attribute has no hash.
+    """
 
     works: tuple[Work, ...]
     calls: tuple[CallGraph, ...]
@@ -45,7 +49,7 @@ class Facts(NamedTuple):
 
 
 class Known:
-    """What was found out about the ops of a program, for the draft and the final lowering.
+    """Facts, steps and orders of a program's ops, shared by the draft and the final lowering.
 
     Args:
         machine: where the program runs.
@@ -70,14 +74,17 @@ class Known:
         return self._orders[graph]
 
     def work(self, op: Op) -> tuple[Work, ...]:
-        """What ``op`` asks of the machine."""
+        """The work of ``op``."""
         return self.facts(op).works
 
     def steps(self, op: Op, facts: Facts, layouts: dict[Tensor, Layout]) -> OpSteps:
-        """Steps of ``op``, of which ``facts`` are known, or one like it, not to be changed; ``layouts`` gets those of
-        the op's results."""
+        """Steps of ``op`` or of an equal one, and the layouts of its results in ``layouts``.
+
+        The steps are shared, so callers must not change them. ``facts`` are those of the op.
+        """
         if facts.kind < 0:
             return self._superstepper(op, layouts).run(facts.works)
+        # Results may have layouts before their op is lowered, so these count too.
         key = (facts.kind, *map(layouts.get, op.inputs), *map(layouts.get, op.outputs))
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -89,7 +96,7 @@ class Known:
         return pattern.steps
 
     def facts(self, op: Op) -> Facts:
-        """What follows from ``op`` alone, found out once."""
+        """Facts that follow from ``op`` alone, computed once."""
         facts = self._facts.get(op)
         if facts is None:
             facts = self._facts[op] = self._found(op)
@@ -113,13 +120,13 @@ class Known:
 
 def _facts(op: Op, kind: int) -> Facts:
     works = tuple(op.work())
-    calls = tuple([item for item in works if isinstance(item, CallGraph)])
-    flops = sum([int(item.flops) for item in works])
+    calls = tuple([work for work in works if isinstance(work, CallGraph)])
+    flops = sum([int(work.flops) for work in works])
     return Facts(works, calls, flops, kind)
 
 
 def _signature(op: Op) -> Hashable:
-    """Equal for ops that become the same steps when their operands lie alike; see the module docstring."""
+    """A key that is equal for ops with the same steps, if their operands lie alike; see the module docstring."""
     inputs, values = op.inputs, tuple(op.attributes.values())
     specs = [tensor.spec for tensor in inputs]
     return (

@@ -1,8 +1,8 @@
-"""Which of two graphs takes longer, as far as that is plain before a simulation.
+"""Which of two graphs takes longer, as far as that is certain before a simulation.
 
-What tiles do alone has a known time. Collectives, transfers of Streaming Memory, of the host and between IPUs take as
-long as links and other traffic let them, so they are not added up but compared: by kind, how many there are and how
-many bytes they move. A graph takes longer for certain if it has at least as much of everything.
+Steps on tiles alone have a known time. The time of collectives, host and Streaming Memory transfers and copies between
+IPUs depends on links and other traffic. They are therefore not added up; their number and bytes are compared by kind. A
+graph takes longer for certain if it has at least as much of every kind.
 """
 
 from __future__ import annotations
@@ -16,41 +16,46 @@ from ipuperf.ops.base import Op
 from .lowered import LoweredGraph
 
 Known = dict[Graph, Counter[str]]
-"""What graphs do, by kind, found out once."""
+"""Amounts of work of each graph, by kind; computed once."""
 
 
 def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGraph:
-    """The one of two branches of ``op`` that takes longer; of equal ones the first.
+    """The branch of ``op`` that takes longer; the first if they are equal.
 
     Raises:
-        IrError: the one has more of something, the other of something else.
+        IrError: each branch has more of some kind than the other.
     """
-    first, second = (_amounts(graph, known) for graph in graphs)
-    if all(first[key] >= amount for key, amount in second.items()):
+    first_amounts, second_amounts = (_amounts(graph, known) for graph in graphs)
+    # Enough of every kind: only then is the order certain, whatever the traffic.
+    if all(first_amounts[key] >= amount for key, amount in second_amounts.items()):
         return graphs[0]
-    if all(second[key] >= amount for key, amount in first.items()):
+    if all(second_amounts[key] >= amount for key, amount in first_amounts.items()):
         return graphs[1]
-    told = "; ".join(f"{g.graph.name!r}: {_told(own)}" for g, own in zip(graphs, (first, second), strict=True))
+    descriptions = "; ".join(
+        f"{g.graph.name!r}: {_told(amounts)}"
+        for g, amounts in zip(graphs, (first_amounts, second_amounts), strict=True)
+    )
     raise IrError(
-        f"{op.where()}: which branch takes longer cannot be said before they run ({told}), and a program has one time "
-        "whatever its data are; move what communicates out of the conditional, or into the branch with more work"
+        f"{op.where()}: which branch takes longer cannot be said before they run ({descriptions}), and a program has "
+        "one time whatever its data are; move what communicates out of the conditional, "
+        "or into the branch with more work"
     )
 
 
 def _amounts(lowered: LoweredGraph, known: Known) -> Counter[str]:
-    """What a graph and the graphs below it do, on all IPUs, by kind."""
+    """Amounts of a graph and the graphs it calls, on all IPUs, by kind."""
     if lowered.graph in known:
         return known[lowered.graph]
-    found = known[lowered.graph] = Counter()
-    for item in lowered.ops:
-        copies = (*item.copies.before.values(), *item.copies.after_trip.values())
-        own = [*item.steps.steps, *(step for steps in copies for step in steps)]
-        for step in own if item.shared is None else [*own, item.shared]:
+    totals = known[lowered.graph] = Counter()
+    for lowered_op in lowered.ops:
+        copies = (*lowered_op.copies.before.values(), *lowered_op.copies.after_trip.values())
+        steps = [*lowered_op.steps.steps, *(step for copy_steps in copies for step in copy_steps)]
+        for step in steps if lowered_op.shared is None else [*steps, lowered_op.shared]:
             for key, amount in step.amounts():
-                found[key] += amount
-        for body, trips in item.calls:
-            found.update({key: trips * amount for key, amount in _amounts(body, known).items()})
-    return found
+                totals[key] += amount
+        for body, trips in lowered_op.calls:
+            totals.update({key: trips * amount for key, amount in _amounts(body, known).items()})
+    return totals
 
 
 def _told(amounts: Counter[str]) -> str:

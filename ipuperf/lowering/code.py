@@ -1,8 +1,8 @@
-"""Always-live memory: what code, vertex state and packet headers cost on a tile.
+"""Always-live memory: the bytes of code, vertex state and packet headers on a tile.
 
-PopLibs and Poplar publish no size model. What is counted is steps, exchanges, packets and vertex types; the figures are
-the chip's (``chip.code.*`` of its data file, with source and kind: some of public Poplar reports, four calibrated, see
-``docs/accuracy.md``).
+PopLibs and Poplar publish no size model. This module counts steps, exchanges, packets and vertex types. The bytes of
+each are figures of the chip (``chip.code.*`` of its data file, with source and kind): some from public Poplar reports,
+four calibrated (see ``docs/accuracy.md``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")
 
 @dataclass
 class CodeBytes:
-    """Always-live bytes by PopVision category; each a dense vector over tiles or a number for every tile. Sums share
-    the vectors of what they are sums of; nobody changes one."""
+    """Always-live bytes by PopVision category: a dense vector over tiles, or one number for every tile.
+
+    A sum shares vectors with its terms, so vectors must not be changed.
+    """
 
     parts: dict[str, np.ndarray | int] = field(default_factory=dict)
 
@@ -38,7 +40,7 @@ class CodeBytes:
 
 
 def minimal_code(chip: Chip) -> CodeBytes:
-    """What a minimal program has on every tile."""
+    """Memory of a minimal program, which is on every tile."""
     sizes = chip.code
     return CodeBytes(
         {
@@ -50,19 +52,20 @@ def minimal_code(chip: Chip) -> CodeBytes:
 
 
 def _steps(chip: Chip, count: int) -> int:
-    """Control code of so many steps."""
+    """Bytes of control code for ``count`` steps."""
     return count * chip.code.step_instructions * chip.code.instruction_bytes
 
 
 def _instructions(chip: Chip, share: TileVector, sent: int | None = None) -> np.ndarray:
     """Bytes of exchange instructions per tile for receiving ``share`` bytes: sends, receive pointers, fixed part.
 
-    ``sent``: bytes that each tile sends, of which every receiver takes all in one piece (a broadcast); None: as much as
-    it receives, in pieces of one send.
+    ``sent``: bytes that each tile sends in a broadcast; every receiver takes them in one piece. With None a tile sends
+    as much as it receives, in pieces of one send.
     """
     send, fixed = chip.code.send_bytes, chip.code.exchange_instructions
 
     def count(received: np.ndarray) -> np.ndarray:
+        # A send and a receive pointer for each piece.
         moves = 2 * -(-received // send)
         if sent is not None:
             moves = np.minimum(moves, -(-sent // send) + -(-received // max(send, sent)))
@@ -72,19 +75,23 @@ def _instructions(chip: Chip, share: TileVector, sent: int | None = None) -> np.
 
 
 def exchange_code(chip: Chip, share: TileVector, sent: int | None = None) -> CodeBytes:
-    """An internal exchange in which each tile receives ``share`` bytes and sends as much, or ``sent`` bytes that
-    several tiles receive: the exchange is a broadcast, and each tile's part of it is sent once."""
+    """Code of an internal exchange in which each tile receives ``share`` bytes and sends as much.
+
+    With ``sent`` it is a broadcast: each tile sends its ``sent`` bytes once, and several tiles receive them.
+    """
     return CodeBytes({"internalExchangeCode": _instructions(chip, share, sent), "controlCode": _steps(chip, 1)})
 
 
 def compute_code(chip: Chip) -> CodeBytes:
-    """A compute set: the call in the control code, and the state of a vertex, on every tile."""
+    """Code of a compute set on every tile: the call in the control code, and the state of a vertex."""
     return CodeBytes({"vertexInstanceState": chip.code.vertex_state_bytes, "controlCode": _steps(chip, 1)})
 
 
 def call_code(chip: Chip, calls: int, operands: np.ndarray) -> CodeBytes:
-    """Calls of functions: each a copy of all its operands and the call; a vertex for each of these copies on each tile
-    that has a part of the operand. ``operands``: how many have one, per tile."""
+    """Code of calls of functions: each is one copy of all its operands, and the call.
+
+    Each copy has a vertex on the tiles with a part of the operand. ``operands``: number of these parts per tile.
+    """
     return CodeBytes(
         {"controlCode": _steps(chip, 2 * calls), "vertexInstanceState": operands * chip.code.copy_state_bytes}
     )
@@ -95,7 +102,10 @@ def _packets(chip: Chip, share: TileVector) -> np.ndarray:
 
 
 def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
-    """A stream copy or remote transfer of ``share`` bytes per tile: begin, mid and end steps, packets with headers."""
+    """Code of a stream copy or remote transfer of ``share`` bytes per tile.
+
+    It has begin, mid and end steps, and packets with headers.
+    """
     instructions, headers = _host_exchange(chip.code, share)
     return CodeBytes(
         {
@@ -108,7 +118,10 @@ def host_exchange_code(chip: Chip, share: TileVector) -> CodeBytes:
 
 @lru_cache(maxsize=256)
 def _host_exchange(sizes: CodeSizes, share: TileVector) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of instructions and of packet headers per tile (read-only): many transfers move tensors that lie alike."""
+    """Bytes of instructions and of packet headers per tile, as read-only vectors.
+
+    They are cached because many transfers move tensors with equal layouts.
+    """
     packets = -(-share.dense() // sizes.packet_bytes)
     instructions = np.where(packets > 0, sizes.exchange_instructions + 2 * packets, 2) * sizes.instruction_bytes
     headers = packets * sizes.packet_header_bytes
@@ -117,10 +130,10 @@ def _host_exchange(sizes: CodeSizes, share: TileVector) -> tuple[np.ndarray, np.
 
 
 def global_exchange_code(chip: Chip, share: TileVector, ways: int = 1) -> CodeBytes:
-    """``ways`` exchanges between IPUs in which each tile sends and receives ``share`` bytes.
+    """Code of ``ways`` exchanges between IPUs in which each tile sends and receives ``share`` bytes.
 
-    The rounds of a ring are a loop around one exchange: every replica runs the same program, and which chunk it sends
-    is an index that it counts on (PopLibs ``lib/popops/CollectivesProgram.hpp``).
+    The rounds of a ring are a loop around one exchange. Every replica runs the same program; the chunk it sends is an
+    index that it increments (PopLibs ``lib/popops/CollectivesProgram.hpp``).
     """
     return CodeBytes(
         {

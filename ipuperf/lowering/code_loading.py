@@ -1,14 +1,13 @@
-"""Code that is not always on the tiles: loaded from Streaming Memory where the program says so, dead after its last
-call.
+"""Code that is not always on the tiles: a program loads it from Streaming Memory, and it is dead after its last call.
 
-How much code a graph has is known when it has been lowered, so the transfers are written last
-(:func:`write_transfers`). The code counts as loaded and dead (:func:`loaded_codes`) where all loads and plain calls or
-loops of the graph stand in one graph and a load comes first; of any other graph it is always live, as upstream has it
-of graphs that are called without a load, and the loads only take time.
+The size of a graph's code is known only after lowering, so the transfers are written last (:func:`write_transfers`).
+Code counts as loaded and dead (:func:`loaded_codes`) where all loads and plain calls or loops of the graph are in one
+graph and a load comes first. The code of any other graph is always live, as upstream has it for graphs that are called
+without a load; its loads only take time.
 
-Simplifications (``docs/accuracy.md``): Poplar's function buffers are not documented. What is loaded are the control and
-exchange code of the graph's own steps; vertices, their state and packet headers stay, and so does the code of graphs
-that it calls and of senders of copies between IPUs.
+Simplifications (``docs/accuracy.md``): Poplar's function buffers are not documented. Only the control and exchange code
+of the graph's own steps is loaded. Vertices, their state and packet headers stay on the tiles, and so does the code of
+graphs that it calls and of senders of copies between IPUs.
 """
 
 from __future__ import annotations
@@ -40,35 +39,37 @@ CodeOf = Mapping[int, TileVector]
 
 
 def split(piece: CodeBytes) -> tuple[CodeBytes, CodeBytes]:
-    """The code in what an op holds, and the rest."""
-    own = CodeBytes({name: value for name, value in piece.parts.items() if name in CODE})
-    return own, CodeBytes({name: value for name, value in piece.parts.items() if name not in CODE})
+    """An op's always-live memory in two parts: the code that can be loaded, and everything else."""
+    loadable = CodeBytes({name: value for name, value in piece.parts.items() if name in CODE})
+    return loadable, CodeBytes({name: value for name, value in piece.parts.items() if name not in CODE})
 
 
 def code_of(lowered: LoweredGraph, chip: Chip) -> CodeOf:
     """The code of a graph's own steps."""
-    found: dict[int, np.ndarray] = {}
-    for item in lowered.ops:
-        for value in split(item.steps.code)[0].parts.values():
-            found[item.ipu] = found.get(item.ipu, np.zeros(chip.tiles, dtype=np.int64)) + value
-    return {ipu: TileVector.of(total) for ipu, total in sorted(found.items())}
+    totals: dict[int, np.ndarray] = {}
+    for lowered_op in lowered.ops:
+        for value in split(lowered_op.steps.code)[0].parts.values():
+            totals[lowered_op.ipu] = totals.get(lowered_op.ipu, np.zeros(chip.tiles, dtype=np.int64)) + value
+    return {ipu: TileVector.of(total) for ipu, total in sorted(totals.items())}
 
 
 def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph, CodeOf]:
-    """The graphs whose code is not always live."""
-    touching: dict[Graph, list[tuple[LoweredGraph, LoweredOp, bool]]] = {}
+    """The graphs whose code is not always live, with that code."""
+    uses_of: dict[Graph, list[tuple[LoweredGraph, LoweredOp, bool]]] = {}
     for lowered in graphs.values():
-        for item in lowered.ops:
-            if isinstance(item.op, RemoteCodeLoad):
-                touching.setdefault(item.op.code, []).append((lowered, item, True))
-            for callee in item.op.called_graphs() if item.calls else ():
-                touching.setdefault(callee, []).append((lowered, item, False))
+        for lowered_op in lowered.ops:
+            if isinstance(lowered_op.op, RemoteCodeLoad):
+                uses_of.setdefault(lowered_op.op.code, []).append((lowered, lowered_op, True))
+            for callee in lowered_op.op.called_graphs() if lowered_op.calls else ():
+                uses_of.setdefault(callee, []).append((lowered, lowered_op, False))
+    # The first use has to be a load, the others loads, calls or loops, and all in one graph.
     return {
         graph: code_of(graphs[graph], chip)
-        for graph, found in touching.items()
-        if found[0][2] and len({id(place) for place, _, _ in found}) == 1
-        and all(load or isinstance(item.op, (Call, Loop)) for _, item, load in found)
-    }  # fmt: skip
+        for graph, uses in uses_of.items()
+        if uses[0][2]
+        and len({id(place) for place, _, _ in uses}) == 1
+        and all(load or isinstance(lowered_op.op, (Call, Loop)) for _, lowered_op, load in uses)
+    }
 
 
 def write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> None:
@@ -77,20 +78,23 @@ def write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> N
     Raises:
         IrError: the graph is never called, so that it has no code.
     """
-    for item in [item for lowered in graphs.values() for item in lowered.ops]:
-        if isinstance(item.op, RemoteCodeLoad):
-            if item.op.code not in graphs:
-                raise IrError(f"{item.op.where()}: graph {item.op.code.name!r} is never called, so it has no code")
-            _write(item, code_of(graphs[item.op.code], machine.chip), machine)
+    for lowered_op in [lowered_op for lowered in graphs.values() for lowered_op in lowered.ops]:
+        if isinstance(lowered_op.op, RemoteCodeLoad):
+            if lowered_op.op.code not in graphs:
+                raise IrError(
+                    f"{lowered_op.op.where()}: graph {lowered_op.op.code.name!r} is never called, so it has no code"
+                )
+            _write(lowered_op, code_of(graphs[lowered_op.op.code], machine.chip), machine)
 
 
-def _write(item: LoweredOp, shares: CodeOf, machine: Machine) -> None:
-    """The steps of one load."""
-    (nothing,) = item.steps.steps
+def _write(lowered_op: LoweredOp, shares: CodeOf, machine: Machine) -> None:
+    """Replace the empty transfer of one load by its transfers on each IPU."""
+    (empty_transfer,) = lowered_op.steps.steps
     packet = machine.ipu_machine.remote_packet_bytes
     transfers: dict[int, list[Step]] = {}
     for ipu, share in shares.items():
+        # Each tile moves at least one packet.
         wire = share.at_least(packet).total
-        transfers[ipu] = [RemoteTransfer(nothing.op_id, nothing.name, "load", share.total, wire, 0)]
-    held = {ipu: code.host_exchange_code(machine.chip, share) for ipu, share in shares.items()}
-    item.steps, item.copies = OpSteps(elsewhere=held), CallCopies(before=transfers)
+        transfers[ipu] = [RemoteTransfer(empty_transfer.op_id, empty_transfer.name, "load", share.total, wire, 0)]
+    transfer_code = {ipu: code.host_exchange_code(machine.chip, share) for ipu, share in shares.items()}
+    lowered_op.steps, lowered_op.copies = OpSteps(elsewhere=transfer_code), CallCopies(before=transfers)

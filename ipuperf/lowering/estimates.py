@@ -1,9 +1,9 @@
-"""Plans as rows of tables: what ``ipuperf estimate --csv`` reads and writes, and a plan as text.
+"""Plans as rows of the tables that ``ipuperf estimate --csv`` reads and writes, and a plan as text.
 
 A row asks for one matrix product (``kind`` ``matmul``: G, M, K, N) or one convolution (``conv``: B, H, W, kh, kw, cin,
-cout, stride, pad, groups; ``pass_`` ``fwd``, ``bwd`` or ``wu``); cells that do not apply stay empty. What has a usual
-value may stay empty too: ``partials`` (f32), ``pass_`` (nonemm, fwd), ``amp`` (0.6), ``G``, ``stride`` and ``groups``
-(1), ``pad`` (0).
+cout, stride, pad, groups; ``pass_`` ``fwd``, ``bwd`` or ``wu``). Cells that do not apply stay empty. So may cells with
+a default: ``partials`` (f32), ``pass_`` (nonemm, fwd), ``amp`` (0.6), ``G``, ``stride`` and ``groups`` (1), ``pad``
+(0).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Cells:
         return int(value)
 
     def checked(self, column: str, parse: Callable[[str], object], default: str = "") -> str:
-        """The cell, when ``parse`` takes it without a ``ValueError``."""
+        """The text of a cell that ``parse`` accepts without a ``ValueError``."""
         text = self.text(column, default)
         try:
             parse(text)
@@ -71,10 +71,10 @@ Question = Callable[[], ConvolutionPlan]
 
 
 def read_questions(rows: Iterable[Mapping[str, object]], columns: Iterable[str]) -> list[Question]:
-    """A function for each row that plans it; cells are checked here, so that a mistake shows before any planning.
+    """A function for each row that plans it; cells are checked here, so that mistakes show before any planning.
 
-    Rows count from 1, the header aside. The functions raise :class:`EstimateError` for shapes that are impossible as a
-    whole (a kernel larger than the input).
+    Rows count from 1, without the header. The functions raise :class:`EstimateError` for shapes that are impossible as
+    a whole (a kernel larger than the input).
 
     Raises:
         EstimateError: an unknown, repeated or missing column, a cell that is empty, wrong or does not apply.
@@ -92,7 +92,7 @@ def read_questions(rows: Iterable[Mapping[str, object]], columns: Iterable[str])
 
 
 def _cells(number: int, row: Mapping[str, object]) -> _Cells:
-    if None in row:  # csv.DictReader's key for what is beyond the header
+    if None in row:  # csv.DictReader's key for cells beyond the header
         raise EstimateError(f"row {number}, column {len(row)}: more cells than the header has columns")
     return _Cells(number, {str(name): str(value or "") for name, value in row.items()})
 
@@ -101,8 +101,8 @@ def _question(cells: _Cells) -> Question:
     kind = cells.text("kind")
     if kind not in ("matmul", "conv"):
         raise cells.error("kind", f"is {kind!r}; allowed: matmul, conv")
-    apart = _CONVOLUTION if kind == "matmul" else _PRODUCT
-    for column in apart:
+    foreign_columns = _CONVOLUTION if kind == "matmul" else _PRODUCT
+    for column in foreign_columns:
         if cells.values.get(column, "").strip():
             raise cells.error(column, f"is {cells.values[column].strip()!r}, but does not apply to {kind}")
     target = cells.checked("target", chip_named)
@@ -110,6 +110,7 @@ def _question(cells: _Cells) -> Question:
     partials = cells.checked("partials", lambda text: dtype_named(text, "partials"))
     pass_ = cells.text("pass_", "nonemm" if kind == "matmul" else "fwd")
     amp = float(cells.checked("amp", _proportion))
+    # Cells are read before any plan is made, so that a mistake in a later row shows at once.
     sizes = {name: cells.number(name) for name in (_PRODUCT if kind == "matmul" else _CONVOLUTION)}
 
     def plan() -> ConvolutionPlan:
@@ -118,10 +119,20 @@ def _question(cells: _Cells) -> Question:
                 g, m, k, n = (sizes[name] for name in _PRODUCT)
                 return plan_matmul(target, g, m, k, n, dtype, partials, pass_, amp)
             return plan_convolution(
-                target, sizes["B"], sizes["cin"], sizes["cout"], (sizes["H"], sizes["W"]), (sizes["kh"], sizes["kw"]),
-                sizes["stride"], sizes["pad"], groups=sizes["groups"], dtype=dtype, partials=partials, pass_=pass_,
+                target,
+                sizes["B"],
+                sizes["cin"],
+                sizes["cout"],
+                (sizes["H"], sizes["W"]),
+                (sizes["kh"], sizes["kw"]),
+                sizes["stride"],
+                sizes["pad"],
+                groups=sizes["groups"],
+                dtype=dtype,
+                partials=partials,
+                pass_=pass_,
                 amp=amp,
-            )  # fmt: skip
+            )
         except ValueError as error:
             raise EstimateError(f"row {cells.row}, column {_blamed(str(error))}: {error}") from error
 
@@ -143,22 +154,25 @@ def _blamed(message: str) -> str:
     for words, column in ((" pass is ", "pass_"), ("partials", "partials"), ("groups have to divide", "groups")):
         if words in message:
             return column
+    # Too many multiplications are no fault of one column; the first dimension stands for all.
     if "multiplications" in message:
         return "M" if message.startswith("matmul") else "B"
     return "kh" if "kernel" in message else "kind"
 
 
 def answer(plan: ConvolutionPlan) -> dict[str, int]:
-    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are those of one serial pass, ``total`` is of all."""
+    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are for one serial pass, ``total`` is for all."""
     values = (plan.total, plan.compute, plan.exchange, plan.reduce, plan.rearrangement, plan.temp_bytes, plan.tiles)
     return dict(zip(ESTIMATE_OUTPUTS, values, strict=True))
 
 
 def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
-    """A plan by name, with the next best plan (``next_best``) and, of a pass of a fully connected layer in training,
-    the cycles of the layer (``layer``)."""
-    other, layer = next_best(plan), layer_cost(plan)
-    return plan.values() | {"next_best": other and other.values(), "layer": layer and asdict(layer)}
+    """The values of a plan by name, with the next best plan (``next_best``).
+
+    For a pass of a fully connected layer in training, ``layer`` has the cycles of the layer.
+    """
+    next_plan, layer = next_best(plan), layer_cost(plan)
+    return plan.values() | {"next_best": next_plan and next_plan.values(), "layer": layer and asdict(layer)}
 
 
 #: Terms of a plan in the order of time: field, words.
@@ -183,8 +197,10 @@ _ONCE = (
 
 
 def plan_text(plan: ConvolutionPlan) -> str:
-    """A plan in lines: vertex, splits, cycles by term, memory, the way its layer is planned (fully connected layers in
-    training), and the next best plan with what it costs more."""
+    """A plan in lines: vertex, splits, cycles by term, memory, and the next best plan with its extra cycles.
+
+    For fully connected layers in training, a line says how the layer is planned.
+    """
     form = [f"operands {'exchanged' if plan.swapped else 'as they are'}"]
     form += [f"kernel axes {list(plan.expanded)} in the input channels"] if plan.expanded else []
     form += [f"axes {list(plan.flattened)} in the output channels"] if plan.flattened else []
@@ -213,9 +229,9 @@ def plan_text(plan: ConvolutionPlan) -> str:
             f"layer: planned {'jointly' if layer.joint else 'pass by pass'} (forward, backward and update: {jointly}, "
             f"{layer.apart:,} apart)"
         )
-    other = next_best(plan)
-    if other is None:
+    next_plan = next_best(plan)
+    if next_plan is None:
         return "\n".join([*lines, "next best: no other vertex or form fits"])
-    more = f"{other.total - plan.total:+,} cycles, {other.total / plan.total - 1:+.1%}"
+    more = f"{next_plan.total - plan.total:+,} cycles, {next_plan.total / plan.total - 1:+.1%}"
     words = "the pass alone" if plan.joint else "next best"
-    return "\n".join([*lines, f"{words} ({more}): {other.explain()}"])
+    return "\n".join([*lines, f"{words} ({more}): {next_plan.explain()}"])

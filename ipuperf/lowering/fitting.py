@@ -1,7 +1,7 @@
-"""Whether a program fits into the tiles' memory, and what to say if not: where, how much, what takes it, what helps.
+"""Whether a program fits into the tiles' memory. If not, a warning says where, by how much, and what would help.
 
-What would help follows from what takes the bytes on the fullest tile at the fullest step (:data:`REMEDIES`); a group
-that takes less than a twentieth of the tile is not named.
+The advice (:data:`REMEDIES`) depends on what lies on the fullest tile at the fullest step. Contributors that take less
+than a twentieth of the tile get no advice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: A group of contributors smaller than this share of a tile gets no advice.
 WORTH_NAMING = 0.05
 
-#: What would help against each group of contributors.
+#: Remedies for each group of contributors.
 REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "temporaries": "a lower availableMemoryProportion for {op}",
@@ -42,13 +42,14 @@ _NOT_OUTLINED = "outlining: equal layers as one graph that is called, or PopART'
 
 
 def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = False) -> list[ProgramWarning]:
-    """One per IPU that does not fit: which tile, step and op, how much over, the largest contributors by category
-    and by tensor, what would help.
+    """One warning per IPU that does not fit.
+
+    It names the tile, step and op, the excess, the largest contributors by category and by tensor, and what would help.
 
     Args:
         outlined: repeated stretches share their code already.
     """
-    limit, found = machine.chip.bytes_per_tile, list[ProgramWarning]()
+    limit, warnings = machine.chip.bytes_per_tile, list[ProgramWarning]()
     for ipu, series in memory.max_tile.items():
         if not len(series):
             continue
@@ -69,12 +70,12 @@ def memory_warnings(memory: MemoryReport, machine: Machine, *, outlined: bool = 
             f"largest: {', '.join(moment.largest_contributors())}; "
             f"would help: {'; '.join(moment.advice(outlined=outlined))}"
         )
-        found.append(ProgramWarning("does not fit", text))
-    return found
+        warnings.append(ProgramWarning("does not fit", text))
+    return warnings
 
 
 class Moment:
-    """What lies on one tile of an IPU at one program step.
+    """The content of one tile of an IPU at one program step.
 
     Attributes:
         live: tensors and temporaries that are live then (on any tile).
@@ -99,16 +100,16 @@ class Moment:
             sizes[variable.category] = sizes.get(variable.category, 0) + size
         for category, vector in self.memory.categories[self.ipu].items():
             sizes[category] = sizes.get(category, 0) + vector.at(self.tile)
-        return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+        return dict(sorted(sizes.items(), key=lambda category_size: (-category_size[1], category_size[0])))
 
     def largest_contributors(self, count: int = 5) -> list[str]:
-        """What takes most bytes: tensors, temporaries, categories of code."""
+        """The largest contributors: tensors, temporaries, categories of code."""
         sizes: dict[str, int] = {}
         for variable, size in zip(self.live, self.sizes, strict=True):
             sizes[variable.name] = sizes.get(variable.name, 0) + size
         for category, vector in self.memory.categories[self.ipu].items():
             sizes[category] = vector.at(self.tile)
-        ranked = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+        ranked = sorted(sizes.items(), key=lambda name_size: (-name_size[1], name_size[0]))
         return [f"{name} {size:,}" for name, size in ranked[:count] if size]
 
     def groups(self) -> dict[str, int]:
@@ -117,14 +118,16 @@ class Moment:
         for variable, size in zip(self.live, self.sizes, strict=True):
             sizes[group_of(variable)] += size
         for category, vector in self.memory.categories[self.ipu].items():
+            # Constants are data, and no remedy of the table makes them smaller.
             if category != "constant":
                 sizes["code"] += vector.at(self.tile)
-        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+        return dict(sorted(sizes.items(), key=lambda group_size: -group_size[1]))
 
     def advice(self, *, outlined: bool) -> list[str]:
-        """What would help, for the largest group first."""
+        """Remedies, for the largest group first."""
         temporaries = [v for v in self.live if v.category == "temporary"]
         largest = max(temporaries, key=lambda v: v.bytes.at(self.tile), default=None)
+        # Without an op at the step, the largest temporary tells which op it belongs to.
         op = self.memory.op_of_step(self.ipu, self.step) or (largest.name.rsplit("/", 1)[0] if largest else "")
         words = {"op": op, "outlining": _OUTLINED if outlined else _NOT_OUTLINED}
         return [

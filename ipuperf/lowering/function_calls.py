@@ -1,8 +1,7 @@
-"""Which code of a program is shared, and what calls of outlined functions copy: operands in, results and changed
-operands out.
+"""Which code of a program is shared, and which tensors the calls of outlined functions copy.
 
-A tensor is copied in once for each call, all of them in one compute set before the first op; out likewise after the
-last. Tensors that are views of each other are one.
+A call copies its operands in, and its results and changed operands out. Each tensor is copied once per call, and views
+of one tensor count as one. All copies in are one compute set before the first op, all copies out one after the last.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from ipuperf.ir import Graph, Tensor
 
 from .liveness import shared_outputs
-from .outlining import Outlinable, function_bodies, kept
+from .outlining import Outlinable, function_bodies, ops_with_own_code
 from .supersteps import on_tile_copies
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class FunctionCall:
     """One call.
 
     Attributes:
-        ops: what it runs.
+        ops: the ops it runs.
         operands: tensors that are copied in.
         results: tensors that are copied out.
     """
@@ -41,22 +40,28 @@ class FunctionCall:
     results: tuple[Tensor, ...]
 
     def layout(self, tensor: Tensor) -> Layout:
-        """Where an operand or result lies."""
+        """The layout of an operand or result."""
         return self.ops[0].layouts[tensor]
 
     def of(self, tiles: int) -> FunctionCall:
-        """The same without tensors that do not lie on a tile set of so many tiles."""
-        here = self.ops[0].layouts
-        there = [t for t in (*self.operands, *self.results) if t not in here or here[t].elements.tiles != tiles]
-        if not there:
+        """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
+        layouts = self.ops[0].layouts
+        elsewhere = [
+            tensor
+            for tensor in (*self.operands, *self.results)
+            if tensor not in layouts or layouts[tensor].elements.tiles != tiles
+        ]
+        if not elsewhere:
             return self
-        operands, results = (tuple(t for t in own if t not in there) for own in (self.operands, self.results))
+        operands, results = (
+            tuple(tensor for tensor in tensors if tensor not in elsewhere) for tensors in (self.operands, self.results)
+        )
         return FunctionCall(self.ops, operands, results)
 
 
 @dataclass(frozen=True)
 class SharedCode:
-    """The code of one tile set of an IPU: ops that have their own, and calls of functions."""
+    """The code of one tile set of an IPU: ops with code of their own (``kept``), and calls of functions."""
 
     kept: tuple[LoweredOp, ...]
     calls: tuple[FunctionCall, ...]
@@ -74,39 +79,47 @@ def shared_code(
 
     Args:
         graphs: its graphs, lowered.
-        loaded: those whose code comes from Streaming Memory, which share none.
-        value: of an op to the outliner; None: it ends a stretch. Not asked for without a threshold.
-        recomputed: whether an op runs again what the forward pass ran.
-        threshold: see :func:`.outlining.kept`.
+        loaded: graphs whose code comes from Streaming Memory; they share none.
+        value: gives the value of an op to the outliner; None ends a stretch. It is not called without a threshold.
+        recomputed: whether an op repeats one of the forward pass.
+        threshold: see :func:`.outlining.ops_with_own_code`.
         tile_sets: of the IPUs.
     """
     ops: dict[tuple[int, str], list[Outlinable]] = {}
     for graph, lowered in graphs.items():
-        for item in lowered.ops if graph not in loaded else ():
-            worth = value(item) if threshold is not None else 0.0
-            if worth is None or item.steps.code.parts:  # what has no code is passed over
-                ops.setdefault((item.ipu, item.tile_set), []).append(Outlinable(item, lowered.layouts, worth))
-    found = {}
-    for place, own in ops.items():
-        parts = [op for op in own if not recomputed(op.item)], [op for op in own if recomputed(op.item)]
+        for lowered_op in lowered.ops if graph not in loaded else ():
+            worth = value(lowered_op) if threshold is not None else 0.0
+            # Ops without code have nothing to share; those that end a stretch are still needed.
+            if worth is None or lowered_op.steps.code.parts:
+                ops.setdefault((lowered_op.ipu, lowered_op.tile_set), []).append(
+                    Outlinable(lowered_op, lowered.layouts, worth)
+                )
+    shared = {}
+    for place, set_ops in ops.items():
+        # Recomputed ops repeat each other, so their stretches are looked for among themselves.
+        parts = (
+            [op for op in set_ops if not recomputed(op.lowered_op)],
+            [op for op in set_ops if recomputed(op.lowered_op)],
+        )
         bodies = [body for part in parts for body in function_bodies(part, threshold)]
         calls = function_calls(bodies, graphs, tile_sets.chip(place[1]).tiles)
-        found[place] = SharedCode(kept(own, threshold), tuple(calls))
-    return found
+        shared[place] = SharedCode(ops_with_own_code(set_ops, threshold), tuple(calls))
+    return shared
 
 
 def function_calls(
     bodies: Sequence[Sequence[Outlinable]], graphs: Mapping[Graph, LoweredGraph], tiles: int
 ) -> list[FunctionCall]:
-    """The calls that run ``bodies`` on an IPU's tile set of so many ``tiles``, and what each copies there."""
-    number = {id(op.item): call for call, body in enumerate(bodies) for op in body}
+    """The calls that run ``bodies``, with the tensors that each copies on a tile set of ``tiles`` tiles."""
+    number = {id(op.lowered_op): call for call, body in enumerate(bodies) for op in body}
     roots: dict[Graph, dict[Tensor, Tensor]] = {}
     users: dict[Tensor, set[int | None]] = {}
-    for graph in dict.fromkeys(body[0].item.op.graph for body in bodies):
+    for graph in dict.fromkeys(body[0].lowered_op.op.graph for body in bodies):
+        # Views count as the tensor whose memory they share.
         roots[graph] = _roots(graphs[graph])
         _note_users(graphs[graph], roots[graph], number, users)
-    found = [_call(body, call, roots[body[0].item.op.graph], users) for call, body in enumerate(bodies)]
-    return [call.of(tiles) for call in found]
+    calls = [_call(body, call, roots[body[0].lowered_op.op.graph], users) for call, body in enumerate(bodies)]
+    return [call.of(tiles) for call in calls]
 
 
 def add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
@@ -115,27 +128,28 @@ def add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
 
     def copies(call: FunctionCall, tensors: Iterable[Tensor], op_id: int) -> list[Step]:
         pieces = tuple([(call.layout(tensor), tensor.dtype.size) for tensor in tensors])
-        if pieces not in known:  # calls of a function are alike
+        # Calls of one function copy equal tensors.
+        if pieces not in known:
             known[pieces] = on_tile_copies(op_id, pieces, machine)
         return [step.for_op(op_id) for step in known[pieces]]
 
     for call in calls:
-        first, last = call.ops[0].item.steps.steps, call.ops[-1].item.steps.steps
-        before = copies(call, call.operands, first[0].op_id)
-        last += copies(call, call.results, last[-1].op_id)
-        first[:0] = before
+        first_steps, last_steps = call.ops[0].lowered_op.steps.steps, call.ops[-1].lowered_op.steps.steps
+        copies_in = copies(call, call.operands, first_steps[0].op_id)
+        last_steps += copies(call, call.results, last_steps[-1].op_id)
+        first_steps[:0] = copies_in
 
 
 def _roots(lowered: LoweredGraph) -> dict[Tensor, Tensor]:
-    """For tensors that share the memory of another one, which that is."""
-    found: dict[Tensor, Tensor] = {}
-    for item in lowered.ops:
-        if item.calls:
+    """The tensor whose memory each sharing tensor uses."""
+    roots: dict[Tensor, Tensor] = {}
+    for lowered_op in lowered.ops:
+        if lowered_op.calls:
             continue
-        for index, source in shared_outputs(item).items():
-            given = item.op.inputs[source]
-            found[item.op.outputs[index]] = found.get(given, given)
-    return found
+        for index, source in shared_outputs(lowered_op).items():
+            operand = lowered_op.op.inputs[source]
+            roots[lowered_op.op.outputs[index]] = roots.get(operand, operand)
+    return roots
 
 
 def _note_users(
@@ -144,12 +158,14 @@ def _note_users(
     number: Mapping[int, int],
     users: dict[Tensor, set[int | None]],
 ) -> None:
-    """Enter for each tensor of a graph the calls that read it; None for what is outside of all calls."""
-    for item in lowered.ops:
-        call = number.get(id(item))
-        if call is None and not (item.steps.steps or item.shared is not None or item.joined or item.calls):
-            continue  # a view, whose reader counts
-        for tensor in item.op.inputs:
+    """Enter for each tensor of a graph the calls that read it; None stands for ops outside of all calls."""
+    for lowered_op in lowered.ops:
+        call = number.get(id(lowered_op))
+        if call is None and not (
+            lowered_op.steps.steps or lowered_op.shared is not None or lowered_op.joined or lowered_op.calls
+        ):
+            continue  # a view reads nothing itself; its readers do
+        for tensor in lowered_op.op.inputs:
             users.setdefault(roots.get(tensor, tensor), set()).add(call)
     for tensor in lowered.graph.outputs:
         users.setdefault(roots.get(tensor, tensor), set()).add(None)
@@ -160,15 +176,15 @@ def _call(
 ) -> FunctionCall:
     read: dict[Tensor, None] = {}
     changed: dict[Tensor, None] = {}
-    made: dict[Tensor, None] = {}
-    for op in (each.item.op for each in ops):
+    produced: dict[Tensor, None] = {}
+    for op in (outlinable.lowered_op.op for outlinable in ops):
         modified = op.modified_inputs()
         for index, tensor in enumerate(op.inputs):
             root = roots.get(tensor, tensor)
-            if root not in made:
+            if root not in produced:
                 read[root] = None
                 if index in modified:
                     changed[root] = None
-        made.update({root: None for tensor in op.outputs if (root := roots.get(tensor, tensor)) not in read})
-    results = [tensor for tensor in made if users.get(tensor, set()) - {call}]
+        produced.update({root: None for tensor in op.outputs if (root := roots.get(tensor, tensor)) not in read})
+    results = [tensor for tensor in produced if users.get(tensor, set()) - {call}]
     return FunctionCall(ops, tuple(read), (*changed, *results))

@@ -1,9 +1,9 @@
 """Tile mapping: which tile holds how many elements of a tensor.
 
-``linear`` is the mapping PopLibs calls linear (``lib/poputil/TileMapping.cpp``): grains of one vector, at least 128
-bytes on a tile, tiles filled evenly. Layouts are compared by ``key``: equal keys mean that equal elements lie on equal
-tiles, so an element-wise op needs no exchange between them; different keys mean that everything moves (the exact
-overlap of two different mappings is not worked out: a simplification that can only over-count exchange).
+``linear`` is the mapping that PopLibs calls linear (``lib/poputil/TileMapping.cpp``): grains of one vector, at least
+128 bytes on a tile, tiles filled evenly. Layouts are compared by ``key``. Equal keys mean that equal elements lie on
+equal tiles, so an element-wise op needs no exchange. Different keys mean that everything moves. The exact overlap of
+two different mappings is not worked out, a simplification that can only over-count exchange.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Layout:
     Attributes:
         key: equal for tensors whose elements lie alike.
         elements: elements per tile.
-        distinct: of a view that repeats elements, the shape of what it repeats, aligned to the view's axes.
+        distinct: for a view that repeats elements, the shape of the repeated tensor, aligned to the view's axes.
     """
 
     key: Hashable
@@ -52,19 +52,25 @@ class Layout:
 
 
 def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndarray) -> np.ndarray:
-    """Elements of a tensor of ``shape``, broadcast to ``whole``, that ``count`` neighbours (row by row) of the latter
-    read, for each of several counts; at most all of them. A tensor that does not broadcast is read one by one."""
+    """Number of elements of a tensor of ``shape``, broadcast to ``whole``, that ``count`` neighbours in ``whole`` read.
+
+    ``count`` is a vector; neighbours are taken row by row. A tensor that does not broadcast is read one by one. The
+    answer is never more than all elements.
+    """
     padded = (1,) * (len(whole) - len(shape)) + tuple(shape)
     total = math.prod(padded)
-    if len(padded) != len(whole) or any(own not in (1, n) for own, n in zip(padded, whole, strict=True)):
+    if len(padded) != len(whole) or any(
+        size not in (1, whole_size) for size, whole_size in zip(padded, whole, strict=True)
+    ):
         return np.minimum(count, total)
     if 0 in whole:
         return np.zeros_like(count)
-    read, span = np.minimum(count, 1), 1  # of the axes so far
-    for own, n in zip(reversed(padded), reversed(whole), strict=True):
-        if own == n:
-            read = read * np.minimum(n, np.maximum(1, -(-count // span)))
-        span *= n
+    # Elements read, and neighbours covered, by the innermost axes so far.
+    read, span = np.minimum(count, 1), 1
+    for size, whole_size in zip(reversed(padded), reversed(whole), strict=True):
+        if size == whole_size:
+            read = read * np.minimum(whole_size, np.maximum(1, -(-count // span)))
+        span *= whole_size
     return read
 
 
@@ -80,25 +86,30 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
     if elements == 0:
         return Layout(("linear", 0, size), TileVector((tiles,), (0,)))
     grains = -(-elements // vector_width)
+    # PopLibs puts no fewer than so many bytes on a tile, so small tensors use few tiles.
     min_grains = max(1, -(-MIN_BYTES_PER_TILE // size) // vector_width)
     per_tile = max(-(-grains // tiles), -(-grains // max(1, grains // min_grains)))
     used = -(-grains // per_tile)
     counts = np.zeros(tiles, dtype=np.int64)
     counts[:used] = spread(grains, used) * vector_width
+    # The last grain may be partly empty.
     counts[used - 1] -= grains * vector_width - elements
     return Layout(("linear", elements, size), TileVector.of(np.maximum(counts, 0)))
 
 
 @lru_cache(maxsize=1024)
 def even(key: Hashable, elements: int, tiles: int, used: int, grain: int, start: int = 0) -> Layout:
-    """``elements`` in grains of ``grain`` over ``used`` tiles from ``start`` on (the mapping of a matmul operand or
-    result)."""
+    """``elements`` in grains of ``grain``, spread over ``used`` tiles from ``start`` on.
+
+    This is the mapping of an operand or result of a matrix product.
+    """
     grains = -(-elements // grain)
     used = max(1, min(used, tiles, grains))
     counts = np.zeros(tiles, dtype=np.int64)
     counts[:used] = spread(grains, used) * grain
     excess = grains * grain - elements
     tile = used - 1
+    # The last grain may be partly empty; the surplus is taken off the last tiles.
     while excess > 0 and tile >= 0:
         cut = min(excess, int(counts[tile]))
         counts[tile] -= cut

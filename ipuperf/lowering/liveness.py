@@ -1,8 +1,8 @@
 """When storages are live: the main graph is walked in execution order with calls expanded.
 
-Each storage root gets the half-open interval of program steps from its definition to its last use. A graph that is
-called often is walked once for each way in which its operands lie (:class:`Profile`), relative to the begin of the
-call; every call then puts that profile at its place.
+Each storage root gets the half-open interval of program steps from its definition to its last use. A called graph is
+walked once for each set of IPUs that its operands lie on. The walk gives a :class:`Profile` relative to the begin of
+the call, and every call inserts that profile at its place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class StorageKind(NamedTuple):
-    """What a storage is: ``bytes`` per tile, aligned; ``category`` of the report."""
+    """A kind of storage: its aligned ``bytes`` per tile and its ``category`` in the report."""
 
     name: str
     category: str
@@ -49,14 +49,14 @@ class Storage:
 
     kind: int
     ipu: int
-    first: int
-    last: int
+    begin: int
+    end: int
     row: int = -1
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A profile's rows of one IPU, ``offset`` steps after the begin; ``open`` are those that the caller holds on to."""
+    """A profile's rows of one IPU, ``offset`` steps after the begin; the caller still extends those in ``open``."""
 
     rows: np.ndarray
     offset: int
@@ -65,49 +65,49 @@ class _Placed:
 
 @dataclass
 class _Track:
-    """Program steps of one IPU, their ops ("" for none), and what lived on it, in order of creation."""
+    """Program steps of one IPU, their ops ("" for none), and its storages in order of creation."""
 
     names: list[str] = field(default_factory=list)
     ops: list[str] = field(default_factory=list)
     entries: list[Storage | _Placed] = field(default_factory=list)
 
     def add(self, steps: Sequence[Step], op: str = "") -> None:
-        """Steps of one op."""
+        """Append the steps of one op."""
         self.names += [step.name for step in steps]
         self.ops += [op] * len(steps)
 
     def rows(self) -> np.ndarray:
-        """``int64[n, 3]``: kind, first, last of each storage; notes the row of each :class:`Storage`."""
+        """``int64[n, 3]``: kind, begin, end of each storage; notes the row of each :class:`Storage`."""
         parts: list[np.ndarray] = [np.empty((0, 3), dtype=np.int64)]
-        own: list[tuple[int, int, int]] = []
+        storage_rows: list[tuple[int, int, int]] = []
         count = 0
         for entry in self.entries:
             if isinstance(entry, Storage):
                 entry.row = count
-                own.append((entry.kind, entry.first, entry.last))
+                storage_rows.append((entry.kind, entry.begin, entry.end))
                 count += 1
                 continue
-            if own:
-                parts.append(np.array(own, dtype=np.int64))
-                own = []
+            if storage_rows:
+                parts.append(np.array(storage_rows, dtype=np.int64))
+                storage_rows = []
             rows = entry.rows + np.array((0, entry.offset, entry.offset), dtype=np.int64)
             for row, storage in entry.open.items():
-                rows[row, 2], storage.row = storage.last, count + row
+                rows[row, 2], storage.row = storage.end, count + row
             parts.append(rows)
             count += len(rows)
-        if own:
-            parts.append(np.array(own, dtype=np.int64))
+        if storage_rows:
+            parts.append(np.array(storage_rows, dtype=np.int64))
         return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one call of a graph does to memory, relative to its begin.
+    """Live memory during one call of a graph, relative to its begin.
 
     Attributes:
         names: per IPU, names of the program steps.
         ops: per IPU, op of each.
-        rows: per IPU, ``int64[n, 3]``: kind, first, last of each storage.
+        rows: per IPU, ``int64[n, 3]``: kind, begin, end of each storage.
         uses: per input, its last use (-1: none).
         outputs: per output, the input it shares storage with, or IPU and row of its storage, or None.
     """
@@ -119,16 +119,16 @@ class Profile:
     outputs: tuple[int | tuple[int, int] | None, ...]
 
 
-def shared_outputs(item: LoweredOp) -> dict[int, int]:
+def shared_outputs(lowered_op: LoweredOp) -> dict[int, int]:
     """Outputs that take no memory of their own: ``{output index: input index}``.
 
-    In-place results share what they change. An op without steps moves nothing, so its result is its operand, or a view
-    of it.
+    In-place results share the storage they change. An op without steps moves nothing, so its result is its operand or a
+    view of it.
     """
-    op = item.op
+    op = lowered_op.op
     if op.modified_inputs():
         return op.aliases()
-    if item.steps.steps or item.shared is not None or item.joined:
+    if lowered_op.steps.steps or lowered_op.shared is not None or lowered_op.joined:
         return {}
     if (
         not op.aliases()
@@ -170,15 +170,15 @@ class LivenessWalk:
         self._tracks = self._new_tracks()
 
     def walk(self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout]) -> Profile:
-        """The whole program, step ``upload`` first. ``variables`` live from then to the end."""
+        """Walk the whole program after the step ``upload``; ``variables`` live from that step to the end."""
         for track in self._tracks.values():
             track.names.append(upload)
             track.ops.append("")
-        held = {tensor: self._storage(tensor, layout, "variable", 1) for tensor, layout in variables.items()}
-        variable_storages = list(held.values())
-        self._walk(main, held)
+        storages = {tensor: self._storage(tensor, layout, "variable", 1) for tensor, layout in variables.items()}
+        variable_storages = list(storages.values())
+        self._walk(main, storages)
         for storage in variable_storages:
-            storage.last = self._now(storage.ipu)
+            storage.end = self._now(storage.ipu)
             self._tracks[storage.ipu].entries.append(storage)
         return self._finish((), ())
 
@@ -192,35 +192,41 @@ class LivenessWalk:
         return len(self._tracks[ipu].names)
 
     def _finish(self, inputs: Sequence[Storage | None], outputs: Sequence[Storage | None]) -> Profile:
-        """The frame as a profile; ``inputs`` and ``outputs`` are the storages of the graph's."""
+        """The finished walk as a profile; ``inputs`` and ``outputs`` are the storages of the graph's tensors."""
         rows = {ipu: track.rows() for ipu, track in self._tracks.items()}
         places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
         return Profile(
             {ipu: track.names for ipu, track in self._tracks.items()},
             {ipu: track.ops for ipu, track in self._tracks.items()},
             rows,
-            tuple(-1 if storage is None else storage.last for storage in inputs),
+            tuple(-1 if storage is None else storage.end for storage in inputs),
             tuple(None if s is None else places.get(s, (s.ipu, s.row)) for s in outputs),
         )
 
     def _profile(self, body: LoweredGraph, homes: tuple[int | None, ...]) -> Profile:
-        """``body`` walked once, its inputs lying on ``homes`` (None: they take no tile memory)."""
+        """The profile of ``body`` with inputs on the IPUs ``homes`` (None: they take no tile memory), walked once."""
         key = (id(body), homes)
         if key not in self._profiles:
-            outer, self._tracks = self._tracks, self._new_tracks()
+            # On tracks of its own the steps of the graph count from 0.
+            caller_tracks, self._tracks = self._tracks, self._new_tracks()
             inputs = [None if ipu is None else Storage(-1, ipu, 0, -1) for ipu in homes]
-            held = {t: s for t, s in zip(body.graph.inputs, inputs, strict=True) if s is not None}
-            self._walk(body, held)
-            self._profiles[key] = self._finish(inputs, [held.get(tensor) for tensor in body.graph.outputs])
-            self._tracks = outer
+            storages = {
+                tensor: storage
+                for tensor, storage in zip(body.graph.inputs, inputs, strict=True)
+                if storage is not None
+            }
+            self._walk(body, storages)
+            self._profiles[key] = self._finish(inputs, [storages.get(tensor) for tensor in body.graph.outputs])
+            self._tracks = caller_tracks
         return self._profiles[key]
 
     def _place(self, profile: Profile, operands: Sequence[Storage | None]) -> list[Storage | None]:
-        """Put a call at the present place; the storages of its results."""
+        """Insert a call's profile at the current step; return the storages of its results."""
         begin = {ipu: self._now(ipu) for ipu in self._ipus}
         for storage, use in zip(operands, profile.uses, strict=True):
             if storage is not None and use >= 0:
-                storage.last = max(storage.last, begin[storage.ipu] + use)  # one tensor may be several operands
+                # One tensor may be several operands, so its last use is the latest of theirs.
+                storage.end = max(storage.end, begin[storage.ipu] + use)
         placed = {}
         for ipu, rows in profile.rows.items():
             track = self._tracks[ipu]
@@ -242,8 +248,8 @@ class LivenessWalk:
         ipu, row = output
         part = placed[ipu]
         if row not in part.open:
-            kind, first, last = part.rows[row].tolist()
-            part.open[row] = Storage(kind, ipu, part.offset + first, part.offset + last)
+            kind, begin, end = part.rows[row].tolist()
+            part.open[row] = Storage(kind, ipu, part.offset + begin, part.offset + end)
         return part.open[row]
 
     # -- walking ---------------------------------------------------------------------------------------------------
@@ -254,7 +260,8 @@ class LivenessWalk:
 
     def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
         dtype, places = tensor.spec.dtype, self._places
-        bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # kept with the layout
+        bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # cached by the layout's vector
+        # Only variables and buffers get first tiles of their own (:mod:`.starts`).
         if tensor.producer is None or not tensor.producer.inputs:
             bytes_each = turned(bytes_each, self._starts.give(tensor, layout))
         if places.tile_sets.io_tiles:
@@ -262,95 +269,101 @@ class LivenessWalk:
         home = places.home(tensor) if ipu is None else ipu
         return Storage(self._kind(tensor.id, category, dtype.name, bytes_each), home, first, first)
 
-    def _walk(self, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
-        """Execute ``lowered`` once; ``held`` maps its tensors to storages and is filled on the way."""
-        for item in lowered.ops:
-            if item.calls:
-                self._walk_call(item, held)
+    def _walk(self, lowered: LoweredGraph, storages: dict[Tensor, Storage]) -> None:
+        """Walk ``lowered`` once; ``storages`` maps its tensors to storages and is filled on the way."""
+        for lowered_op in lowered.ops:
+            if lowered_op.calls:
+                self._walk_call(lowered_op, storages)
             else:
-                self._walk_op(item, lowered, held)
+                self._walk_op(lowered_op, lowered, storages)
 
-    def _walk_op(self, item: LoweredOp, lowered: LoweredGraph, held: dict[Tensor, Storage]) -> None:
-        op, ipu = item.op, item.ipu
+    def _walk_op(self, lowered_op: LoweredOp, lowered: LoweredGraph, storages: dict[Tensor, Storage]) -> None:
+        op, ipu = lowered_op.op, lowered_op.ipu
         track = self._tracks[ipu]
-        first = len(track.names) - item.joined  # a joined copy happens in the step that is already there
-        steps = item.steps
-        if steps.steps or item.shared is not None:
+        # A joined copy happens in the step that is already there.
+        begin = len(track.names) - lowered_op.joined
+        steps = lowered_op.steps
+        if steps.steps or lowered_op.shared is not None:
             where = f"{op.label} at {op.location}" if op.location else op.label
             track.add(steps.steps, where)
-            if item.shared is not None:
-                for party in item.shared.parties():
-                    self._tracks[party].add((item.shared,), where)
+            if lowered_op.shared is not None:
+                for party in lowered_op.shared.parties():
+                    self._tracks[party].add((lowered_op.shared,), where)
         if isinstance(op, RemoteCodeLoad):
-            self._pass(item.copies.before)
+            self._pass(lowered_op.copies.before)
             self._load_code(op.code)
-        last = len(track.names)
-        self._use(op.inputs, held)
-        aliases = shared_outputs(item)
+        end = len(track.names)
+        self._use(op.inputs, storages)
+        aliases = shared_outputs(lowered_op)
         for index, tensor in enumerate(op.outputs):
             if index not in aliases:
-                storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", first, ipu)
-                storage.last = last
-                held[tensor] = storage
+                storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", begin, ipu)
+                storage.end = end
+                storages[tensor] = storage
                 track.entries.append(storage)
-            elif (source := op.inputs[aliases[index]]) in held:
-                held[tensor] = held[source]
-        if steps.temp is not None and last > first:
-            temp = self._places.tile_sets.whole(aligned(steps.temp, self._places.machine.chip), item.tile_set)
+            elif (source := op.inputs[aliases[index]]) in storages:
+                storages[tensor] = storages[source]
+        # Without a program step there is no time in which temporaries could live.
+        if steps.temp is not None and end > begin:
+            temp = self._places.tile_sets.whole(aligned(steps.temp, self._places.machine.chip), lowered_op.tile_set)
             kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
-            track.entries.append(Storage(kind, ipu, first, last))
+            track.entries.append(Storage(kind, ipu, begin, end))
 
-    def _use(self, tensors: Iterable[Tensor], held: Mapping[Tensor, Storage]) -> None:
+    def _use(self, tensors: Iterable[Tensor], storages: Mapping[Tensor, Storage]) -> None:
         """Keep the storages of ``tensors`` alive until now."""
         for tensor in tensors:
-            storage = held.get(tensor)
+            storage = storages.get(tensor)
             if storage is not None:
-                storage.last = len(self._tracks[storage.ipu].names)
+                storage.end = len(self._tracks[storage.ipu].names)
 
-    def _walk_call(self, item: LoweredOp, held: dict[Tensor, Storage]) -> None:
-        op = item.op
-        copied = item.copies.copied
-        self._tracks[item.ipu].add(item.steps.steps)
-        if item.shared is not None:
-            self._pass(dict.fromkeys(item.shared.parties(), (item.shared,)))
-        self._pass(item.copies.before)
-        self._use([item.operands[index] for index in copied], held)
-        for body, trips in item.calls:  # every trip has the same live set, so one is enough
+    def _walk_call(self, lowered_op: LoweredOp, storages: dict[Tensor, Storage]) -> None:
+        op = lowered_op.op
+        copied = lowered_op.copies.copied
+        self._tracks[lowered_op.ipu].add(lowered_op.steps.steps)
+        if lowered_op.shared is not None:
+            self._pass(dict.fromkeys(lowered_op.shared.parties(), (lowered_op.shared,)))
+        self._pass(lowered_op.copies.before)
+        self._use([lowered_op.operands[index] for index in copied], storages)
+        # Every trip has the same live set, so one trip is enough.
+        for body, trips in lowered_op.calls:
             operands = [
-                None if caller not in held else self._copy(body, callee) if index in copied else held[caller]
-                for index, (callee, caller) in enumerate(zip(body.graph.inputs, item.operands, strict=True))
+                None if caller not in storages else self._copy(body, callee) if index in copied else storages[caller]
+                for index, (callee, caller) in enumerate(zip(body.graph.inputs, lowered_op.operands, strict=True))
             ]
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)
-            self._pass(item.copies.after_trip)
+            self._pass(lowered_op.copies.after_trip)
             for code in self._code_of.get(body.graph, ()):
-                code.last = self._now(code.ipu)
-            if trips > 1:  # the next trip reads them again; else the last use is in the callee
-                self._use(op.inputs, held)
-            elif len(op.inputs) > len(item.operands):  # the branch of a conditional that is not charged reads the rest
-                self._use(set(op.inputs).difference(item.operands), held)
+                code.end = self._now(code.ipu)
+            if trips > 1:
+                # The next trip reads the operands again. Without one, their last use is in the callee.
+                self._use(op.inputs, storages)
+            elif len(op.inputs) > len(lowered_op.operands):
+                # The branch of a conditional that is not charged reads the other operands.
+                self._use(set(op.inputs).difference(lowered_op.operands), storages)
             for caller, storage in zip(op.outputs, results, strict=True):
                 if storage is not None:
-                    storage.last = self._now(storage.ipu)
-                    held[caller] = storage
+                    storage.end = self._now(storage.ipu)
+                    storages[caller] = storage
 
     def _load_code(self, graph: Graph) -> None:
-        """Code that comes now is there until the last call before it comes again."""
+        """Code that is loaded now lives until the last call before it is loaded again."""
         self._code_of[graph] = []
         for ipu, share in self._loaded.get(graph, {}).items():
             size = self._places.tile_sets.whole(share, COMPUTE)
             kind = self._kind(f"{graph.name}/code", "code", "bytes", size)
-            storage = Storage(kind, ipu, self._now(ipu) - 1, self._now(ipu))  # during the transfer, too
+            # The code takes memory from the step of its transfer on.
+            storage = Storage(kind, ipu, self._now(ipu) - 1, self._now(ipu))
             self._tracks[ipu].entries.append(storage)
             self._code_of[graph].append(storage)
 
     def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
-        """Program steps of each IPU."""
-        for ipu, own in steps.items():
-            self._tracks[ipu].add(own)
+        """Append program steps on each IPU."""
+        for ipu, ipu_steps in steps.items():
+            self._tracks[ipu].add(ipu_steps)
 
     def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
-        """Storage of an operand that is copied for the callee, alive until its last use there."""
+        """A new storage for an operand that is copied for the callee; it lives until its last use there."""
         ipu = self._places.home(tensor)
         storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), ipu)
         self._tracks[ipu].entries.append(storage)

@@ -1,16 +1,17 @@
 """``lower(ir, machine) -> DeviceProgram``: graphs of ops become trees of steps on IPUs.
 
-Each graph becomes one function per IPU that takes part in it; its operand layouts are those of its first call. A later
-call with operands laid out differently copies them into place. Layouts of variables follow their first use: the
-parameter operand of a matrix product lies as the product reads it, a stash lies so that each of its slices lies as what
-is written to it, the buffer of a copy between IPUs lies as its source, everything else linearly. What is written to a
-stash or buffer is known only after lowering, so for programs that have them a draft without steps is made first.
+Each graph becomes one function per IPU that takes part in it. Its operands are laid out as in its first call; a later
+call with operands laid out differently copies them into place. The layout of a variable follows its first use. The
+parameter operand of a matrix product lies as the product reads it. A stash lies so that each slice matches the tensor
+written to it. The buffer of a copy between IPUs lies as its source. Everything else lies linearly. What is written to a
+stash or buffer is known only after lowering. Programs that have them are therefore lowered twice, first as a draft
+without steps.
 
-Ops that are alike are lowered once (:mod:`.alike`); neighbouring copies become one exchange (:mod:`.merging`), on
-request neighbouring collectives one collective (:mod:`.collective_merging`).
+Ops that are alike are lowered once (:mod:`.alike`). Neighbouring copies become one exchange (:mod:`.merging`);
+neighbouring collectives become one collective on request (:mod:`.collective_merging`).
 
-A program is one for all IPUs of a replica: where one of them communicates, the others meet it at that place of their
-lists (:class:`.steps.ExternalSync`) and go on, so that communication of different IPUs comes in the program's order.
+All IPUs of a replica run one program. Where one of them communicates, the others meet it at that place of their lists
+(:class:`.steps.ExternalSync`) and go on. Communication of different IPUs therefore comes in the program's order.
 
 Simplifications (``docs/accuracy.md``): a call copies operands only when their layout differs or the callee changes
 them (unchanged operands and results are aliased, as by PopART's ``aliasZeroCopy``, which PopXL sets; calls of outlined
@@ -80,27 +81,27 @@ if TYPE_CHECKING:
 
     from .planner.plan import ConvolutionPlan
 
-#: Who stands while any IPU copies to or from the host (PopART's ``SyncPattern``).
+#: Which IPUs stand while one of them copies to or from the host (PopART's ``SyncPattern``).
 SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
 
 _COMMUNICATING = (InterIpuCopy, Collective, RemoteTransfer)
-"""Steps before which IPUs may meet that take no part in them (:meth:`Lowering.meeting`)."""
+"""Steps before which IPUs may meet although they take no part in them (:meth:`Lowering.meeting`)."""
 
 
 class Lowering(Places):
     """Lowers one program; use :func:`lower`.
 
     Args:
-        known: what is known about the program's ops.
-        found: the draft, if there is one: where tensors lie and which layouts they should have.
+        known: facts and steps of the program's ops that are already worked out.
+        draft_walk: the draft, if there is one: where tensors lie and which layouts they should have.
         merging: which collectives become one.
-        draft: only find out where tensors lie; no steps are made.
+        draft: only find out where tensors lie; make no steps.
         outlining: see :func:`lower`.
 
     Attributes:
         ops: the op table.
         graphs: lowered graphs.
-        phases: what each op is for.
+        phases: the purpose of each op (:mod:`ipuperf.ir.phase`).
         low_confidence: names of costs without a primary source.
     """
 
@@ -111,20 +112,20 @@ class Lowering(Places):
         name: str,
         sync_pattern: str,
         known: Known,
-        found: Lowering | None = None,
+        draft_walk: Lowering | None = None,
         *,
         merging: CollectiveMerging = NO_MERGING,
         draft: bool = False,
         outlining: float | None = None,
     ) -> None:
-        super().__init__(ir, TileSets(machine, ir.num_io_tiles), found)
+        super().__init__(ir, TileSets(machine, ir.num_io_tiles), draft_walk)
         self.merging = merging
         self.name = name
         self.sync_pattern = sync_pattern
         self.known = known
         self.draft = draft
         self.outlining = outlining
-        self.ipus: int = found.ipus if found else ipus_per_replica(ir)
+        self.ipus: int = draft_walk.ipus if draft_walk else ipus_per_replica(ir)
         self.ops: list[OpInfo] = []
         self.graphs: dict[Graph, LoweredGraph] = {}
         self.low_confidence: dict[str, None] = {}
@@ -136,17 +137,18 @@ class Lowering(Places):
     # -- graphs ----------------------------------------------------------------------------------------------------
 
     def lower_graph(self, graph: Graph, operands: dict[Tensor, Layout]) -> LoweredGraph:
-        """Lower ``graph``, for its first call, with its inputs laid out as ``operands``."""
+        """Lower ``graph`` for its first call, with its inputs laid out as ``operands``."""
         layouts = dict(operands)
         self.lay_out_data(graph, layouts)
         lowered = LoweredGraph(graph, [], layouts)
+        # Registered before its ops are lowered, as callers are listed before the graphs they call.
         self.graphs[graph] = lowered
         for op in self.known.order(graph):
             if not isinstance(op, Op):
                 raise IrError(f"{op.where()}: not an op that can be lowered")
-            item = self.lower_op(op, layouts)
-            if item is not None:
-                lowered.ops.append(item)
+            lowered_op = self.lower_op(op, layouts)
+            if lowered_op is not None:
+                lowered.ops.append(lowered_op)
         if not self.draft:
             merge_exchanges(lowered, self.standing)
             if self.merging != NO_MERGING:
@@ -154,15 +156,16 @@ class Lowering(Places):
         return lowered
 
     def lower_op(self, op: Op, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
-        """Lower one op: local steps, or calls (None in a draft)."""
+        """Lower one op to local steps or to calls; a draft gives None."""
         if isinstance(op, (CallOp, If, Loop)):
             return self.lower_call(op, layouts)
         ipu = op.destination if isinstance(op, IpuCopy) else op.ipu or 0
-        if self.found is None:
+        if self.draft_walk is None:
             self.place(op, ipu)
             if self.draft and isinstance(op, (IpuCopy, Dynamic)):
                 self.wish(op, layouts)
         if self.draft:
+            # Results that share storage with an operand need no steps to be laid out.
             if not self.share(op, layouts):
                 self.known.steps(op, self.known.facts(op), layouts)
             return None
@@ -171,14 +174,18 @@ class Lowering(Places):
         if steps.low_confidence:
             self.low_confidence.update(dict.fromkeys(steps.low_confidence))
         op_id = self.register(op, facts.flops)
+        # Equal ops share their steps, so each op gets copies with its own number.
         steps = steps.for_op(op_id)
         if steps.plans:
             self.plans[op_id] = steps.plans
         return LoweredOp(op, ipu, steps, tile_set=self.tile_sets.of(op))
 
     def lower_call(self, op: CallOp | Loop | If, layouts: dict[Tensor, Layout]) -> LoweredOp | None:
-        """A call, loop or conditional: lower what it executes, copy operands that lie elsewhere, lay out the results.
-        Of a conditional the branch that takes longer stands in the program."""
+        """Lower a call, loop or conditional: its graphs, the copies of its operands, the layouts of its results.
+
+        The program of a conditional contains the branch that takes longer.
+        """
+        # A draft makes no steps, so its ops need no numbers.
         op_id = -1 if self.draft else self.register(op, 0)
         works = self.known.facts(op).calls
         ways = [self.lower_way(op, w, passed, op_id, layouts) for w, (_, passed) in zip(works, op.calls(), strict=True)]
@@ -190,119 +197,140 @@ class Lowering(Places):
         return way
 
     def longer(self, op: If, ways: Seq[LoweredOp], op_id: int, layouts: dict[Tensor, Layout]) -> LoweredOp:
-        """The way of a conditional that takes longer, behind the steps that let every IPU of both know the
-        condition."""
+        """The branch of a conditional that takes longer, behind the steps that send the condition to its IPUs.
+
+        The condition goes to every IPU that takes part in either branch.
+        """
         bodies = [way.calls[0][0] for way in ways]
         way = ways[bodies.index(branches.longer_of(op, bodies, self._amounts))]
         home = self.home(op.inputs[0])
-        told = sorted(set().union(*map(self.ipus_of, bodies)) - {home})
+        informed_ipus = sorted(set().union(*map(self.ipus_of, bodies)) - {home})
         read = Superstepper(op, op_id, layouts, self.machine)
         read.lower(ReadCondition())
-        if told:
-            moves = tuple(IpuTransfer(home, ipu, ReadCondition.bytes) for ipu in told)
+        if informed_ipus:
+            moves = tuple(IpuTransfer(home, ipu, ReadCondition.bytes) for ipu in informed_ipus)
             way.shared = InterIpuCopy(op_id, f"{op.type}/condition", moves)
-        for ipu in told:
+        for ipu in informed_ipus:
             way.copies.before[ipu] = [*read.out.steps, *way.copies.before.get(ipu, ())]
             read.out.elsewhere[ipu] = read.out.code
         way.ipu, way.steps = home, read.out
         return way
 
     def lower_way(
-        self, op: CallOp | Loop | If, work: CallGraph, passed: Seq[Tensor], op_id: int, layouts: dict[Tensor, Layout]
+        self,
+        op: CallOp | Loop | If,
+        work: CallGraph,
+        operands_passed: Seq[Tensor],
+        op_id: int,
+        layouts: dict[Tensor, Layout],
     ) -> LoweredOp:
         """One graph that ``op`` executes, with the operands ``passed`` to it."""
         copies, callee = CallCopies(), work.graph
-        if self.found is None:
-            self.pass_operands(op, callee, passed, first=callee not in self.graphs)
+        if self.draft_walk is None:
+            self.pass_operands(op, callee, operands_passed, first=callee not in self.graphs)
         body = self.graphs.get(callee)
         if body is None:
-            operands = dict(zip(callee.inputs, [layouts[t] for t in passed], strict=True))
+            operands = dict(zip(callee.inputs, [layouts[t] for t in operands_passed], strict=True))
             body = self.lower_graph(callee, operands)
-        if self.found is None:
+        if self.draft_walk is None:
             self.place_results(op, callee)
         if not self.draft:
-            self.copy_operands(copies, op, passed, op_id, body, layouts)
+            self.copy_operands(copies, op, operands_passed, op_id, body, layouts)
             if isinstance(op, If):
                 self.copy_results(copies, op_id, body)
             elif work.trips > 1:
                 self.copy_carried(copies, op, op_id, body)
-        return LoweredOp(op, op.ipu or 0, OpSteps(), calls=[(body, work.trips)], operands=passed, copies=copies)
+        return LoweredOp(
+            op, op.ipu or 0, OpSteps(), calls=[(body, work.trips)], operands=operands_passed, copies=copies
+        )
 
     def lay_out_results(self, op: Op, body: LoweredGraph, layouts: dict[Tensor, Layout]) -> None:
-        """The results of a call lie as in the graph that gave them."""
-        for inner, outer in zip(body.graph.outputs, op.outputs, strict=True):
-            layouts[outer] = body.layouts[inner]
+        """Lay out the results of a call as the called graph leaves them."""
+        for callee_output, result in zip(body.graph.outputs, op.outputs, strict=True):
+            layouts[result] = body.layouts[callee_output]
 
-    def copy_results(self, made: CallCopies, op_id: int, body: LoweredGraph) -> None:
-        """Copies of a branch's results to those of the conditional."""
+    def copy_results(self, call_copies: CallCopies, op_id: int, body: LoweredGraph) -> None:
+        """Add copies of a branch's results to the results of the conditional."""
         for result in body.graph.outputs:
-            after = made.after_trip.setdefault(self.home(result), [])
-            after += self.on_tiles(result, on_tile_copy(op_id, result, body.layouts[result], self.machine))
+            end_copies = call_copies.after_trip.setdefault(self.home(result), [])
+            end_copies += self.on_tiles(result, on_tile_copy(op_id, result, body.layouts[result], self.machine))
 
     def copy_operands(
         self,
-        made: CallCopies,
+        call_copies: CallCopies,
         op: CallOp | Loop | If,
         passed: Seq[Tensor],
         op_id: int,
         body: LoweredGraph,
         layouts: Mapping[Tensor, Layout],
     ) -> None:
-        """Copies of operands that the callee changes although they are passed by value, or that lie elsewhere."""
+        """Add copies of operands that lie elsewhere, or that the callee changes although they are passed by value."""
         callee = body.graph
         copied = modified_graph_inputs(callee)
         if not isinstance(op, If):
+            # The program asks for changes of operands that it passes by reference.
             copied = copied - op.references()
-        made.copied.update(copied)
-        for index, (inner, outer) in enumerate(zip(callee.inputs, passed, strict=True)):
-            layout = body.layouts[inner]
+        call_copies.copied.update(copied)
+        for index, (callee_input, operand) in enumerate(zip(callee.inputs, passed, strict=True)):
+            layout = body.layouts[callee_input]
             copies: list[Step] = []
             if index in copied:
-                copies += self.on_tiles(inner, on_tile_copy(op_id, inner, layout, self.machine))
-            given = layouts[outer]
-            if layout is not given and layout != given:  # comparing takes a while
-                name = f"{op.type}/operand {inner.name}"
-                copies += self.on_tiles(inner, local_copy(op_id, name, layout, inner.dtype.size, self.machine))
+                copies += self.on_tiles(callee_input, on_tile_copy(op_id, callee_input, layout, self.machine))
+            operand_layout = layouts[operand]
+            # Most layouts are the same object; that test comes first because comparing layouts is slow.
+            if layout is not operand_layout and layout != operand_layout:
+                name = f"{op.type}/operand {callee_input.name}"
+                copies += self.on_tiles(
+                    callee_input, local_copy(op_id, name, layout, callee_input.dtype.size, self.machine)
+                )
             if copies:
-                made.before.setdefault(self.home(inner), []).extend(copies)
+                call_copies.before.setdefault(self.home(callee_input), []).extend(copies)
 
-    def copy_carried(self, made: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph) -> None:
-        """Copies of loop-carried values at the end of a trip: of all results into clones of them, as another value of
-        the loop may be an alias of one, then to where the body reads them (PopART popx/op/loopx.cpp); over the exchange
-        where result and input lie differently. Copies that follow each other are made at once, per IPU and tile set."""
+    def copy_carried(self, call_copies: CallCopies, op: CallOp | Loop, op_id: int, body: LoweredGraph) -> None:
+        """Add copies of loop-carried values at the end of a trip (PopART popx/op/loopx.cpp).
+
+        All results are first copied into clones, as another value of the loop may be an alias of one. The clones are
+        then copied to where the body reads them, over the exchange where result and input lie differently. The copies
+        of one IPU and tile set are made at once.
+        """
         sets: dict[tuple[int, bool], list[tuple[Tensor, Tensor]]] = {}
-        for inner, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
-            self.check_carried(op, inner, result)
-            place = (self.home(inner), self.tile_set_of.get(inner) == IO)
-            sets.setdefault(place, []).append((inner, result))
+        for callee_input, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
+            self.check_carried(op, callee_input, result)
+            place = (self.home(callee_input), self.tile_set_of.get(callee_input) == IO)
+            sets.setdefault(place, []).append((callee_input, result))
         if isinstance(op, Loop) and op.conditional:
-            made.after_trip.setdefault(op.ipu or 0, []).extend(trip_control(op_id, op.type, self.machine))
+            call_copies.after_trip.setdefault(op.ipu or 0, []).extend(trip_control(op_id, op.type, self.machine))
         for (home, _), pairs in sets.items():
-            given = [(body.layouts[result], result.dtype.size) for _, result in pairs]
-            wanted = [(body.layouts[inner], inner.dtype.size) for inner, _ in pairs]
-            stays = [new[0] is old[0] or new[0] == old[0] for new, old in zip(wanted, given, strict=True)]
-            moved = [new for new, stay in zip(wanted, stays, strict=True) if not stay]
-            copies = on_tile_copies(op_id, given, self.machine)
-            names = [inner.name for (inner, _), stay in zip(pairs, stays, strict=True) if not stay]
+            result_layouts = [(body.layouts[result], result.dtype.size) for _, result in pairs]
+            input_layouts = [(body.layouts[callee_input], callee_input.dtype.size) for callee_input, _ in pairs]
+            # Identity first: comparing layouts is slow.
+            stays = [
+                input_layout[0] is result_layout[0] or input_layout[0] == result_layout[0]
+                for input_layout, result_layout in zip(input_layouts, result_layouts, strict=True)
+            ]
+            moved = [input_layout for input_layout, stay in zip(input_layouts, stays, strict=True) if not stay]
+            copies = on_tile_copies(op_id, result_layouts, self.machine)
+            names = [callee_input.name for (callee_input, _), stay in zip(pairs, stays, strict=True) if not stay]
             copies += local_copies(op_id, f"{op.type}/carried {', '.join(names)}", moved, self.machine)
-            kept = [new for new, stay in zip(wanted, stays, strict=True) if stay]
-            copies += on_tile_copies(op_id, kept, self.machine)
-            made.after_trip.setdefault(home, []).extend(self.on_tiles(pairs[0][0], copies))
+            unmoved = [input_layout for input_layout, stay in zip(input_layouts, stays, strict=True) if stay]
+            copies += on_tile_copies(op_id, unmoved, self.machine)
+            call_copies.after_trip.setdefault(home, []).extend(self.on_tiles(pairs[0][0], copies))
 
     def on_tiles(self, tensor: Tensor, steps: list[Step]) -> list[Step]:
-        """Steps that run on the tile set where ``tensor`` lies."""
+        """``steps`` as they run on the tile set where ``tensor`` lies."""
         return [IoTiles(-1, "I/O tiles", tuple(steps))] if self.tile_set_of.get(tensor) == IO else steps
 
     def standing(self, ipu: int) -> tuple[int, ...]:
-        """IPUs of the replica that stand while ``ipu`` does a stream copy, itself included."""
+        """IPUs of the replica that stand while ``ipu`` does a stream copy, including ``ipu``."""
         if self.sync_pattern == "full":
             return tuple(range(self.ipus))
         if self.sync_pattern == "replica_and_ladder":
+            # The ladder has two sides: the IPUs with even numbers and those with odd ones.
             return tuple(range(ipu % 2, self.ipus, 2))
         return (ipu,)
 
     def register(self, op: Op, flops: int) -> int:
-        """Enter ``op`` into the op table."""
+        """Enter ``op`` into the op table and return its number there."""
         graph = op.graph.name or "main"
         name, number = f"{graph}/{op.scope}/{op.label}" if op.scope else f"{graph}/{op.label}", len(self.ops)
         self.ops.append(OpInfo(number, name, op.type, graph, self.phases[op], flops, op.location, computed_type(op)))
@@ -314,6 +342,7 @@ class Lowering(Places):
         """Lower the main graph and assemble the device program."""
         placement = self.tile_sets.machine.place(self.ir.replication_factor, self.ipus)
         main = self.lower_graph(self.ir.main_graph, {})
+        # The loads move the code of graphs, whose size is known only now.
         write_transfers(self.graphs, self.machine)
         loaded = loaded_codes(self.graphs, self.machine.chip)
         shared = shared_code(
@@ -324,6 +353,7 @@ class Lowering(Places):
             self.outlining,
             self.tile_sets,
         )
+        # The copies of calls go among the steps of their ops, so this comes before the steps are assembled.
         for (_, tile_set), code in shared.items():
             add_copies(code.calls, self.tile_sets.machines[tile_set])
         functions = {
@@ -350,43 +380,49 @@ class Lowering(Places):
             plans=self.plans,
         )
 
-    def value(self, item: LoweredOp) -> float | None:
-        """Value of an op to the outliner; calls end a stretch."""
-        return None if item.calls else value_of(item.op.type, self.known.work(item.op), self.ir.replication_factor)
+    def value(self, lowered_op: LoweredOp) -> float | None:
+        """Value of an op to the outliner; None for a call, which ends a stretch."""
+        return (
+            None
+            if lowered_op.calls
+            else value_of(lowered_op.op.type, self.known.work(lowered_op.op), self.ir.replication_factor)
+        )
 
-    def recomputed(self, item: LoweredOp) -> bool:
-        """Whether an op runs again what the forward pass ran."""
-        return self.phases[item.op] == "recompute"
+    def recomputed(self, lowered_op: LoweredOp) -> bool:
+        """Whether an op repeats one of the forward pass."""
+        return self.phases[lowered_op.op] == "recompute"
 
     def steps_of(self, lowered: LoweredGraph) -> dict[int, list[Step]]:
-        """The steps of ``lowered`` on each IPU, calls as :class:`Call` of the callee's function there."""
+        """The steps of ``lowered`` on each IPU; a call becomes a :class:`Call` of the callee's function there."""
         steps: dict[int, list[Step]] = {ipu: [] for ipu in range(self.ipus)}
-        for item in lowered.ops:
-            if item.tile_set == IO and not isinstance(item.op, IoTileCopy):
-                steps[item.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in item.steps.steps]
+        for lowered_op in lowered.ops:
+            # A copy between the tile sets belongs to both, so it stands outside of IoTiles.
+            if lowered_op.tile_set == IO and not isinstance(lowered_op.op, IoTileCopy):
+                steps[lowered_op.ipu] += [IoTiles(-1, "I/O tiles", (step,)) for step in lowered_op.steps.steps]
             else:
-                own = steps[item.ipu]
-                for step in item.steps.steps:
+                ipu_steps = steps[lowered_op.ipu]
+                for step in lowered_op.steps.steps:
                     if isinstance(step, _COMMUNICATING):
-                        self.meet(steps, step, item.ipu)
-                    own.append(step)
-            if item.shared is not None:
-                self.meet(steps, item.shared, item.ipu)
-                for party in item.shared.parties():
-                    steps[party].append(item.shared)
-            for ipu, copies in item.copies.before.items():
+                        self.meet(steps, step, lowered_op.ipu)
+                    ipu_steps.append(step)
+            if lowered_op.shared is not None:
+                self.meet(steps, lowered_op.shared, lowered_op.ipu)
+                for party in lowered_op.shared.parties():
+                    steps[party].append(lowered_op.shared)
+            for ipu, copies in lowered_op.copies.before.items():
                 steps[ipu] += copies
-            for body, trips in item.calls:
-                for ipu, own in steps.items():
-                    after = item.copies.after_trip.get(ipu, ())
-                    if after or ipu in self.ipus_of(body):
+            for body, trips in lowered_op.calls:
+                # Only IPUs that take part in the callee, or that copy after it, have something to run.
+                for ipu, ipu_steps in steps.items():
+                    end_copies = lowered_op.copies.after_trip.get(ipu, ())
+                    if end_copies or ipu in self.ipus_of(body):
                         call = Call(-1, body.graph.name, f"{body.graph.name}@{ipu}")
-                        trip = Sequence(-1, "body", (call, *after))
-                        own += [call, *after] if trips == 1 else [Repeat(-1, body.graph.name, trips, trip)]
+                        trip = Sequence(-1, "body", (call, *end_copies))
+                        ipu_steps += [call, *end_copies] if trips == 1 else [Repeat(-1, body.graph.name, trips, trip)]
         return steps
 
     def meet(self, steps: dict[int, list[Step]], step: Step, ipu: int) -> None:
-        """The sync before a step in which IPUs communicate, on those that wait for it."""
+        """Add a sync before a step in which IPUs communicate, on every IPU that waits for it."""
         meeting = self.meeting(step, ipu)
         if meeting:
             sync = ExternalSync(step.op_id, step.name, meeting)
@@ -394,15 +430,16 @@ class Lowering(Places):
                 steps[party].append(sync)
 
     def meeting(self, step: Step, ipu: int) -> tuple[int, ...]:
-        """IPUs of the replica that wait for each other before ``step`` of ``ipu`` without all taking part in it.
+        """IPUs of the replica that wait for each other before ``step`` of ``ipu``, though some take no part in it.
 
-        Collectives and copies between IPUs synchronise all, whatever the sync pattern: one of the two sync groups
-        holds all IPUs under each. Transfers of Streaming Memory are synchronised as those of the host (PopART user
+        Collectives and copies between IPUs synchronise all IPUs under every sync pattern, as one of the two sync groups
+        always holds all of them. Transfers of Streaming Memory are synchronised like those of the host (PopART user
         guide, "Sync patterns").
         """
         if isinstance(step, InterIpuCopy):
             alone = len(step.participants) < self.ipus
         else:
+            # A collective in groups of one replica moves nothing, so nobody waits for it.
             alone = isinstance(step, Collective) and len(step.groups[0]) > 1
         if alone:
             party = tuple(range(self.ipus))
@@ -411,26 +448,27 @@ class Lowering(Places):
         return party if len(party) > 1 else ()
 
     def ipus_of(self, lowered: LoweredGraph) -> set[int]:
-        """IPUs that take part in a graph that is lowered to its end, callees included."""
+        """IPUs that take part in a completely lowered graph or in the graphs it calls."""
+        # The graph is complete, so the answer stays the same.
         if lowered.graph not in self._ipus_of:
-            found = {item.ipu for item in lowered.ops if not item.calls}
-            for item in lowered.ops:
-                if item.tile_set != IO:
-                    for step in item.steps.steps:
+            ipus = {lowered_op.ipu for lowered_op in lowered.ops if not lowered_op.calls}
+            for lowered_op in lowered.ops:
+                if lowered_op.tile_set != IO:
+                    for step in lowered_op.steps.steps:
                         if isinstance(step, _COMMUNICATING):
-                            found.update(self.meeting(step, item.ipu))
-                if item.shared is not None:
-                    found.update(self.meeting(item.shared, item.ipu), item.shared.parties())
-                if item.copies.before:
-                    found.update([ipu for ipu, copies in item.copies.before.items() if copies])
-                for body, _ in item.calls:
-                    found |= self.ipus_of(body)
-            self._ipus_of[lowered.graph] = found
+                            ipus.update(self.meeting(step, lowered_op.ipu))
+                if lowered_op.shared is not None:
+                    ipus.update(self.meeting(lowered_op.shared, lowered_op.ipu), lowered_op.shared.parties())
+                if lowered_op.copies.before:
+                    ipus.update([ipu for ipu, copies in lowered_op.copies.before.items() if copies])
+                for body, _ in lowered_op.calls:
+                    ipus |= self.ipus_of(body)
+            self._ipus_of[lowered.graph] = ipus
         return self._ipus_of[lowered.graph]
 
 
 def computed_type(op: Op) -> str:
-    """The type an op computes with: that of its first floating-point operand, else result; "" for neither."""
+    """The type an op computes with: of its first floating-point operand, otherwise result; "" without either."""
     for tensor in itertools.chain(op.inputs, op.outputs):
         dtype = tensor.spec.dtype
         if dtype.category in ("float", "float8"):
@@ -457,19 +495,20 @@ def lower(
         machine: where it runs; replicas x IPUs per replica have to fit.
         name: name of the program in reports.
         strict_memory: raise :class:`DoesNotFitError` instead of a warning when a tile's memory is exceeded.
-        sync_pattern: which IPUs of a replica stand during the stream copies of one of them (PopART user guide,
-            "Sync patterns"): ``single_pipeline`` none but itself, ``full`` all, ``replica_and_ladder`` those of its
-            side of the ladder (the IPUs with even numbers, those with odd ones). Transfers of Streaming Memory follow
-            the pattern as well. Before copies between IPUs and collectives all IPUs of the replica meet, whatever the
-            pattern; other replicas only take part in collectives.
+        sync_pattern: which IPUs of a replica stand while one of them does a stream copy (PopART user guide, "Sync
+            patterns"). ``single_pipeline``: only that IPU; ``full``: all; ``replica_and_ladder``: those on its side of
+            the ladder, that is, with even or with odd numbers. Transfers of Streaming Memory follow the pattern as
+            well. All IPUs of the replica meet before copies between IPUs and collectives, whatever the pattern. Other
+            replicas only take part in collectives.
         merging: which collectives become one; none by default.
-        outlining: stretches of ops that occur again and are worth more than this share their code (:mod:`.outlining`);
-            None: none do.
+        outlining: repeated stretches of ops that are worth more than this share their code (:mod:`.outlining`); with
+            None no code is shared.
 
     Raises:
-        MachineError: the replicas cannot be placed, an op has no vertices on these IPUs, Streaming Memory is missing or
-            too small; IrError: an op without a cost
-            model, an operand on another IPU or tile set, an unknown sync pattern, too many I/O tiles.
+        MachineError: the replicas cannot be placed, an op has no vertices on these IPUs, or Streaming Memory is missing
+            or too small.
+        IrError: an op has no cost model, an operand lies on another IPU or tile set, the sync pattern is unknown, or
+            there are too many I/O tiles.
     """
     if sync_pattern not in SYNC_PATTERNS:
         raise IrError(f"sync_pattern is {sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
@@ -477,6 +516,7 @@ def lower(
     _check_architecture(ir, machine)
     with ir.checked(), ir.deep_calls():
         known, draft = Known(machine, merging, ir.num_io_tiles), None
+        # Only stashes and buffers of copies need to know where what is written to them lies.
         if any(isinstance(op, (IpuCopy, Dynamic)) for graph in ir.all_graphs() for op in graph.ops):
             draft = Lowering(ir, machine, name, sync_pattern, known, draft=True)
             draft.lower_graph(ir.main_graph, {})
@@ -489,10 +529,10 @@ def lower(
 
 
 def _check_architecture(ir: Ir, machine: Machine) -> None:
-    """MachineError when an op of the program has no vertices on the machine's IPUs."""
-    wanted = needed_architecture(ir)
-    if wanted is not None and machine.chip.architecture != wanted[1]:
+    """Raise MachineError when an op of the program has no vertices on the machine's IPUs."""
+    float8_op = needed_architecture(ir)
+    if float8_op is not None and machine.chip.architecture != float8_op[1]:
         raise MachineError(
-            f"{wanted[0].where()}: {machine.name} has IPUs of architecture {machine.chip.architecture}, which compute "
-            f"no 8-bit floats; allowed: {wanted[1]} (presets bow-...)"
+            f"{float8_op[0].where()}: {machine.name} has IPUs of architecture {machine.chip.architecture}, "
+            f"which compute no 8-bit floats; allowed: {float8_op[1]} (presets bow-...)"
         )

@@ -1,4 +1,4 @@
-"""Graphs whose ops have become steps, before they are put together to a program."""
+"""Graphs whose ops have become steps, before they are assembled into a program."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class LoweredOp:
         tile_set: on which tiles of the IPU it runs (a copy between tile sets: where it goes).
         joined: the op's copy is part of the ``shared`` step of an earlier op.
         calls: the graphs it calls and how often (a loop: its trips); of a conditional the branch that takes longer.
-        operands: what stands for the inputs of those graphs.
-        copies: what a call copies of its operands.
+        operands: the tensors passed to the inputs of those graphs.
+        copies: the copies that a call makes of its operands.
     """
 
     op: Op

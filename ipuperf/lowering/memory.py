@@ -1,8 +1,8 @@
-"""Memory per tile: what is live when (:mod:`.liveness`), and what is always there.
+"""Memory per tile: live tensors at each step (:mod:`.liveness`), and always-live memory.
 
-Variables live throughout (PopVision counts them as *not always live*, because they are not live before the upload of
-weights; ``user`` classification would put them in the always-live band: both totals are in the report). Code, vertex
-state, stack, headers and constants are always live.
+Code, vertex state, stack, headers and constants are always live. Variables live throughout the program, but PopVision
+counts them as *not always live*, because they are not live before the upload of weights. Its ``user`` classification
+would put them in the always-live band; both totals are in the report.
 """
 
 from __future__ import annotations
@@ -38,22 +38,28 @@ UPLOAD_STEP = "StreamCopy weights host to device"
 
 
 @dataclass
-class _Held:
-    """What is always live on one tile set of an IPU: code (how often each piece) and tiles of each vertex type, by the
-    tile that they begin on; constants."""
+class _AlwaysLive:
+    """Always-live memory on one tile set of an IPU.
+
+    Attributes:
+        code: pieces of code with how often each is there, by identity and first tile.
+        vertices: number of tiles of each vertex type, by identity and first tile.
+        constants: how many constants lie alike.
+    """
 
     code: dict[tuple[int, int], tuple[CodeBytes, int]] = field(default_factory=dict)
     vertices: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
     constants: dict[TileVector, int] = field(default_factory=dict)
 
     def add_code(self, piece: CodeBytes, start: int = 0) -> None:
-        """One more piece of code; pieces that are the same object are added up at the end."""
+        """Count a piece of code; a piece that is added several times is multiplied at the end."""
+        # Equal ops share one object, so identity finds their pieces without comparing vectors.
         key = (id(piece), start)
         count = self.code[key][1] if key in self.code else 0
         self.code[key] = (piece, count + 1)
 
     def add_vertices(self, active: dict[str, int], start: int = 0) -> None:
-        """Vertex types of an op; ops that are alike share one object."""
+        """Note the vertex types of an op; ops that are alike share one ``active`` object."""
         self.vertices[id(active), start] = active
 
     def total(self, chip: Chip) -> dict[str, TileVector]:
@@ -61,12 +67,14 @@ class _Held:
         tiles, parts = chip.tiles, dict(minimal_code(chip).parts)
         for (_, start), (piece, count) in self.code.items():
             for name, value in piece.parts.items():
-                there = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
-                parts[name] = parts.get(name, 0) + there * count
+                placed = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
+                parts[name] = parts.get(name, 0) + placed * count
+        # Equal layouts are counted together and multiplied.
         constants = np.zeros(tiles, dtype=np.int64)
         tile = 0
         for vector, count in self.constants.items():
-            if vector.active == 1:  # PopART puts one after the other on the next tile
+            # PopART puts constants that fit on one tile on successive tiles.
+            if vector.active == 1:
                 np.add.at(constants, np.arange(tile, tile + count) % tiles, vector.max)
                 tile += count
             else:
@@ -80,15 +88,16 @@ class _Held:
     def vertex_code(self, chip: Chip) -> np.ndarray:
         """Bytes per tile: each type once on every tile that has a vertex of it."""
         present: dict[str, np.ndarray] = {}
-        for (_, start), found in self.vertices.items():
-            for name, active in found.items():
-                there = present.setdefault(name, np.zeros(chip.tiles, dtype=bool))
+        for (_, start), vertex_tiles in self.vertices.items():
+            for name, active in vertex_tiles.items():
+                has_vertex = present.setdefault(name, np.zeros(chip.tiles, dtype=bool))
                 stop = start + active
-                there[start:stop] = True
-                there[: max(0, stop - chip.tiles)] = True
+                has_vertex[start:stop] = True
+                # Tiles beyond the last one wrap around to tile 0.
+                has_vertex[: max(0, stop - chip.tiles)] = True
         code = np.zeros(chip.tiles, dtype=np.int64)
-        for name, there in present.items():
-            code += there * vertex_code_bytes(chip, name)
+        for name, has_vertex in present.items():
+            code += has_vertex * vertex_code_bytes(chip, name)
         return code
 
 
@@ -121,7 +130,7 @@ class MemoryModel:
         self.starts = LinearStarts(places)
 
     def report(self) -> MemoryReport:
-        """Walk the program and total up."""
+        """Walk the program and build the report."""
         liveness = LivenessWalk(self.places, self.ipus, self.loaded, self.starts)
         variables: dict[Tensor, Layout] = {
             tensor: self.main.layouts[tensor]
@@ -131,6 +140,7 @@ class MemoryModel:
         profile = liveness.walk(self.main, UPLOAD_STEP, variables)
         kinds = liveness.kinds
         numbers: dict[TileVector, int] = {}
+        # Kinds with equal bytes share a number, so the sweep sees no change where one replaces the other.
         vector_of = np.array([numbers.setdefault(kind.bytes, len(numbers)) for kind in kinds], dtype=np.int64)
         categories = self._always_live()
         totals = {}
@@ -143,62 +153,70 @@ class MemoryModel:
             categories=categories,
             variables=tuple(_variables(kinds, profile)),
             step_names={ipu: tuple(names) for ipu, names in profile.names.items()},
-            not_always_live={ipu: found.total for ipu, found in totals.items()},
-            max_tile={ipu: found.fullest for ipu, found in totals.items()},
-            argmax_tile={ipu: found.where for ipu, found in totals.items()},
-            peak={ipu: found.peak for ipu, found in totals.items()},
+            not_always_live={ipu: ipu_totals.total for ipu, ipu_totals in totals.items()},
+            max_tile={ipu: ipu_totals.fullest for ipu, ipu_totals in totals.items()},
+            argmax_tile={ipu: ipu_totals.where for ipu, ipu_totals in totals.items()},
+            peak={ipu: ipu_totals.peak for ipu, ipu_totals in totals.items()},
             bytes_per_tile=self.chip.bytes_per_tile,
             step_ops={ipu: tuple(ops) for ipu, ops in profile.ops.items()},
         )
 
     def _always_live(self) -> dict[int, dict[str, TileVector]]:
-        """Code of every graph once (repeated stretches once when outlining), vertex code once per type and tile, stack,
-        constants."""
-        held = {ipu: _Held() for ipu in self.ipus}
+        """Always-live bytes of each IPU by category.
+
+        The code of a graph counts once, the code of repeated stretches once when outlining, and the code of a vertex
+        type once per tile.
+        """
+        # Compute tiles and I/O tiles are counted apart and joined at the end.
+        on_compute_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}
         sets = self.places.tile_sets
-        beside = {ipu: _Held() for ipu in self.ipus}  # the same on the I/O tiles
+        on_io_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}
         for graph, lowered in self.graphs.items():
-            for item in lowered.ops:
-                own, other = held[item.ipu], beside[item.ipu]
-                if item.tile_set == IO:
-                    own, other = other, own
-                steps = item.steps
+            for lowered_op in lowered.ops:
+                set_memory, other_set_memory = on_compute_tiles[lowered_op.ipu], on_io_tiles[lowered_op.ipu]
+                if lowered_op.tile_set == IO:
+                    set_memory, other_set_memory = other_set_memory, set_memory
+                steps = lowered_op.steps
                 if graph in self.loaded:
-                    own.add_code(split(steps.code)[1])
+                    # The code itself is loaded from Streaming Memory and is not always live.
+                    set_memory.add_code(split(steps.code)[1])
                 if steps.sender is not None:
-                    other.add_code(steps.sender)
+                    other_set_memory.add_code(steps.sender)
                 for ipu, piece in steps.elsewhere.items():
-                    held[ipu].add_code(piece)
+                    on_compute_tiles[ipu].add_code(piece)
                 if steps.vertices:
-                    own.add_vertices(steps.vertices, self._start(item))
+                    set_memory.add_vertices(steps.vertices, self._start(lowered_op))
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
                     for ipu in self.places.holders(tensor):
-                        held[ipu].constants[size] = held[ipu].constants.get(size, 0) + 1
+                        on_compute_tiles[ipu].constants[size] = on_compute_tiles[ipu].constants.get(size, 0) + 1
         for (ipu, tile_set), shared in self.shared.items():
-            own = (beside if tile_set == IO else held)[ipu]
-            for item in shared.kept:
-                own.add_code(item.steps.code, self._start(item))
+            set_memory = (on_io_tiles if tile_set == IO else on_compute_tiles)[ipu]
+            for lowered_op in shared.kept:
+                set_memory.add_code(lowered_op.steps.code, self._start(lowered_op))
             chip = sets.chip(tile_set)
-            own.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
+            set_memory.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
         if not sets.io_tiles:
-            return {ipu: own.total(self.chip) for ipu, own in held.items()}
-        parts = {ipu: ((held[ipu], COMPUTE), (beside[ipu], IO)) for ipu in self.ipus}
+            return {ipu: set_memory.total(self.chip) for ipu, set_memory in on_compute_tiles.items()}
+        parts = {ipu: ((on_compute_tiles[ipu], COMPUTE), (on_io_tiles[ipu], IO)) for ipu in self.ipus}
         totals = {
-            ipu: [(name, sets.whole(vector, tiles)) for own, tiles in pair
-                  for name, vector in own.total(sets.chip(tiles)).items()]
-            for ipu, pair in parts.items()
-        }  # fmt: skip
-        return {ipu: _joined(own) for ipu, own in totals.items()}
+            ipu: [
+                (name, sets.whole(vector, tiles))
+                for set_memory, tiles in set_memories
+                for name, vector in set_memory.total(sets.chip(tiles)).items()
+            ]
+            for ipu, set_memories in parts.items()
+        }
+        return {ipu: _joined(set_totals) for ipu, set_totals in totals.items()}
 
-    def _start(self, item: LoweredOp) -> int:
-        """The tile on which the vertices of an op begin: that of the variable or buffer it changes or reads."""
-        tensors = [item.op.inputs[index] for index in item.op.modified_inputs()] or item.op.inputs
+    def _start(self, lowered_op: LoweredOp) -> int:
+        """The tile on which the vertices of an op begin: where the variable or buffer it changes or reads begins."""
+        tensors = [lowered_op.op.inputs[index] for index in lowered_op.op.modified_inputs()] or lowered_op.op.inputs
         return max([self.starts.of(tensor) for tensor in tensors], default=0)
 
     def _copied(self, calls: Iterable[FunctionCall], tiles: int) -> np.ndarray:
-        """How many of the tensors that calls copy have a part on each of the tiles."""
+        """For each tile, how many of the tensors that calls copy have a part there."""
         count = np.zeros(tiles, dtype=np.int64)
         copied = Counter(
             (call.layout(tensor), self.starts.of(tensor))
@@ -211,32 +229,35 @@ class MemoryModel:
 
 
 def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
-    """Bytes per tile by category, added up."""
-    found: dict[str, TileVector] = {}
+    """Bytes per tile by category, summed over ``parts``."""
+    totals: dict[str, TileVector] = {}
     for name, vector in parts:
-        found[name] = found[name] + vector if name in found else vector
-    return dict(sorted(found.items()))
+        totals[name] = totals[name] + vector if name in totals else vector
+    return dict(sorted(totals.items()))
 
 
 def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableInfo]:
-    """One row per tensor (its live stretches together) and per op's temporaries."""
+    """One row per tensor with all its live stretches, and one per op's temporaries."""
     for ipu, rows in profile.rows.items():
         numbers: dict[tuple[str, str], int] = {}
-        first: list[StorageKind] = []
+        representatives: list[StorageKind] = []
         of_kind = np.full(len(kinds), -1, dtype=np.int64)
         used, place = np.unique(rows[:, 0], return_index=True)
         for kind in used[np.argsort(place)].tolist():
             name, category, *_ = kinds[kind]
             of_kind[kind] = numbers.setdefault((name, category), len(numbers))
-            if len(numbers) > len(first):
-                first.append(kinds[kind])
-        found = _intervals(rows, of_kind[rows[:, 0]], len(first))
-        for (name, category, dtype, size), intervals in zip(first, found, strict=True):
+            if len(numbers) > len(representatives):
+                representatives.append(kinds[kind])
+        intervals_by_variable = _intervals(rows, of_kind[rows[:, 0]], len(representatives))
+        for (name, category, dtype, size), intervals in zip(representatives, intervals_by_variable, strict=True):
             yield VariableInfo(name, -1, category, dtype, ipu, size, intervals, False)
 
 
 def _intervals(rows: np.ndarray, number: np.ndarray, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Live intervals of each of ``count`` variables, sorted, each once; ``number`` is the variable of each row."""
+    """Live intervals of each of ``count`` variables, sorted and without duplicates.
+
+    ``number`` is the variable of each row.
+    """
     live = rows[:, 2] > rows[:, 1]
     table = np.stack([number[live], rows[live, 1], rows[live, 2]], axis=1)
     table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]

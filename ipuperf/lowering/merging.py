@@ -1,9 +1,9 @@
 """Copies that start together: neighbouring copies between IPUs, and stream copies under a sync pattern.
 
-Copies between IPUs that follow each other directly in a graph's order, with nothing that takes time between them and
-none of which reads or overwrites what another one writes or reads, become one exchange; likewise stream copies when the
-sync pattern makes several IPUs stand during them. That is an assumption about Poplar's compiler, which is not public:
-PopART itself (``transforms/mergecopies.cpp``) only gathers copies whose results one op reads.
+Copies between IPUs become one exchange if they follow each other in a graph's order, nothing between them takes time,
+and none reads or overwrites what another one writes or reads. The same holds for stream copies when the sync
+pattern makes several IPUs stand during them. This is an assumption about Poplar's compiler, which is not public: PopART
+itself (``transforms/mergecopies.cpp``) only gathers copies whose results one op reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tile_sets import COMPUTE
 
 
 class _Merging:
-    """Steps that start together, from that of the ``head`` op on."""
+    """Steps that start together; the first is that of the ``head`` op."""
 
     def __init__(
         self, head: LoweredOp, kind: type[JoinableStep], company: tuple[int, ...], root: dict[Tensor, Tensor]
@@ -32,60 +32,62 @@ class _Merging:
         self.read: set[Tensor] = set()
         self.written: set[Tensor] = set()
 
-    def takes(self, item: LoweredOp, step: JoinableStep, company: tuple[int, ...]) -> bool:
-        """Whether a step may start together with those that are in it."""
-        op, root = item.op, self.root
+    def takes(self, lowered_op: LoweredOp, step: JoinableStep, company: tuple[int, ...]) -> bool:
+        """Whether a step may start together with those already added."""
+        op, root = lowered_op.op, self.root
         if type(step) is not self.kind or company != self.company or op.attributes.get("exchange") != self.exchange:
             return False
-        if step.apart(item.ipu, self.parts):
+        if step.apart(lowered_op.ipu, self.parts):
             return False
         changed = {root.get(op.inputs[i], op.inputs[i]) for i in op.modified_inputs()}
+        # Aliases count as the storage they share: no copy may read what another writes or change what it reads.
         return not self.written & {root.get(t, t) for t in op.inputs} and not self.read & changed
 
-    def add(self, item: LoweredOp, step: JoinableStep) -> None:
-        """Put a step in; the head's then holds it."""
+    def add(self, lowered_op: LoweredOp, step: JoinableStep) -> None:
+        """Add a step; the op loses it, as the head's shared step contains it."""
         root = self.root
-        self.read.update([root.get(t, t) for t in item.op.inputs])
-        self.passes(item.op)
-        self.written.update([root.get(t, t) for t in item.op.outputs])
-        self.parts.append((item.ipu, step))
-        item.steps.steps, item.joined = [], item is not self.head
+        self.read.update([root.get(t, t) for t in lowered_op.op.inputs])
+        self.passes(lowered_op.op)
+        self.written.update([root.get(t, t) for t in lowered_op.op.outputs])
+        self.parts.append((lowered_op.ipu, step))
+        lowered_op.steps.steps, lowered_op.joined = [], lowered_op is not self.head
 
     def passes(self, op: Op) -> None:
-        """An op that takes no time: what it makes of a copied tensor depends on the copy too."""
+        """Note an op that takes no time: its results depend on the copies if its operands do."""
         root = self.root
         if self.written & {root.get(t, t) for t in op.inputs}:
             self.written.update([root.get(t, t) for t in op.outputs])
 
     def close(self) -> None:
-        """Give the head the step of all."""
-        first, more = self.parts[0][1], len(self.parts) - 1
-        name = f"{first.name} and {more} more" if more else first.name
-        self.head.shared = self.kind.together(first.op_id, name, self.parts, self.company)
+        """Give the head the joined step."""
+        head_step, others = self.parts[0][1], len(self.parts) - 1
+        name = f"{head_step.name} and {others} more" if others else head_step.name
+        self.head.shared = self.kind.together(head_step.op_id, name, self.parts, self.company)
 
 
 def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, ...]]) -> None:
     """Join the steps of a lowered graph that may start together (:class:`JoinableStep`); see the module docstring.
 
-    ``standing`` gives the IPUs that stand during a stream copy of an IPU; I/O tiles make nobody stand.
+    ``standing`` gives the IPUs that stand during a stream copy of an IPU. Copies on I/O tiles make no IPU stand.
     """
     root, groups = roots(lowered.graph), []
     group: _Merging | None = None
-    for item in lowered.ops:
-        steps = item.steps.steps
+    for lowered_op in lowered.ops:
+        steps = lowered_op.steps.steps
         step = steps[0] if len(steps) == 1 else None
         company: tuple[int, ...] | None = None
         if isinstance(step, JoinableStep):
-            company = step.company(item.ipu, standing if item.tile_set == COMPUTE else _nobody)
+            company = step.company(lowered_op.ipu, standing if lowered_op.tile_set == COMPUTE else _nobody)
         if isinstance(step, JoinableStep) and company is not None:
-            if group is None or not group.takes(item, step, company):
-                group = _Merging(item, type(step), company, root)
+            if group is None or not group.takes(lowered_op, step, company):
+                group = _Merging(lowered_op, type(step), company, root)
                 groups.append(group)
-            group.add(item, step)
-        elif steps or item.calls:
+            group.add(lowered_op, step)
+        # Anything that takes time ends the group.
+        elif steps or lowered_op.calls:
             group = None
         elif group is not None:
-            group.passes(item.op)
+            group.passes(lowered_op.op)
     for group in groups:
         group.close()
 

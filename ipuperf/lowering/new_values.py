@@ -1,8 +1,8 @@
-"""The program that brings new numbers from the host to the IPUs: a run of the engine of its own, between two others.
+"""The program that brings new numbers from the host to the IPUs, in an engine run of its own between two others.
 
-PopART writes new values of an optimiser so (``popart: willow/src/popx/devicex.cpp``, ``optimizerFromHost``): every
-scalar that is no constant has a stream of its own, copied one after the other in one control program, and scalars that
-several IPUs use are copied on from the first one in the same program
+This is how PopART writes new values of an optimiser (``popart: willow/src/popx/devicex.cpp``, ``optimizerFromHost``).
+Every scalar that is no constant has a stream of its own, and one control program copies them one after the other. The
+same program copies scalars that several IPUs use on from the first IPU
 (``willow/src/op/ipucopy.cpp``, ``belongsInOptimizerFromHostFragment`` of the ``interipucopy`` pattern).
 """
 
@@ -17,17 +17,17 @@ from .program import DeviceProgram, MemoryReport, OpInfo
 from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, Sequence, Step
 
 SCALAR_BYTES = 4
-"""Of a number that the host may rewrite: they are float32."""
+"""Bytes of a number that the host may rewrite, a float32."""
 
 
 @dataclass(frozen=True)
 class NewValues:
-    """What the host can change between two runs.
+    """The numbers that the host can change between two runs.
 
     Attributes:
-        name: of the run, in traces.
-        scalars: numbers with a stream of their own, by the IPU of a replica that has them.
-        shared: numbers that all IPUs of a replica have: a stream each to the first IPU, which sends them on.
+        name: name of the run in traces.
+        scalars: for each IPU of a replica, how many numbers it has with a stream of their own.
+        shared: how many numbers all IPUs of a replica have; each has a stream to the first IPU, which sends it on.
     """
 
     name: str
@@ -40,7 +40,7 @@ class NewValues:
 
     @property
     def streams(self) -> int:
-        """All of them."""
+        """Number of all streams."""
         return sum(self.scalars) + self.shared
 
 
@@ -55,31 +55,50 @@ def new_values_program(values: NewValues, program: DeviceProgram) -> DeviceProgr
 
 
 def program_beside(program: DeviceProgram, name: str, steps: Iterable[Step], kind: str, phase: str) -> DeviceProgram:
-    """A control program ``name`` on the IPUs of ``program``, all of which do ``steps``: an op of type ``kind``."""
+    """A control program ``name`` on the IPUs of ``program``; all run ``steps`` as one op of type ``kind``."""
     body = Sequence(-1, name, tuple(steps))
     empty = {ipu: np.zeros(0, dtype=np.int64) for ipu in range(len(program.ipus))}
     memory = MemoryReport(
-        {ipu: {} for ipu in empty}, (), dict.fromkeys(empty, ()), empty, empty, empty, empty,
+        {ipu: {} for ipu in empty},
+        (),
+        dict.fromkeys(empty, ()),
+        empty,
+        empty,
+        empty,
+        empty,
         program.memory.bytes_per_tile,
-    )  # fmt: skip
-    streams = {copy.stream: (copy.direction, copy.bytes) for step in body.inside if isinstance(step, HostExchange)
-               for copy in step.copies}  # fmt: skip
+    )
+    streams = {
+        copy.stream: (copy.direction, copy.bytes)
+        for step in body.inside
+        if isinstance(step, HostExchange)
+        for copy in step.copies
+    }
     op = OpInfo(0, name, kind, "main", phase, 0)
     return replace(
-        program, name=name, ipus=(body,) * len(program.ipus), functions={}, ops=(op,), memory=memory,
-        streams=streams, warnings=(), io_tiles=0, plans={},
-    )  # fmt: skip
+        program,
+        name=name,
+        ipus=(body,) * len(program.ipus),
+        functions={},
+        ops=(op,),
+        memory=memory,
+        streams=streams,
+        warnings=(),
+        io_tiles=0,
+        plans={},
+    )
 
 
 def _steps(values: NewValues, ipus: int) -> list[Step]:
-    own = [ipu for ipu, count in enumerate(values.scalars) for _ in range(count)]
-    places = [0] * values.shared + own
+    scalar_ipus = [ipu for ipu, count in enumerate(values.scalars) for _ in range(count)]
+    places = [0] * values.shared + scalar_ipus
     if not places:
         return []
     copies = tuple(HostCopy(ipu, "h2d", SCALAR_BYTES, f"value {number}") for number, ipu in enumerate(places))
-    found: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
+    steps: list[Step] = [HostExchange(0, values.name, copies, tuple(range(ipus)))]
+    # A shared number comes from the host once; the first IPU sends it on.
     if values.shared and ipus > 1:
         size = values.shared * SCALAR_BYTES
         onwards = tuple(IpuTransfer(0, ipu, size) for ipu in range(1, ipus))
-        found.append(InterIpuCopy(0, values.name, onwards))
-    return found
+        steps.append(InterIpuCopy(0, values.name, onwards))
+    return steps

@@ -25,16 +25,16 @@ def reading_ipu(op: Op, index: int) -> int:
 
 
 def users(tensor: Tensor) -> dict[int, None]:
-    """IPUs that read a tensor, through calls, in creation order of the ops."""
-    found: dict[int, None] = {}
+    """IPUs that read a tensor, also in called graphs, in creation order of the ops."""
+    ipus: dict[int, None] = {}
     for op in dict.fromkeys(tensor.consumers):
         for callee, operands in op.calls():
-            for inner, operand in zip(callee.inputs, operands, strict=False):
+            for callee_input, operand in zip(callee.inputs, operands, strict=False):
                 if operand is tensor:
-                    found.update(users(inner))
+                    ipus.update(users(callee_input))
         if not op.called_graphs():
-            found.update((reading_ipu(op, i), None) for i, operand in enumerate(op.inputs) if operand is tensor)
-    return found
+            ipus.update((reading_ipu(op, index), None) for index, operand in enumerate(op.inputs) if operand is tensor)
+    return ipus
 
 
 def user_ipu(tensor: Tensor) -> int | None:
@@ -43,5 +43,5 @@ def user_ipu(tensor: Tensor) -> int | None:
 
 
 def home_of(tensor: Tensor) -> int:
-    """Where a variable or stream lies: the stated IPU, else that of its first reader."""
+    """The IPU of a variable or stream: the stated one, otherwise the IPU of its first reader."""
     return tensor.ipu if tensor.ipu is not None else user_ipu(tensor) or 0

@@ -1,9 +1,9 @@
 """From plans to steps: matrix products and convolutions, alone or several at once.
 
-A plan is a list of steps (:class:`PlanStep`): before its serial passes, in each of them, after them. The steps of plans
-that run side by side, each on tiles of its own, are put together where they have the same slot: one exchange and one
-compute set of all, that last as long as the slowest tile (PopLibs ``lib/poplin/ConvProgramTree.cpp``: one program tree
-for all convolutions of a parallel multi-convolution).
+A plan becomes a list of steps (:class:`PlanStep`): some before its serial passes, some in each pass, some after them.
+Several plans may run side by side, each on its own tiles. Their steps of the same slot then share one exchange and one
+compute set, which last as long as the slowest tile. PopLibs does the same (``lib/poplin/ConvProgramTree.cpp``: one
+program tree for all convolutions of a parallel multi-convolution).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from .rearrangements import RearrangementPhase
 from .supersteps import Superstepper, lowers, superstep_cycles
 from .tilevector import TileVector
 
-#: Slots of the steps of a plan, in order; a rearrangement has several.
+#: Slots of a plan's steps, in the order in which they run. They are 100 apart because a rearrangement uses several
+#: slots (:attr:`~.rearrangements.RearrangementPhase.slot`), counted from its own.
 _FLIP, _PREPARE, _BROADCAST, _SLICE, _TRANSFORM, _OPERANDS, _ZEROS, _COMPUTE, _PARTIALS, _REDUCE, _UPDATE, _FINISH = (
     range(0, 1200, 100)
 )
@@ -36,16 +37,17 @@ _FLIP, _PREPARE, _BROADCAST, _SLICE, _TRANSFORM, _OPERANDS, _ZEROS, _COMPUTE, _P
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A step of a plan on ``tiles`` tiles from ``start`` on: each receives ``bytes`` in ``exchange`` cycles (none for
-    no bytes), then ``vertex`` runs for ``cycles`` (not at all for none).
+    """A step of a plan on ``tiles`` tiles, the first of which is ``start``.
 
-    ``what``: the exchange's part of the name; ``sent``: see :meth:`~.supersteps.Superstepper.exchange`.
+    Each tile receives ``bytes`` in ``exchange`` cycles; without bytes there is no exchange. Then ``vertex`` runs for
+    ``cycles``; without cycles there is no compute set. ``payload`` names what the exchange moves, ``sent`` is that of
+    :meth:`~.supersteps.Superstepper.exchange`.
     """
 
     slot: int
     start: int
     tiles: int
-    what: str = ""
+    payload: str = ""
     bytes: int = 0
     exchange: int = 0
     sent: int | None = None
@@ -56,8 +58,10 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class PlannedProduct:
-    """A product or convolution with its plan: its operands and result, and its rearrangements (``flip``: of the weights
-    of an input gradient, before everything)."""
+    """A product or convolution with its plan, operands, result and rearrangements.
+
+    ``flip`` rearranges the weights of an input gradient; it comes before all other steps.
+    """
 
     placed: PlacedPlan
     operands: Sequence[Tensor]
@@ -68,110 +72,141 @@ class PlannedProduct:
 
     @property
     def plan(self) -> ConvolutionPlan:
-        """The plan itself."""
+        """The plan, without the tiles it is placed on."""
         return self.placed.plan
 
-    def step(self, slot: int, **what: object) -> PlanStep:
+    def step(self, slot: int, **fields: object) -> PlanStep:
         """A step on the plan's tiles."""
-        return PlanStep(slot, self.placed.start, self.plan.tiles, **what)  # type: ignore[arg-type]
+        return PlanStep(slot, self.placed.start, self.plan.tiles, **fields)  # type: ignore[arg-type]
 
-    def moves(self, slot: int, what: str, stages: Iterable[RearrangementPhase]) -> list[PlanStep]:
+    def moves(self, slot: int, payload: str, stages: Iterable[RearrangementPhase]) -> list[PlanStep]:
         """The steps of a rearrangement."""
         return [
-            PlanStep(slot + stage.slot, self.placed.start, stage.tiles, what, stage.bytes, stage.exchange, None,
-                     stage.vertex, stage.cycles)
+            PlanStep(
+                slot + stage.slot,
+                self.placed.start,
+                stage.tiles,
+                payload,
+                stage.bytes,
+                stage.exchange,
+                None,
+                stage.vertex,
+                stage.cycles,
+            )
             for stage in stages
-        ]  # fmt: skip
+        ]
 
     @property
     def cycles(self) -> int:
-        """What the phases take when they are lowered."""
+        """Cycles that the phases take once they are lowered."""
         chip = self.plan.request.chip
 
-        def taken(steps: Iterable[PlanStep]) -> int:
+        def steps_cycles(steps: Iterable[PlanStep]) -> int:
             return sum(
                 superstep_cycles(chip, step.exchange if step.bytes else None, step.cycles or None) for step in steps
             )
 
-        return taken(self.before()) + self.plan.serial * taken(self.each()) + taken(self.after())
+        return (
+            steps_cycles(self.steps_before())
+            + self.plan.serial * steps_cycles(self.steps_per_pass())
+            + steps_cycles(self.steps_after())
+        )
 
     @property
-    def held(self) -> int:
-        """Bytes of the operands on a tile, which is what it sends."""
+    def operand_bytes(self) -> int:
+        """Bytes of the operands on each tile; a tile sends all of them."""
         return -(-sum(tensor.spec.bytes for tensor in self.operands) // self.plan.tiles)
 
-    def before(self) -> list[PlanStep]:
-        """The steps before the serial passes (the exchange of ``prepare`` is counted with its copies)."""
+    def steps_before(self) -> list[PlanStep]:
+        """The steps before the serial passes. The cycles of ``prepare`` already contain its exchange."""
         plan = self.plan
         return [
             *self.moves(_FLIP, "flip", self.flip),
             self.step(_PREPARE, vertex="poplin::Transform", cycles=plan.prepare),
             self.step(
-                _BROADCAST, what="broadcast", bytes=plan.bytes_broadcast, exchange=plan.broadcast, sent=self.held
+                _BROADCAST,
+                payload="broadcast",
+                bytes=plan.bytes_broadcast,
+                exchange=plan.broadcast,
+                sent=self.operand_bytes,
             ),
         ]
 
-    def each(self) -> list[PlanStep]:
-        """The steps of each serial pass: rearrangement (that of the result with that of the operands), operands and
-        zeros in, vertices, partials in, reduction (or cast)."""
+    def steps_per_pass(self) -> list[PlanStep]:
+        """The steps of one serial pass, in the order in which they run.
+
+        The rearrangement of the result is listed with that of the operands.
+        """
         plan = self.plan
+        # Without a reduction between tiles, the partials are only cast to the type of the result.
         reducing = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
         exchange = plan.exchange_operands
         return [
             self.step(_SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
             *self.moves(_TRANSFORM, "transform", self.stages),
-            self.step(_OPERANDS, what="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.held),
-            self.step(_ZEROS, what="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
+            self.step(
+                _OPERANDS, payload="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.operand_bytes
+            ),
+            self.step(_ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
             self.step(_COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
-            self.step(_PARTIALS, what="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
+            self.step(_PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
             self.step(_REDUCE, vertex=reducing, cycles=plan.reduce),
             self.step(_UPDATE, vertex="popops::DynamicUpdateSlice1D", cycles=plan.dynamic_update),
         ]
 
-    def after(self) -> list[PlanStep]:
+    def steps_after(self) -> list[PlanStep]:
         """The steps after the serial passes."""
         return [self.step(_FINISH, vertex="popops::Cast", cycles=self.plan.finish)]
 
 
 def least(request: Request, planned: Callable[[ConvolutionPlan], PlannedProduct]) -> PlannedProduct:
-    """The product with the plan of the way whose phases take the fewest cycles (:func:`~.planner.originals.ways`)."""
-    found = ways(request)
-    way = min(found, key=lambda way: sum(planned(plan).cycles for plan in way)) if len(found) > 1 else found[0]
+    """The product with the plan whose phases take the fewest cycles.
+
+    The plans to choose from are those of :func:`~.planner.originals.ways`.
+    """
+    # One way needs no comparison, so its phases are not worked out twice.
+    plans_by_way = ways(request)
+    way = (
+        min(plans_by_way, key=lambda way: sum(planned(plan).cycles for plan in way))
+        if len(plans_by_way) > 1
+        else plans_by_way[0]
+    )
     return planned(way[0])
 
 
 @lowers(w.MatMul)
-def matmul(stepper: Superstepper, item: w.MatMul) -> None:
-    """The planner's phases."""
+def matmul(stepper: Superstepper, work: w.MatMul) -> None:
+    """Append the phases of the plan."""
     op = stepper.op
 
     def planned(plan: ConvolutionPlan) -> PlannedProduct:
-        return PlannedProduct(PlacedPlan(plan), op.inputs, op.outputs[0], item.flops, rearrangements.stages(plan))
+        return PlannedProduct(PlacedPlan(plan), op.inputs, op.outputs[0], work.flops, rearrangements.stages(plan))
 
-    product = least(request_of_product(stepper.chip, item), planned)
-    run(stepper, f"MatMul[{item.groups}x{item.m}x{item.k}x{item.n}]", [product])
+    product = least(request_of_product(stepper.chip, work), planned)
+    run(stepper, f"MatMul[{work.groups}x{work.m}x{work.k}x{work.n}]", [product])
 
 
 @lowers(w.Convolution)
-def convolution(stepper: Superstepper, item: w.Convolution) -> None:
-    """The planner's phases; the weights of an input gradient are transposed and flipped first."""
+def convolution(stepper: Superstepper, work: w.Convolution) -> None:
+    """Append the phases of the plan; the weights of an input gradient are first transposed and flipped."""
     op = stepper.op
 
     def planned(plan: ConvolutionPlan) -> PlannedProduct:
-        return _planned(item, PlacedPlan(plan), op.inputs, op.outputs[0])
+        return _planned(work, PlacedPlan(plan), op.inputs, op.outputs[0])
 
-    run(stepper, f"Convolution[{describe(item)}]", [least(request_of(stepper.chip, item), planned)])
+    run(stepper, f"Convolution[{describe(work)}]", [least(request_of(stepper.chip, work), planned)])
 
 
 @lowers(w.MultiConvolution)
-def multi_convolution(stepper: Superstepper, item: w.MultiConvolution) -> None:
-    """The phases of all plans, together where they run side by side, else of one after the other."""
-    plans, op = plan_multi(stepper.chip, item), stepper.op
+def multi_convolution(stepper: Superstepper, work: w.MultiConvolution) -> None:
+    """Append the phases of all plans, merged where the plans run side by side, otherwise one plan after the other."""
+    plans, op = plan_multi(stepper.chip, work), stepper.op
     products = [
-        _planned(each, placed, op.inputs[2 * index : 2 * index + 2], op.outputs[index])
-        for index, (each, placed) in enumerate(zip(item.convolutions, plans.plans, strict=True))
+        # The op's inputs are pairs: the data and the weights of each convolution.
+        _planned(convolution_work, placed, op.inputs[2 * index : 2 * index + 2], op.outputs[index])
+        for index, (convolution_work, placed) in enumerate(zip(work.convolutions, plans.plans, strict=True))
     ]
-    names = [describe(each) for each in item.convolutions]
+    names = [describe(convolution_work) for convolution_work in work.convolutions]
     if plans.parallel:
         run(stepper, f"MultiConvolution[{'; '.join(names)}]", products)
         return
@@ -179,77 +214,86 @@ def multi_convolution(stepper: Superstepper, item: w.MultiConvolution) -> None:
         run(stepper, f"Convolution[{name}]", [product])
 
 
-def _planned(item: w.Convolution, placed: PlacedPlan, operands: Sequence[Tensor], result: Tensor) -> PlannedProduct:
-    """A convolution with its plan; the weights of an input gradient are transposed and flipped (PopART
-    ConvFlipWeights)."""
+def _planned(work: w.Convolution, placed: PlacedPlan, operands: Sequence[Tensor], result: Tensor) -> PlannedProduct:
+    """A convolution with its plan and rearrangements.
+
+    The weights of an input gradient are transposed and flipped, as by PopART's ConvFlipWeights.
+    """
     plan = placed.plan
     flip: tuple[RearrangementPhase, ...] = ()
-    if item.pass_ == "bwd":
-        inner, outer = item.channels_in // item.groups, item.channels_out // item.groups
-        elements = item.groups * inner * outer * math.prod(item.kernel_size)
-        flip = rearrangements.turned_parameter(elements, (inner, outer), item.input_dtype.size, plan)
-    by_batch = rearrangements.laid_by_batch(item, plan.request.chip)
+    if work.pass_ == "bwd":
+        group_inputs, group_outputs = work.channels_in // work.groups, work.channels_out // work.groups
+        elements = work.groups * group_inputs * group_outputs * math.prod(work.kernel_size)
+        flip = rearrangements.turned_parameter(elements, (group_inputs, group_outputs), work.input_dtype.size, plan)
+    by_batch = rearrangements.laid_by_batch(work, plan.request.chip)
     stages = rearrangements.stages(plan, by_batch=by_batch)
-    return PlannedProduct(placed, operands, result, item.flops, stages, flip)
+    return PlannedProduct(placed, operands, result, work.flops, stages, flip)
 
 
 def run(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
-    """The phases of products that run at once, with the same number of serial passes; their results lie as planned."""
+    """Append the phases of products that run at once, and lay out their results as planned.
+
+    All products have the same number of serial passes.
+    """
     phases(stepper, name, products)
     for product in products:
         _settle(stepper, product)
 
 
 def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
-    """The phases alone: what becomes of the results is for the caller to say."""
+    """Append the phases alone; the caller lays out the results."""
     out = stepper.out
     out.plans += tuple(product.plan for product in products)
-    _together(stepper, name, [step for product in products for step in product.before()])
-    once = out.code
+    _together(stepper, name, [step for product in products for step in product.steps_before()])
+    loop_code = out.code
     for number in range(products[0].plan.serial):
-        _together(stepper, name, [step for product in products for step in product.each()])
-        once = out.code if number == 0 else once
-    out.code = once  # the serial passes are a loop: their code is there once
-    _together(stepper, name, [step for product in products for step in product.after()])
+        _together(stepper, name, [step for product in products for step in product.steps_per_pass()])
+        loop_code = out.code if number == 0 else loop_code
+    # The passes are a loop on the device, so only the code of the first one takes memory.
+    out.code = loop_code
+    _together(stepper, name, [step for product in products for step in product.steps_after()])
     out.need(_spread(stepper, [(p.placed.start, p.plan.tiles, p.plan.extra_bytes) for p in products]))
+    # The cycles of VMAC vertices have no primary source.
     out.low_confidence += [f"{p.plan.vertex} ({stepper.op.type})" for p in products if p.plan.method == "VMAC"]
 
 
 def arrange_weights(stepper: Superstepper, name: str, product: PlannedProduct) -> None:
-    """Bring the second operand of a product to where its passes find it, once for all of them."""
+    """Bring the second operand of a product to the tiles where all its serial passes read it."""
     plan = product.plan
     _together(stepper, name, product.moves(_PREPARE, "weights", rearrangements.of_weights(plan)))
 
 
 def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
-    """Where the result of a product lies."""
+    """Lay out the result of a product where its plan leaves it."""
     plan, start, elements = product.plan, product.placed.start, product.result.spec.elements
+    # Groups of output channels stay whole only where they divide the result.
     grain = plan.out_grouping if elements % plan.out_grouping == 0 else 1
     key = ("plan", plan, elements, start) if start else ("plan", plan, elements)
     stepper.layouts[product.result] = even(key, elements, stepper.chip.tiles, plan.tiles, grain, start)
 
 
 def _together(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> None:
-    """Exchange and compute set of each slot, in order."""
+    """Append one exchange and one compute set for each slot, in the order of the slots."""
     for slot in sorted({step.slot for step in steps}):
-        now = [step for step in steps if step.slot == slot]
-        _exchange(stepper, name, [step for step in now if step.bytes])
-        _compute(stepper, [step for step in now if step.cycles])
+        slot_steps = [step for step in steps if step.slot == slot]
+        _exchange(stepper, name, [step for step in slot_steps if step.bytes])
+        _compute(stepper, [step for step in slot_steps if step.cycles])
 
 
 def _exchange(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> None:
-    """One exchange; none for no steps."""
+    """Append one exchange for all ``steps``, if there are any."""
     if not steps:
         return
     arriving = _spread(stepper, [(step.start, step.tiles, step.bytes) for step in steps])
     cycles = _spread(stepper, [(step.start, step.tiles, step.exchange) for step in steps])
     sent = [step.sent for step in steps if step.sent is not None]
-    most = max(sent) if len(sent) == len(steps) else None
-    stepper.exchange(f"{name}/{steps[0].what}", arriving, cycles=cycles, sent=most)
+    # One step that does not know what it sends leaves the size of the exchange code to the default.
+    sent_bytes = max(sent) if len(sent) == len(steps) else None
+    stepper.exchange(f"{name}/{steps[0].payload}", arriving, cycles=cycles, sent=sent_bytes)
 
 
 def _compute(stepper: Superstepper, steps: Sequence[PlanStep]) -> None:
-    """One compute set, called after the vertex that takes longest; none for no steps."""
+    """Append one compute set, named after the vertex that takes longest, if there are ``steps``."""
     if not steps:
         return
     longest = max(steps, key=lambda step: step.cycles)
@@ -260,11 +304,12 @@ def _compute(stepper: Superstepper, steps: Sequence[PlanStep]) -> None:
 
 
 def _spread(stepper: Superstepper, pieces: Sequence[tuple[int, int, int]]) -> TileVector:
-    """Values (first tile, tiles, value of each); where they overlap, their sum."""
+    """A vector over tiles from ``(first tile, tiles, value on each of them)``; where pieces overlap, values add up."""
     tiles = stepper.chip.tiles
+    # Most products stand alone from tile 0 on; they need no dense vector.
     if len(pieces) == 1 and pieces[0][0] == 0:
         return TileVector.uniform(pieces[0][2], tiles, pieces[0][1])
-    found = np.zeros(tiles, dtype=np.int64)
+    values = np.zeros(tiles, dtype=np.int64)
     for start, used, value in pieces:
-        found[start : start + used] += value
-    return TileVector.of(found)
+        values[start : start + used] += value
+    return TileVector.of(values)

@@ -1,9 +1,9 @@
-"""``DeviceProgram``: what lies between compiling and simulating, as a plain value.
+"""``DeviceProgram``: the plain value between compiling and simulating.
 
-For each IPU of one replica a tree of steps (:mod:`.steps`), the subgraph functions they call, the op each step came
-from, and the memory of every tile. All replicas run the same program. Times are cycles of the tile clock, sizes bytes;
-steps that touch something shared (links, DDR, host) state what they move, not how long it takes: that is for the
-simulation to find out.
+It has a tree of steps (:mod:`.steps`) for each IPU of one replica, the subgraph functions they call, the op of each
+step, and the memory of every tile. All replicas run the same program. Times are cycles of the tile clock, sizes bytes.
+Steps that touch something shared (links, DDR, host) say what they move, not how long it takes; the simulation finds
+that out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from .tilevector import TileVector
 
 
 class OpInfo(NamedTuple):
-    """The op a step came from: ``phase`` says what it is for (:mod:`ipuperf.ir.phase`); ``line`` where
-    the user made it (``file:line``, or empty); ``dtype`` the type it computes with (empty: none)."""
+    """The op that a step came from.
+
+    ``phase`` is its purpose (:mod:`ipuperf.ir.phase`), ``line`` where the user made it (``file:line``, or empty), and
+    ``dtype`` the type it computes with (empty: none).
+    """
 
     op_id: int
     name: str
@@ -35,11 +38,11 @@ class OpInfo(NamedTuple):
 
 
 WarningKind = Literal["low confidence", "does not fit"]
-"""A cost without a primary source; an IPU whose memory is exceeded."""
+"""A cost has no primary source; the memory of an IPU is exceeded."""
 
 
 class ProgramWarning(NamedTuple):
-    """What the user should know about a program; ``kind`` says which sort it is, ``text`` is one line for reports."""
+    """A warning to the user about a program: its ``kind``, and a ``text`` of one line for reports."""
 
     kind: WarningKind
     text: str
@@ -67,12 +70,12 @@ class MemoryReport:
     """Memory of one replica.
 
     Attributes:
-        categories: ``{ipu: {category: bytes per tile}}`` for what is always live (code, state, constants, stack ...).
+        categories: ``{ipu: {category: bytes per tile}}`` of always-live memory (code, state, constants, stack ...).
         variables: tensors with their live intervals.
         step_names: program step names, the index of the live intervals, per IPU.
         not_always_live: ``{ipu: int64[steps]}`` bytes of the IPU.
         max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
-        peak: ``{ipu: int64[tiles]}`` bytes per tile of what is not always live, at the step of the IPU's highest total.
+        peak: ``{ipu: int64[tiles]}`` not-always-live bytes per tile, at the step of the IPU's highest total.
         bytes_per_tile: the limit.
         step_ops: per IPU, op (with the user's file and line) of each program step, "" where there is none.
     """
@@ -115,7 +118,7 @@ class DeviceProgram:
         ops: the op table.
         memory: the memory report.
         streams: per stream name and direction, bytes of one slice on one replica.
-        warnings: what the user should know.
+        warnings: warnings to the user.
         io_tiles: tiles of each IPU that are set aside for I/O, its last ones. Their steps stand in the tree of the IPU
             inside :class:`IoTiles`; vectors over tiles in there count from the first I/O tile.
         plans: how products and convolutions are split over the tiles, by op; of an op in the order of its work.
@@ -147,11 +150,11 @@ class DeviceProgram:
             yield step
             return
         for _ in range(step.count if repeat and isinstance(step, Repeat) else 1):
-            for inner in self.inside(step):
-                yield from self._walk(inner, repeat=repeat)
+            for child in self.inside(step):
+                yield from self._walk(child, repeat=repeat)
 
     def inside(self, step: Step) -> tuple[Step, ...]:
-        """Steps directly inside ``step``: of a call the body of the function, of a leaf none."""
+        """Steps directly inside ``step``; a call contains the body of its function, a leaf nothing."""
         if isinstance(step, Call):
             return (self.functions[step.function],)
         return step.inside if isinstance(step, ControlStep) else ()
@@ -161,9 +164,10 @@ class DeviceProgram:
         return [warning.text for warning in self.warnings if warning.kind == kind]
 
     def costs(self, ipu: int = 0) -> dict[int, Cost]:
-        """Cost of all local phases and syncs of one run by op (index into :attr:`ops`); transfers are not in it."""
+        """Cost of all local phases and syncs of one run by op (index into :attr:`ops`), without transfers."""
         total: dict[int, Cost] = {}
         for step in self.walk(ipu):
+            # The time of other steps depends on traffic, which only the simulation knows.
             if isinstance(step, LocalStep):
                 total[step.op_id] = total.get(step.op_id, Cost()) + step.cost
         return total

@@ -1,26 +1,27 @@
-"""What the rearrangements of a plan cost, from how the elements lie before and after.
+"""The cost of a plan's rearrangements, which follows from how the elements lie before and after.
 
 A tensor lies grouped: a run of neighbouring elements of its innermost axis, then the next run. PopLibs moves an operand
-to the layout that the vertices want (``lib/poplin/Convolution.cpp`` convolutionPreprocess) in one of three ways:
+to the layout that the vertices read (``lib/poplin/Convolution.cpp`` convolutionPreprocess) in one of three ways:
 
-* The innermost axis stays the same. Whole runs are copied; the atom of the copy is what source and target have in
-  common (``lib/poplin/ConvModel.cpp`` addTransformCycleEstimate, the experimental estimate).
+* The innermost axis stays the same. Whole runs are copied; the atom of the copy is the greatest common divisor of the
+  source and target runs (``lib/poplin/ConvModel.cpp`` addTransformCycleEstimate, the experimental estimate).
 * Another axis becomes the innermost one, and both runs are whole grains of 8 bytes. Blocks of source run x target run
   are gathered, transposed by a vertex and scattered (``lib/popops/Rearrange.cpp`` regroupTensor): two copies in whole
   runs and a compute set.
-* Another axis, and a run that is no whole grain: copied element by element.
+* Another axis becomes the innermost one, but a run is no whole grain. The elements are copied one by one.
 
 Copies take 587 cycles and 0.44, 3.125 or 5.15 cycles for each byte in atoms of 8, 4 or 2 bytes (``chip.rearrangement``;
-the same estimate of PopLibs, a regression over 10,000 tests). At 0.44 that is what exchange (0.25)
-and copy (0.125) take together, so the exchange is taken to be included. Only the estimate for the chosen plan is
-made here: the planner decides by PopLibs' default estimate.
+the same estimate of PopLibs, a regression over 10,000 tests). At 0.44 that is about what exchange (0.25)
+and copy (0.125) take together, so the exchange is assumed to be included. This module estimates the chosen plan only;
+the planner decides by PopLibs' default estimate.
 
-Assumed of tensors whose producer is not looked at, as PopLibs' planner does: activations and gradients lie by channels
-in runs of 16 halves or 8 floats (or what divides their channels), parameters and images as the forward plan wants them.
+The producers of tensors are not looked up. As in PopLibs' planner, activations and gradients are assumed to lie by
+channels in runs of 16 halves or 8 floats (or what divides their channels), parameters and images as the forward plan
+reads them.
 
-Simplified: transposing takes no memory of its own beyond the planner's estimate; an axis is expanded in one go (PopLibs
-expands part of it where that makes a whole grain of the batch, and transposes less); the operands of a product lie as
-planned unless the planner moves them, whatever produced them.
+Simplifications: Transposing takes no memory beyond the planner's estimate. An axis is expanded in one go; PopLibs
+expands part of it where that makes a whole grain of the batch, and transposes less. The operands of a product lie as
+planned unless the planner moves them, whatever op made them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .planner.works import plan_convolution
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-#: The most channels that are taken for an image.
+#: The largest number of channels that an image is assumed to have.
 IMAGE_CHANNELS = 4
 
 #: Passes whose second operand is a parameter, which lies in blocks of output x input channels.
@@ -50,7 +51,10 @@ _WITH_PARAMETER = ("fwd", "bwd", "fcfwd", "fcinf")
 
 @dataclass(frozen=True)
 class Runs:
-    """How elements lie: ``source`` and ``target`` neighbours of the innermost axis; ``turned``: of different axes."""
+    """Lengths of the runs in which elements lie before (``source``) and after (``target``) a rearrangement.
+
+    ``turned``: the innermost axes of the two layouts are different.
+    """
 
     source: int
     target: int
@@ -61,7 +65,7 @@ class Runs:
         return self.turned and not self.source % (8 // size) and not self.target % (8 // size)
 
     def atom(self, size: int) -> int:
-        """Bytes that one copy keeps together (8 at most), of elements of ``size`` bytes."""
+        """Bytes, 8 at most, that one copy keeps together for elements of ``size`` bytes."""
         if self.regrouped(size):
             return 8
         return math.gcd(8, size * (1 if self.turned else math.gcd(self.source, self.target)))
@@ -73,21 +77,21 @@ class Rearranged:
 
     Attributes:
         name: ``inputs``, ``weights`` or ``result`` of the transformed form.
-        elements: in the target layout, padding and expansion included.
-        before: elements before an axis is expanded into the channels, in which blocks are transposed.
+        elements: elements in the target layout, with padding and expansion.
+        transposed_elements: elements before an axis is expanded into the channels; blocks are transposed in this state.
         size: bytes per element.
-        runs: how they lie.
+        runs: runs of the source and target layouts.
     """
 
     name: str
     elements: int
-    before: int
+    transposed_elements: int
     size: int
     runs: Runs
 
 
-#: The phases of a rearrangement in order: blocks are gathered, transposed, everything is put where it is wanted; a
-#: result is regrouped on its tiles.
+#: The phases of a rearrangement in order: gather blocks, transpose them, copy everything to its target, and regroup a
+#: result on its tiles.
 _GATHER, _TRANSPOSE, _COPY, _NEAR = range(4)
 _RESULT = 4
 """The first slot of the result's phases, which come after those of the operands."""
@@ -95,9 +99,9 @@ _RESULT = 4
 
 @dataclass(frozen=True)
 class RearrangementPhase:
-    """A step of rearrangement on each of ``tiles``: ``bytes`` arrive in ``exchange`` cycles, then vertices run.
+    """A step of rearrangement: on each of ``tiles``, ``bytes`` arrive in ``exchange`` cycles, then vertices run.
 
-    ``slot``: those of several plans that run at once are one step where they have the same.
+    When several plans run at once, their phases with the same ``slot`` become one step.
     """
 
     slot: int
@@ -109,67 +113,79 @@ class RearrangementPhase:
 
 
 def copy_cycles(atoms: dict[int, int], chip: Chip) -> tuple[int, int]:
-    """(exchange cycles, cycles of the on-tile copies) for the bytes that arrive on a tile, by atom.
+    """``(exchange cycles, on-tile copy cycles)`` for the bytes that arrive on a tile, by size of the atom.
 
-    The sum is the fitted model (``chip.rearrangement``); of it, the exchange takes what its bytes take.
+    Their sum is the fitted model (``chip.rearrangement``). The exchange takes the cycles of its bytes; the copies take
+    the rest.
     """
     total = sum(atoms.values())
     if not total:
         return 0, 0
+    # Rounded up: a cycle that is partly used is spent.
     exchange = -(-total // chip.exchange_bytes_per_cycle)
     return exchange, max(0, chip.rearrangement.cycles(atoms) - exchange)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of ``rows`` x ``columns`` elements to be transposed: ``total`` of them, ``each`` on the fullest tile."""
+    """``total`` blocks of ``rows`` x ``columns`` elements to transpose, ``on_fullest_tile`` of them on one tile."""
 
     total: int
-    each: int
+    on_fullest_tile: int
     rows: int
     columns: int
 
 
 def blocks(elements: int, runs: Runs, size: int, chip: Chip) -> Blocks:
-    """Blocks of whole runs, cut smaller (not below 8 bytes a side) while there are fewer than tiles
-    (``lib/popops/Rearrange.cpp`` updateGroupingInternal), spread over all tiles."""
-    least = 8 // size
+    """Blocks of whole runs, spread over all tiles.
+
+    Where there are fewer blocks than tiles they are cut, but no side gets below 8 bytes
+    (``lib/popops/Rearrange.cpp`` updateGroupingInternal).
+    """
+    grain_elements = 8 // size
     rows, columns = runs.target, runs.source
-    count, spare = -(-elements // (rows * columns)), rows * columns // least**2
-    factor = max((x for x in range(1, spare + 1) if spare % x == 0 and count * x <= chip.tiles), default=1)
-    across = math.gcd(factor, columns // least)
-    down = math.gcd(factor // across, rows // least)
+    count, spare = -(-elements // (rows * columns)), rows * columns // grain_elements**2
+    # The largest cut that divides a block and still gives no tile two pieces.
+    factor = max((cut for cut in range(1, spare + 1) if spare % cut == 0 and count * cut <= chip.tiles), default=1)
+    across = math.gcd(factor, columns // grain_elements)
+    down = math.gcd(factor // across, rows // grain_elements)
     rows, columns = rows // down, columns // across
     total = -(-elements // (rows * columns))
     return Blocks(total, -(-total // chip.tiles), rows, columns)
 
 
-def laid_by_batch(item: Convolution, chip: Chip) -> bool:
-    """Whether the activations of ``item`` lie by batch: they do in an image that the forward plan takes as weights.
+def laid_by_batch(work: Convolution, chip: Chip) -> bool:
+    """Whether the activations of ``work`` lie by batch: they do in an image that the forward plan takes as weights.
 
-    A tensor from the host is allocated as the forward plan wants it (``lib/poplin/Convolution.cpp`` createInputImpl,
-    which allocates weights where operands are exchanged; PopART ``ConvOpx::createInput``). What comes from the host is
-    not looked up: up to four channels (grey, colour, transparency) are taken for an image.
+    A tensor from the host is allocated as the forward plan reads it (``lib/poplin/Convolution.cpp`` createInputImpl,
+    which allocates weights where operands are exchanged; PopART ``ConvOpx::createInput``). Whether a tensor comes from
+    the host is not looked up: one with up to four channels (grey, colour, transparency) is taken for an image.
     """
-    if item.pass_ == "bwd" or item.channels_in > IMAGE_CHANNELS:
+    if work.pass_ == "bwd" or work.channels_in > IMAGE_CHANNELS:
         return False
-    return plan_convolution(chip, replace(item, pass_="fwd")).swapped
+    return plan_convolution(chip, replace(work, pass_="fwd")).swapped
 
 
 def _operand_runs(plan: ConvolutionPlan, view: Form, name: str, *, by_batch: bool) -> Runs:
-    """How an operand lies and has to lie; ``view``: the form with its operands exchanged but nothing else changed."""
+    """Runs of an operand, as it lies and as the vertices read it.
+
+    ``view`` is the form with its operands exchanged but nothing else changed.
+    """
     unit, full = plan.unit, grain(plan.unit.in_size)
     target = math.gcd(unit.in_grouping, view.in_channels)
-    own = view.batch if name == "inputs" else view.out_channels
+    neighbours = view.batch if name == "inputs" else view.out_channels
     by_batch = by_batch and name == ("weights" if plan.swapped else "inputs")
     if by_batch and plan.pass_ == "wu":
         return Runs(math.gcd(view.in_channels, full), target)
     if by_batch or _turned(plan, name):
-        if own == 1:  # one channel in each group: neighbours are those of other groups
-            own = view.groups
+        # With one channel in each group, the neighbours are channels of other groups.
+        if neighbours == 1:
+            neighbours = view.groups
             if unit.in_grouping == 1:
-                return Runs(math.gcd(own, full), math.gcd(own, unit.group_grouping))
-        return Runs(math.gcd(own, full), target if _whole(target, unit.in_size) else unit.in_grouping, turned=True)
+                return Runs(math.gcd(neighbours, full), math.gcd(neighbours, unit.group_grouping))
+        return Runs(
+            math.gcd(neighbours, full), target if _whole(target, unit.in_size) else unit.in_grouping, turned=True
+        )
     run = target * math.gcd(unit.group_grouping, view.groups)
     if name == "weights" and not plan.swapped and plan.pass_ in _WITH_PARAMETER:
         run *= math.gcd(unit.out_grouping, -(-view.out_channels // plan.serial))
@@ -183,8 +199,8 @@ def _whole(run: int, size: int) -> bool:
 def _turned(plan: ConvolutionPlan, name: str) -> bool:
     """Whether an operand's innermost axis is not the one that is summed over.
 
-    A weight update sums over the batch (or the rows), both operands lie by channels. The weights of ``fcbwd`` lie by
-    the channels that are its outputs; they are the ``inputs`` when operands are exchanged.
+    A weight update sums over the batch (or the rows), but both operands lie by channels. The weights of ``fcbwd`` lie
+    by its output channels; they are the ``inputs`` when operands are exchanged.
     """
     if plan.pass_ == "fcbwd":
         return (name == "inputs") == plan.swapped
@@ -192,7 +208,7 @@ def _turned(plan: ConvolutionPlan, name: str) -> bool:
 
 
 def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
-    """How the result lies (by output channels of the view) and is wanted: by channels, or as the parameter."""
+    """Runs of the result: it lies by output channels of the view, and goes to channels or to the parameter's layout."""
     unit = plan.unit
     full = grain(unit.in_size)
     source = math.gcd(unit.out_grouping, -(-view.out_channels // plan.serial))
@@ -203,78 +219,94 @@ def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
 
 
 def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearranged, ...]:
-    """What the plan moves between tiles before its vertices run (inputs, weights), and after (result).
+    """The tensors that the plan moves between tiles: inputs and weights before its vertices run, the result after.
 
     ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels.
     """
     types, form = plan.request.types, plan.form
     view, need = view_form(plan.request.form, plan.swapped), needs(form, plan.unit)
     inputs, weights, outputs = padded_elements(form, plan.unit)
-    before = view.groups * view.batch * view.in_channels * math.prod(axis.whole for axis in view.axes)
-    early = _whole(math.gcd(plan.unit.in_grouping, view.in_channels), types.input)
-    found = []
+    unexpanded_elements = view.groups * view.batch * view.in_channels * math.prod(axis.whole for axis in view.axes)
+    # Blocks of whole grains are transposed before an axis is expanded, while there are fewer elements.
+    transposed_first = _whole(math.gcd(plan.unit.in_grouping, view.in_channels), types.input)
+    tensors = []
     if need.inputs:
         runs = _operand_runs(plan, view, "inputs", by_batch=by_batch)
-        found.append(Rearranged("inputs", inputs, min(before, inputs) if early else inputs, types.input, runs))
+        tensors.append(
+            Rearranged(
+                "inputs", inputs, min(unexpanded_elements, inputs) if transposed_first else inputs, types.input, runs
+            )
+        )
     if need.weights:
         runs = _operand_runs(plan, view, "weights", by_batch=by_batch)
-        found.append(Rearranged("weights", weights, weights, types.input, runs))
+        tensors.append(Rearranged("weights", weights, weights, types.input, runs))
     if need.result:
-        found.append(Rearranged("result", outputs, outputs, types.output, _result_runs(plan, view)))
-    return tuple(found)
+        tensors.append(Rearranged("result", outputs, outputs, types.output, _result_runs(plan, view)))
+    return tuple(tensors)
 
 
 def stages(plan: ConvolutionPlan, *, by_batch: bool = False, arranged: bool = False) -> tuple[RearrangementPhase, ...]:
-    """The steps of all rearrangements of one serial pass: those of both operands together, then those of the result.
-    ``arranged``: the second operand lies as the plan wants it (:func:`of_weights`).
+    """The steps of all rearrangements of one serial pass: of both operands together, then of the result.
 
-    A result that is only regrouped on its tiles keeps the planner's default estimate.
+    ``arranged``: the second operand already lies as the plan reads it (:func:`of_weights`). A result that is only
+    regrouped on its tiles keeps the planner's default estimate.
     """
     moved = rearranged(plan, by_batch=by_batch)
-    results = tuple(each for each in moved if each.name == "result")
-    operands = tuple(each for each in moved if each.name == "inputs" or (each.name == "weights" and not arranged))
-    found = (*_steps(operands, plan), *_steps(results, plan, _RESULT))
+    results = tuple(tensor for tensor in moved if tensor.name == "result")
+    operands = tuple(
+        tensor for tensor in moved if tensor.name == "inputs" or (tensor.name == "weights" and not arranged)
+    )
+    phases = (*_steps(operands, plan), *_steps(results, plan, _RESULT))
     request = plan.request
-    near = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
-    return (*found, RearrangementPhase(_RESULT + _NEAR, "poplin::Transform", plan.tiles, 0, 0, near)) if near else found
+    regrouping_cycles = near_cycles(plan.form, plan.unit, request.types, plan.tiles, request.chip)
+    return (
+        (*phases, RearrangementPhase(_RESULT + _NEAR, "poplin::Transform", plan.tiles, 0, 0, regrouping_cycles))
+        if regrouping_cycles
+        else phases
+    )
 
 
 def of_weights(plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
-    """The steps of bringing the second operand to where all serial passes find it (``preArrangeMatMulRHS``)."""
-    return _steps(tuple(each for each in rearranged(plan) if each.name == "weights"), plan)
+    """The steps that bring the second operand to where all serial passes read it (``preArrangeMatMulRHS``)."""
+    return _steps(tuple(tensor for tensor in rearranged(plan) if tensor.name == "weights"), plan)
 
 
 def turned_parameter(
     elements: int, channels: tuple[int, int], size: int, plan: ConvolutionPlan
 ) -> tuple[RearrangementPhase, ...]:
-    """The steps of giving a parameter the other of its ``channels`` (inputs, outputs of the forward convolution) as the
-    innermost axis, for the gradient of the input (``poplin::weightsTransposeChansFlipXY``; the flip of the kernel costs
-    nothing more)."""
+    """The steps that exchange the two ``channels`` axes of a parameter, for the gradient of the input.
+
+    ``channels`` are inputs and outputs of the forward convolution; the other one becomes the innermost axis
+    (``poplin::weightsTransposeChansFlipXY``). The flip of the kernel adds no cost.
+    """
     full = grain(size)
     runs = Runs(math.gcd(channels[0], full), math.gcd(channels[1], full), turned=True)
     return _steps((Rearranged("weights", elements, elements, size, runs),), plan)
 
 
-def _steps(moved: tuple[Rearranged, ...], plan: ConvolutionPlan, slot: int = 0) -> tuple[RearrangementPhase, ...]:
-    """Gather blocks, transpose them, copy everything to where it is wanted; what does not apply is left out. ``slot``:
-    that of the first."""
+def _steps(tensors: tuple[Rearranged, ...], plan: ConvolutionPlan, slot: int = 0) -> tuple[RearrangementPhase, ...]:
+    """The steps that gather blocks, transpose them and copy all tensors to their targets, without those not needed.
+
+    ``slot`` is the slot of the first step.
+    """
     chip = plan.request.chip
     copied: dict[int, int] = {}
     gathered = turning = tiles = 0
-    for each in moved:
-        share, atom = -(-each.elements // plan.tiles) * each.size, each.runs.atom(each.size)
+    for tensor in tensors:
+        share, atom = -(-tensor.elements // plan.tiles) * tensor.size, tensor.runs.atom(tensor.size)
         copied[atom] = copied.get(atom, 0) + share
-        if each.runs.regrouped(each.size):
-            cut = blocks(each.before, each.runs, each.size, chip)
-            gathered += cut.each * cut.rows * cut.columns * each.size
-            turning += transpose_cycles(cut.each, cut.rows, cut.columns, each.size, chip)
+        if tensor.runs.regrouped(tensor.size):
+            cut = blocks(tensor.transposed_elements, tensor.runs, tensor.size, chip)
+            gathered += cut.on_fullest_tile * cut.rows * cut.columns * tensor.size
+            turning += transpose_cycles(cut.on_fullest_tile, cut.rows, cut.columns, tensor.size, chip)
             tiles = max(tiles, min(cut.total, chip.tiles))
-    found = []
+    phases = []
+    # Gathered blocks are whole runs, so they move in the largest atoms, of 8 bytes.
     if gathered:
         cost = gathered, *copy_cycles({8: gathered}, chip)
-        found.append(RearrangementPhase(slot + _GATHER, "poplin::Transform", tiles, *cost))
-        found.append(RearrangementPhase(slot + _TRANSPOSE, "popops::Transpose", tiles, 0, 0, turning))
+        phases.append(RearrangementPhase(slot + _GATHER, "poplin::Transform", tiles, *cost))
+        phases.append(RearrangementPhase(slot + _TRANSPOSE, "popops::Transpose", tiles, 0, 0, turning))
     if copied:
         cost = sum(copied.values()), *copy_cycles(copied, chip)
-        found.append(RearrangementPhase(slot + _COPY, "poplin::Transform", plan.tiles, *cost))
-    return tuple(found)
+        phases.append(RearrangementPhase(slot + _COPY, "poplin::Transform", plan.tiles, *cost))
+    return tuple(phases)

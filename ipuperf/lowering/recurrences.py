@@ -1,8 +1,8 @@
 """Loops over the time steps of recurrent layers (PopLibs ``lib/popnn/{Rnn,Lstm,Gru}.cpp``).
 
-A step's slices lie in grains of up to 16 elements of a sequence, spread over the tiles of a shard; all steps of a shard
-lie alike, and successive shards have tiles of their own (``createMultiDynamicSliceTensor``), which the loop passes
-through one after the other.
+The slices of a step lie in grains of up to 16 elements of a sequence, spread over the tiles of a shard. All steps of a
+shard lie on the same tiles, and successive shards on different ones (``createMultiDynamicSliceTensor``). The loop goes
+through the shards one after the other.
 """
 
 from __future__ import annotations
@@ -24,146 +24,171 @@ from .supersteps import Superstepper, copy_cycles, lowers, stack
 from .tilevector import TileVector
 
 _GRAIN = 16
-"""Most elements of a sequence that lie together (``getNumGrains``)."""
+"""Largest number of elements of a sequence that lie together (``getNumGrains``)."""
 _OPERANDS = 0.1
-"""Share of a tile's memory that the sequences of a shard may take before there are more shards (``getNumShards``)."""
+"""Share of a tile's memory that the sequences of a shard may take, which sets the shards (``getNumShards``)."""
 _SHARDS_APART = 15
-"""Most shards that have code of their own; more share it (``limitShardingWithoutCodeReuse``)."""
+"""Up to so many shards have code of their own; more shards share it (``limitShardingWithoutCodeReuse``)."""
 
 
 class StepSlices:
     """Where the slices of a recurrence lie.
 
     Attributes:
-        inputs, state: a slice of inputs, and of a state, in the first shard.
-        shards: how many there are.
-        steps: of a shard, the last of which may have fewer.
+        inputs, state: layout of a slice of the inputs, and of a state, in the first shard.
+        shards: number of shards.
+        steps: time steps of a shard; the last shard may have fewer.
     """
 
-    def __init__(self, chip: Chip, item: w.Recurrence) -> None:
-        self._chip, self._item = chip, item
-        self.inputs, self.state = (_slice(chip, item, wide) for wide in (item.inputs, item.units))
+    def __init__(self, chip: Chip, recurrence_work: w.Recurrence) -> None:
+        self._chip, self._recurrence = chip, recurrence_work
+        self.inputs, self.state = (
+            _slice(chip, recurrence_work, width) for width in (recurrence_work.inputs, recurrence_work.units)
+        )
         self._tiles = max(self.inputs.elements.active, self.state.elements.active)
-        size = item.dtype.size
-        most = -(-item.steps // -(-item.steps // (chip.tiles // self._tiles)))
-        taken = item.steps * size * (self.inputs.elements.max + self.state.elements.max * (1 + item.kept))
-        self.shards = min(most, max(1, math.ceil(taken / (_OPERANDS * chip.bytes_per_tile))))
-        self.steps = -(-item.steps // self.shards)
+        size = recurrence_work.dtype.size
+        shard_limit = -(-recurrence_work.steps // -(-recurrence_work.steps // (chip.tiles // self._tiles)))
+        sequence_bytes = (
+            recurrence_work.steps
+            * size
+            * (self.inputs.elements.max + self.state.elements.max * (1 + recurrence_work.kept))
+        )
+        self.shards = min(shard_limit, max(1, math.ceil(sequence_bytes / (_OPERANDS * chip.bytes_per_tile))))
+        self.steps = -(-recurrence_work.steps // self.shards)
 
     def of(self, inputs: int, states: int, shard: int = 0) -> TileVector:
-        """Elements of so many slices of each kind in a shard."""
-        found = inputs * self.inputs.elements.dense() + states * self.state.elements.dense()
-        return TileVector.of(np.roll(found, shard * self._tiles))
+        """Elements per tile of ``inputs`` and ``states`` slices in a shard."""
+        elements = inputs * self.inputs.elements.dense() + states * self.state.elements.dense()
+        return TileVector.of(np.roll(elements, shard * self._tiles))
 
     def sequence(self, tensor: Tensor, of_inputs: bool) -> Layout:
-        """Of a sequence ``(T, B, ...)`` of inputs, or of several states."""
-        item, chip = self._item, self._chip
-        number = 1 if of_inputs else tensor.shape[2] // item.units
+        """Layout of a sequence ``(T, B, ...)`` of inputs or of several states."""
+        recurrence_work, chip = self._recurrence, self._chip
+        # A tensor may hold several states of a step, such as the gates of an LSTM.
+        number = 1 if of_inputs else tensor.shape[2] // recurrence_work.units
         kind, elements = (self.inputs, self.of(1, 0)) if of_inputs else (self.state, self.of(0, number))
         if self.shards == 1:
-            return stack(Layout(("slices", number, kind), elements), (0,), item.steps)
-        found = np.zeros(chip.tiles, dtype=np.int64)
+            return stack(Layout(("slices", number, kind), elements), (0,), recurrence_work.steps)
+        element_counts = np.zeros(chip.tiles, dtype=np.int64)
         for shard in range(self.shards):
-            steps = min(self.steps, item.steps - shard * self.steps)
-            found += steps * np.roll(elements.dense(), shard * self._tiles)
-        return Layout(("shards", item.steps, self.shards, self._tiles, number, kind), TileVector.of(found))
+            steps = min(self.steps, recurrence_work.steps - shard * self.steps)
+            element_counts += steps * np.roll(elements.dense(), shard * self._tiles)
+        return Layout(
+            ("shards", recurrence_work.steps, self.shards, self._tiles, number, kind), TileVector.of(element_counts)
+        )
 
 
-def _slice(chip: Chip, item: w.Recurrence, wide: int) -> Layout:
-    grain = math.gcd(_GRAIN, wide)
-    grains = item.batch * wide // grain
+def _slice(chip: Chip, recurrence_work: w.Recurrence, width: int) -> Layout:
+    grain = math.gcd(_GRAIN, width)
+    grains = recurrence_work.batch * width // grain
     used = -(-grains // -(-grains // chip.tiles))
-    return even(("slice", item.batch, wide), item.batch * wide, chip.tiles, used, grain)
+    return even(("slice", recurrence_work.batch, width), recurrence_work.batch * width, chip.tiles, used, grain)
 
 
 @lowers(w.Recurrence)
-def recurrence(stepper: Superstepper, item: w.Recurrence) -> None:
-    """The first operand to where its slices lie, the weights to where the products of a gradient find them; then the
-    steps, whose code is there once for each shard, and whose plans once."""
-    op, out, slices = stepper.op, stepper.out, StepSlices(stepper.chip, item)
+def recurrence(stepper: Superstepper, work: w.Recurrence) -> None:
+    """Bring the operands to where the steps find them, then append the steps of all shards.
+
+    The first operand goes to where its slices lie, the weights to where the products of a gradient read them. The code
+    of the steps exists once for each shard, their plans once.
+    """
+    op, out, slices = stepper.op, stepper.out, StepSlices(stepper.chip, work)
     stepper.gathered = True  # the exchanges of the steps bring the operands
-    wanted = _layout(stepper, slices, op.inputs[0], not item.backward)
-    if stepper.layouts[op.inputs[0]].key != wanted.key:
-        arriving = wanted.bytes(item.dtype.size)
+    sequence_layout = _layout(stepper, slices, op.inputs[0], not work.backward)
+    if stepper.layouts[op.inputs[0]].key != sequence_layout.key:
+        arriving = sequence_layout.bytes(work.dtype.size)
         stepper.exchange(f"{op.type}/sequence", arriving)
         out.need(arriving)
     for number, tensor in enumerate(op.outputs):
-        stepper.layouts[tensor] = _layout(stepper, slices, tensor, item.backward and number == 0)
-    planned = [_planned(stepper, item, each) for each in item.products]
-    if item.backward:
+        stepper.layouts[tensor] = _layout(stepper, slices, tensor, work.backward and number == 0)
+    planned = [_planned(stepper, work, matmul) for matmul in work.products]
+    if work.backward:
         for product in planned:
             products.arrange_weights(stepper, f"{op.type}/weights", product)
     for shard in range(slices.shards):
-        _shard(stepper, item, slices, planned, shard)
+        _shard(stepper, work, slices, planned, shard)
 
 
 def _layout(stepper: Superstepper, slices: StepSlices, tensor: Tensor, of_inputs: bool) -> Layout:
-    """Of a sequence; of a state, or of a value for each step and sequence of the batch."""
+    """Layout of a sequence; or of a state, or of one value for each step and sequence of the batch."""
     return slices.sequence(tensor, of_inputs) if len(tensor.shape) == 3 else stepper.linear(tensor)
 
 
 def _shard(
-    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, work: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
-    """The states from the shard before, and the steps of this one, which are all alike."""
+    """Append the move of the states from the previous shard, then the equal steps of this shard."""
     out = stepper.out
-    before = out.code, out.plans
+    earlier_code_and_plans = out.code, out.plans
     if shard:
-        states = slices.of(0, 1, shard).times(item.dtype.size)
+        states = slices.of(0, 1, shard).times(work.dtype.size)
         stepper.exchange(f"{stepper.op.type}/shard", states)
-    first = len(out.steps)
-    _time_step(stepper, item, slices, planned, shard)
-    once = out.steps[first:]
-    out.steps += once * (min(slices.steps, item.steps - shard * slices.steps) - 1)
+    begin = len(out.steps)
+    _time_step(stepper, work, slices, planned, shard)
+    time_step = out.steps[begin:]
+    # All time steps of a shard are the same, so one is lowered and repeated.
+    out.steps += time_step * (min(slices.steps, work.steps - shard * slices.steps) - 1)
     if shard:
-        out.code, out.plans = (before[0] if slices.shards > _SHARDS_APART else out.code), before[1]
+        # All shards share the plans of the first one. With many shards they share its code too.
+        out.code, out.plans = (
+            (earlier_code_and_plans[0] if slices.shards > _SHARDS_APART else out.code),
+            earlier_code_and_plans[1],
+        )
 
 
-def _planned(stepper: Superstepper, item: w.Recurrence, own: w.MatMul) -> products.PlannedProduct:
-    weights = stepper.op.inputs[item.weights : item.weights + 2]
+def _planned(stepper: Superstepper, work: w.Recurrence, matmul: w.MatMul) -> products.PlannedProduct:
+    weights = stepper.op.inputs[work.weights : work.weights + 2]
 
     def planned(plan: ConvolutionPlan) -> products.PlannedProduct:
-        stages = rearrangements.stages(plan, arranged=item.backward)
-        return products.PlannedProduct(PlacedPlan(plan), weights, stepper.op.outputs[0], own.flops, stages)
+        stages = rearrangements.stages(plan, arranged=work.backward)
+        return products.PlannedProduct(PlacedPlan(plan), weights, stepper.op.outputs[0], matmul.flops, stages)
 
-    return products.least(request_of_product(stepper.chip, own), planned)
+    return products.least(request_of_product(stepper.chip, matmul), planned)
 
 
 def _time_step(
-    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, work: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
-    """Slices in; products and vertices, or the other way round; slices out."""
-    _copy(stepper, item, slices.of(*item.read, shard))
-    if item.rows:
-        each = item.rows * item.dtype.size
+    """Append one time step: slices in, products and vertices, slices out.
+
+    Backwards, the vertices come before the products.
+    """
+    _copy(stepper, work, slices.of(*work.read, shard))
+    if work.rows:
+        row_bytes = work.rows * work.dtype.size
         units = slices.of(0, 1, shard)
-        stepper.exchange(f"{stepper.op.type}/rows", units.map(lambda values: -(-values // item.units) * each))
-    if not item.backward:
-        _products(stepper, item, slices, planned, shard)
-    for vertices in item.vertices:
-        number, rest = divmod(vertices.elements, item.batch * item.units)
+        stepper.exchange(f"{stepper.op.type}/rows", units.map(lambda values: -(-values // work.units) * row_bytes))
+    if not work.backward:
+        _products(stepper, work, slices, planned, shard)
+    for vertices in work.vertices:
+        # Vertices may work on several states of a step at once.
+        number, remainder = divmod(vertices.elements, work.batch * work.units)
         elements = slices.of(0, number, shard)
-        if rest:  # a value for each sequence
-            elements = stepper.spread(vertices.elements, item.dtype.size).elements
+        # Elements that are no multiple of a state are one value for each sequence.
+        if remainder:
+            elements = stepper.spread(vertices.elements, work.dtype.size).elements
         stepper.compute(vertices.vertex, stepper.tile_cycles(vertices.cycles, elements), flops=vertices.flops)
-    if item.backward:
-        _products(stepper, item, slices, planned, shard)
-    _copy(stepper, item, slices.of(*item.written, shard))
+    if work.backward:
+        _products(stepper, work, slices, planned, shard)
+    _copy(stepper, work, slices.of(*work.written, shard))
 
 
 def _products(
-    stepper: Superstepper, item: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
+    stepper: Superstepper, work: w.Recurrence, slices: StepSlices, planned: list[products.PlannedProduct], shard: int
 ) -> None:
-    """The products, and their results to where inputs and states lie (``rearrangeUnitsOutputFwd``)."""
-    for own, product in zip(item.products, planned, strict=True):
-        name = f"{stepper.op.type}[{own.groups}x{own.m}x{own.k}x{own.n}]"
+    """Append the products, and the move of their results to where inputs and states lie.
+
+    PopLibs does it in ``rearrangeUnitsOutputFwd``.
+    """
+    for matmul, product in zip(work.products, planned, strict=True):
+        name = f"{stepper.op.type}[{matmul.groups}x{matmul.m}x{matmul.k}x{matmul.n}]"
         products.phases(stepper, name, [product])
-    found = slices.of(*item.results, shard)
-    stepper.exchange(f"{stepper.op.type}/sums", found.times(item.dtype.size))
-    _copy(stepper, item, found)
+    result_elements = slices.of(*work.results, shard)
+    stepper.exchange(f"{stepper.op.type}/sums", result_elements.times(work.dtype.size))
+    _copy(stepper, work, result_elements)
 
 
-def _copy(stepper: Superstepper, item: w.Recurrence, elements: TileVector) -> None:
-    """On-tile copies: slices that are read from sequences or written to them."""
-    size = item.dtype.size
+def _copy(stepper: Superstepper, work: w.Recurrence, elements: TileVector) -> None:
+    """Append on-tile copies of slices that are read from sequences or written to them."""
+    size = work.dtype.size
     stepper.compute(f"poplar::Memcpy{size * 8}", copy_cycles(elements.times(size), stepper.machine))

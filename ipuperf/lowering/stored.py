@@ -1,10 +1,10 @@
-"""Device programs as atoms and tables of numbers, and back: what a file that keeps one holds.
+"""Device programs as atoms and tables of numbers, and back: the content of a file that stores a program.
 
-Only classes that are listed here are written and read: steps, memory reports, plans and what those consist of. Reading
-runs no code of a file's choice. An object that stands at several places is one object again.
+Only the classes listed here are written and read: steps, memory reports, plans and their parts. Reading a file runs no
+code that the file chooses. An object that is used at several places becomes one object again.
 
-Every value has a number: atoms (texts, numbers, None), arrays, vectors over tiles, objects, then tuples and mappings,
-each of which comes after those in it. Objects, tuples and mappings are rows of such numbers.
+Every value has a number. Atoms (texts, numbers, None) come first, then arrays, vectors over tiles, objects, and finally
+tuples and mappings, each after the tuples and mappings in it. Objects, tuples and mappings are rows of such numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROWS: Mapping[str, type] = {kind.__name__: kind for kind in (tuple, dict, OpInf
 _RARE = frozenset([float, bool, type(None)])
 _ATOM, _ARRAY, _VECTOR, _OBJECT, _ROW = range(5)
 _SHIFT = 32
-"""Bits of the number of a value among those of its sort."""
+"""Bits of a value's number within its sort; the bits above are the sort."""
 
 
 class UnlistedValue(Exception):
@@ -49,7 +49,7 @@ def stored(program: DeviceProgram) -> tuple[dict[str, Any], dict[str, np.ndarray
     """A program as JSON and arrays by name.
 
     Raises:
-        UnlistedValue: it holds something of a class that is not listed.
+        UnlistedValue: the program contains a value of a class that is not listed.
     """
     writer = _Writer()
     writer.number(program)
@@ -60,31 +60,35 @@ def restored(document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> D
     """The program again.
 
     Raises:
-        ValueError, KeyError, IndexError, TypeError: not what :func:`stored` gives.
+        ValueError, KeyError, IndexError, TypeError: the tables do not come from :func:`stored`.
     """
     objects = [_CLASSES[name] for name in document["classes"]]
+    # A file of another version may have classes with other fields.
     if [list(_NAMES[name]) for name in document["classes"]] != document["fields"]:
         raise ValueError("classes with other fields")
     values: list[Any] = [float.fromhex(atom[0]) if isinstance(atom, list) else atom for atom in document["atoms"]]
     numbers = tables["numbers"]
+    # All arrays of the program are views of this one, so it must not be changed.
     numbers.flags.writeable = False
-    values += [numbers[first:stop] for first, stop in _spans(tables["array_lengths"])]
+    values += [numbers[begin:stop] for begin, stop in _spans(tables["array_lengths"])]
     values += [TileVector(values[stops], values[runs]) for stops, runs in tables["vectors"].reshape(-1, 2).tolist()]
-    made = [object.__new__(objects[kind]) for kind in tables["objects"].tolist()]
-    values += made
+    # Objects are made before their fields are set, because tuples and mappings refer to them.
+    instances = [object.__new__(objects[kind]) for kind in tables["objects"].tolist()]
+    values += instances
     _compose(values, document, tables)
     get, names = values.__getitem__, [_NAMES[name] for name in document["classes"]]
-    rows = _rows(tables["fields"], np.array([len(own) for own in names])[tables["objects"]])
-    for one, kind, row in zip(made, tables["objects"].tolist(), rows, strict=True):
-        one.__dict__.update(zip(names[kind], map(get, row), strict=True))
-    if not made or type(made[0]) is not DeviceProgram:
+    rows = _rows(tables["fields"], np.array([len(field_names) for field_names in names])[tables["objects"]])
+    for instance, kind, row in zip(instances, tables["objects"].tolist(), rows, strict=True):
+        instance.__dict__.update(zip(names[kind], map(get, row), strict=True))
+    if not instances or type(instances[0]) is not DeviceProgram:
         raise ValueError("no program")
-    return made[0]
+    return instances[0]
 
 
 def _compose(values: list[Any], document: Mapping[str, Any], tables: Mapping[str, np.ndarray]) -> None:
     """Append the tuples and mappings."""
     kinds = [_ROWS[name] for name in document["rows"]]
+    # Bound once, as there are very many rows.
     get, append, new = values.__getitem__, values.append, tuple.__new__
     for number, row in zip(tables["rows"].tolist(), _rows(tables["items"], tables["row_lengths"]), strict=True):
         kind = kinds[number]
@@ -100,7 +104,7 @@ def _spans(lengths: np.ndarray) -> Iterator[tuple[int, int]]:
 
 def _rows(flat: np.ndarray, lengths: np.ndarray) -> Iterator[list[int]]:
     listed = flat.tolist()
-    return (listed[first:stop] for first, stop in _spans(lengths))
+    return (listed[begin:stop] for begin, stop in _spans(lengths))
 
 
 class _Writer:
@@ -117,22 +121,24 @@ class _Writer:
         self._known: dict[int, int] = {}
 
     def number(self, value: Any) -> int:
-        """That of a value: its sort and its number among those of the sort."""
+        """The number of a value: its sort, and its number within the sort."""
         kind = type(value)
-        if kind is str or kind is int:  # nearly all are; a key with the type costs more than the look-up
-            found = self._plain[kind].get(value)
-            if found is None:
-                found = self._plain[kind][value] = _numbered(_ATOM, self.atoms, value)
-            return found
+        # Nearly all values are texts or integers. A key that includes the type costs more than a dictionary per type.
+        if kind is str or kind is int:
+            number = self._plain[kind].get(value)
+            if number is None:
+                number = self._plain[kind][value] = _numbered(_ATOM, self.atoms, value)
+            return number
         if kind in _RARE:
+            # The type is part of the key because 1, 1.0 and True are equal.
             key = kind, value.hex() if kind is float else value
             if key not in self._rare:
                 self._rare[key] = _numbered(_ATOM, self.atoms, [key[1]] if kind is float else value)
             return self._rare[key]
-        found = self._known.get(id(value))
-        if found is None:
-            found = self._known[id(value)] = self._new(value, kind)
-        return found
+        number = self._known.get(id(value))
+        if number is None:
+            number = self._known[id(value)] = self._new(value, kind)
+        return number
 
     def _new(self, value: Any, kind: type) -> int:
         name, number = kind.__name__, self.number
@@ -142,16 +148,17 @@ class _Writer:
             return _numbered(_VECTOR, self.vectors, (number(value.run_stops), number(value.run_values)))
         if _CLASSES.get(name) is kind:
             row: list[int] = []
-            known = self._known[id(value)] = _numbered(_OBJECT, self.objects, (name, row))
-            row += [number(getattr(value, item)) for item in _NAMES[name]]
-            return known
+            # Numbered before its fields, so that the program itself is object 0.
+            own_number = self._known[id(value)] = _numbered(_OBJECT, self.objects, (name, row))
+            row += [number(getattr(value, member)) for member in _NAMES[name]]
+            return own_number
         if _ROWS.get(name) is kind:
-            items = [part for pair in value.items() for part in pair] if kind is dict else value
-            return _numbered(_ROW, self.rows, (name, [number(item) for item in items]))
+            members = [part for pair in value.items() for part in pair] if kind is dict else value
+            return _numbered(_ROW, self.rows, (name, [number(member) for member in members]))
         raise UnlistedValue(f"{value!r} of type {kind.__module__}.{kind.__qualname__}")
 
     def document(self) -> dict[str, Any]:
-        """Atoms (those of floating point as one hexadecimal text in a list) and the classes there are."""
+        """Atoms and classes; a floating-point atom is a list with one hexadecimal text."""
         classes = _distinct(self.objects)
         return {
             "atoms": self.atoms,

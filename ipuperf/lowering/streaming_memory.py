@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_streaming_memory(ir: Ir, machine: Machine) -> None:
-    """MachineError where a program has remote buffers and the machine no Streaming Memory, or too little."""
+    """Raise MachineError where a program has remote buffers and the machine too little Streaming Memory, or none."""
     if ir.remote_buffers:
         machine.ipu_machine.require_streaming_memory()
         check_capacity(ir, machine)
@@ -28,7 +28,7 @@ def check_streaming_memory(ir: Ir, machine: Machine) -> None:
 
 @checked()
 def check_capacity(ir: Ir, machine: Machine) -> None:
-    """Whether buffers fit; a machine without Streaming Memory is left to lowering.
+    """Check that the buffers fit; :func:`check_streaming_memory` handles a machine without Streaming Memory.
 
     Raises:
         MachineError: the buffers of the replicas that share the IPU-Machines of one are larger than their DDR.
@@ -36,15 +36,19 @@ def check_capacity(ir: Ir, machine: Machine) -> None:
     memory = machine.ipu_machine.streaming_memory
     if memory is None or not ir.remote_buffers:
         return
-    ipus, each = ipus_per_replica(ir), machine.num_ipus // machine.num_ipu_machines
-    together, machines = min(ir.replication_factor, max(1, each // ipus)), math.ceil(ipus / each)
-    demand = together * sum(_bytes(buffer) for buffer in ir.remote_buffers)
+    ipus, ipus_per_machine = ipus_per_replica(ir), machine.num_ipus // machine.num_ipu_machines
+    # Replicas that fit into one IPU-Machine share its DDR; a larger replica has the DDR of several.
+    sharing_replicas, machines = (
+        min(ir.replication_factor, max(1, ipus_per_machine // ipus)),
+        math.ceil(ipus / ipus_per_machine),
+    )
+    demand = sharing_replicas * sum(_bytes(buffer) for buffer in ir.remote_buffers)
     limit = machines * memory.ddr_capacity_bytes
     if demand > limit:
         largest = sorted(ir.remote_buffers, key=_bytes, reverse=True)[:3]
         raise MachineError(
-            f"{machine.name}: the remote buffers need {demand:,} bytes of Streaming Memory ({together} replicas on "
-            f"{machines} IPU-Machines), there are {limit:,}; largest on a replica: "
+            f"{machine.name}: the remote buffers need {demand:,} bytes of Streaming Memory ({sharing_replicas} "
+            f"replicas on {machines} IPU-Machines), there are {limit:,}; largest on a replica: "
             f"{', '.join(f'{buffer} {_bytes(buffer):,}' for buffer in largest)}; would help: fewer entries, or tensors "
             "sharded over the replicas (RTS)"
         )

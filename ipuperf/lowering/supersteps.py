@@ -1,8 +1,8 @@
 """From work to steps: how each :mod:`ipuperf.ops.work` description becomes phases of one IPU.
 
-A superstep is ``sync, exchange, compute``: tiles meet, data moves where operands do not already lie where the vertices
-run, then vertices are launched and run. Phases carry one vector over tiles. Everything here is a pure function of the
-op, the layouts of its operands and the chip.
+A superstep is ``sync, exchange, compute``. The tiles meet, operands move to where the vertices run unless they already
+lie there, and the vertices are launched and run. A phase carries one vector over tiles. Everything here is a pure
+function of the op, the layouts of its operands and the chip.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OpSteps:
-    """What one op became.
+    """The steps of one op, and the memory and code that they need.
 
     Attributes:
         steps: leaf steps in order.
@@ -47,7 +47,7 @@ class OpSteps:
         low_confidence: names of costs without a primary source.
         elsewhere: always-live code of the op on other IPUs (the sender of a copy between IPUs).
         sender: always-live code of the op on the other tile set of its IPU (the sender of a copy between them).
-        plans: of its products and convolutions.
+        plans: plans of its products and convolutions.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -60,7 +60,7 @@ class OpSteps:
     plans: tuple[ConvolutionPlan, ...] = ()
 
     def for_op(self, op_id: int) -> OpSteps:
-        """The same for the op of this number in the op table."""
+        """The same steps for the op with this number in the op table."""
         steps = [step.for_op(op_id) for step in self.steps]
         return OpSteps(
             steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender, self.plans
@@ -76,13 +76,15 @@ class OpSteps:
 
 Lowers = TypeVar("Lowers", bound=Callable[..., None])
 
+# Filled by :func:`lowers`.
 _LOWERINGS: dict[type[w.Work], Callable[[Superstepper, Any], None]] = {}
 
 
 def lowers(kind: type[w.Work]) -> Callable[[Lowers], Lowers]:
-    """Registers how work of this kind is lowered: a method of :class:`Superstepper`, or a function of one and the work.
+    """Register how work of this kind is lowered: a :class:`Superstepper` method, or a function like one.
 
-    It appends steps to :attr:`Superstepper.out`, with the code and temporary memory they need, and may lay out results.
+    The function appends steps to :attr:`Superstepper.out`, with the code and temporary memory they need. It may also
+    lay out results.
     """
 
     def register(function: Lowers) -> Lowers:
@@ -109,8 +111,10 @@ class Superstepper:
         self.machine = machine
         self.chip = machine.chip
         self.out = OpSteps()
+        # Whether the operands have been brought to the vertices, which happens once for an op.
         self.gathered = False
-        self.apart = False  # whether the op's last reduction was over several tiles
+        # Whether the op's last reduction went over several tiles, so that its result must travel back.
+        self.apart = False
 
     # -- layouts ---------------------------------------------------------------------------------------------------
 
@@ -119,13 +123,16 @@ class Superstepper:
         return self.spread(tensor.spec.elements, tensor.dtype.size)
 
     def spread(self, elements: int, size: int) -> Layout:
-        """Linear mapping for so many elements of ``size`` bytes."""
+        """Linear mapping of ``elements`` elements of ``size`` bytes."""
         return linear(elements, size, self.chip.vector_width(size), self.chip.tiles)
 
     @cached_property
     def anchor(self) -> Layout:
-        """Where the vertices run: on the tensor changed in place, else with the first operand of the result's size,
-        else on a linear mapping of the result (or of the largest operand when there is no result)."""
+        """The layout by which the vertices run.
+
+        This is the layout of the tensor changed in place, otherwise of the first operand of the result's size,
+        otherwise a linear mapping of the result. Without a result it is the layout of the largest operand.
+        """
         op = self.op
         modified = op.modified_inputs()
         if modified:
@@ -142,8 +149,11 @@ class Superstepper:
         return self.layouts[max(op.inputs, key=lambda t: t.spec.elements)]
 
     def lay_out_views(self) -> None:
-        """Lay out results that are views: reshaped as the operand, expanded like nothing else and spread evenly (a
-        simplification); what is broadcast is there once."""
+        """Lay out results that are views.
+
+        A reshaped tensor lies as its operand. Other views get a layout of their own and are spread evenly (a
+        simplification); elements that are broadcast exist once.
+        """
         op = self.op
         for index in op.views():
             tensor, layout = op.outputs[index], self.layouts[op.inputs[0]]
@@ -156,7 +166,7 @@ class Superstepper:
             self.layouts[tensor] = Layout(key, self.linear(tensor).elements, op.inputs[0].shape)
 
     def assign_outputs(self, anchor: Layout) -> None:
-        """Lay out the op's results: aliases like what they alias, equal sizes like the anchor, others linearly."""
+        """Lay out the op's results: aliases as their operand, results of the anchor's size as it, others linearly."""
         aliases = self.op.aliases()
         for index, tensor in enumerate(self.op.outputs):
             if tensor in self.layouts:
@@ -173,8 +183,12 @@ class Superstepper:
     def exchange(
         self, name: str, bytes_in: TileVector, *, cycles: TileVector | None = None, sent: int | None = None
     ) -> None:
-        """A sync and an exchange phase in which each tile receives ``bytes_in``, in so many ``cycles`` if it is known;
-        ``sent``: bytes that each tile sends, to several others (:func:`~.code.exchange_code`)."""
+        """Append a sync and an exchange phase in which each tile receives ``bytes_in``.
+
+        ``cycles``: how long the tiles receive; by default it follows from the bytes. ``sent``: bytes that each tile
+        sends to several others (:func:`~.code.exchange_code`).
+        """
+        # Operands that already lie where the vertices run need neither exchange nor sync.
         if bytes_in.total == 0:
             return
         self.out.steps.append(Sync(self.op_id, name, self.chip.sync_cycles))
@@ -184,24 +198,25 @@ class Superstepper:
             per_tile = bytes_in.map(lambda values: np.where(values > 0, setup - (-values // rate), 0)).merged()
         else:
             per_tile = TileVector.of(np.where(bytes_in.dense() > 0, setup + cycles.dense(), 0))
+        # The exchange stays within the IPU, so as many bytes leave its tiles as arrive.
         self.out.steps.append(Phase(self.op_id, name, "exchange", per_tile, bytes_in.total, bytes_in.total))
         self.out.code += code.exchange_code(self.chip, bytes_in, sent)
 
     def compute(self, name: str, cycles: TileVector, *, flops: int = 0) -> None:
-        """A compute phase: the launch of the compute set and ``cycles`` of its vertices."""
+        """Append a compute phase: the launch of the compute set and ``cycles`` of its vertices."""
         self.out.steps.append(compute_set(self.op_id, name, cycles, self.machine, flops=flops))
         self.need_vertex(name, cycles.active)
         self.out.code += code.compute_code(self.chip)
 
     def need_vertex(self, name: str, tiles: int) -> None:
-        """The code of a vertex type on at least so many tiles."""
+        """Note that the code of a vertex type is needed on at least ``tiles`` tiles."""
         self.out.vertices[name] = max(self.out.vertices.get(name, 0), tiles)
 
     def gather_operands(self, anchor: Layout, reads: tuple[int, ...] | None = None) -> None:
-        """Exchange so that each tile has the operand elements its vertices need; temporary copies of what moved.
+        """Append an exchange that brings each tile the operand elements its vertices need, into temporary copies.
 
-        ``reads``: elements of each input that all vertices read (:attr:`ipuperf.ops.work.Vertices.operands`; none at
-        all where it is empty, so that what comes later still finds its operands).
+        ``reads``: elements of each input that all vertices read (:attr:`ipuperf.ops.work.Vertices.operands`). Where it
+        is empty nothing is gathered, so that later work of the op still gathers its operands.
         """
         if self.gathered or reads == ():
             return
@@ -209,6 +224,7 @@ class Superstepper:
         total = np.zeros(self.chip.tiles, dtype=np.int64)
         need, op = anchor.elements.dense(), self.op
         whole = (op.outputs[0] if op.outputs else op.inputs[min(op.modified_inputs(), default=0)]).shape
+        # A tensor that is given twice is sent once.
         for tensor in dict.fromkeys(self.op.inputs):
             layout = self.layouts[tensor]
             elements = tensor.spec.elements
@@ -216,6 +232,7 @@ class Superstepper:
                 continue
             if reads is not None:
                 read = max(n for n, operand in zip(reads, self.op.inputs, strict=True) if operand is tensor)
+                # A tile reads in proportion to the results it computes, and no element twice.
                 arriving = np.minimum(-(-need * read // max(1, anchor.total)), elements)
             elif layout.distinct is None and elements == anchor.total:
                 arriving = need
@@ -230,118 +247,129 @@ class Superstepper:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def run(self, works: Sequence[w.Work] | None = None) -> OpSteps:
-        """Lower all of the op's work (``works`` if it is known already).
+        """Lower all of the op's work, or ``works`` if they are already known.
 
         Raises:
             IrError: work of a kind that nothing is registered for.
         """
-        for item in self.op.work() if works is None else works:
-            self.lower(item)
+        for work in self.op.work() if works is None else works:
+            self.lower(work)
+        # An op without steps moves nothing, so its results are views of its operands.
         if not self.out.steps:
             self.lay_out_views()
         if self.op.outputs and any(t not in self.layouts for t in self.op.outputs):
             self.assign_outputs(self.anchor)
         return self.out
 
-    def lower(self, item: w.Work) -> None:
+    def lower(self, work: w.Work) -> None:
         """Lower one piece of work, as registered for its class (:func:`lowers`)."""
-        lowering = _LOWERINGS.get(type(item))
+        lowering = _LOWERINGS.get(type(work))
         if lowering is None:
-            raise IrError(f"{self.op.where()}: no lowering for {type(item).__name__}")
-        lowering(self, item)
+            raise IrError(f"{self.op.where()}: no lowering for {type(work).__name__}")
+        lowering(self, work)
 
     @lowers(w.Vertices)
-    def vertices(self, item: w.Vertices) -> None:
-        """Element-wise vertices on the anchor's tiles; a different element count is spread like the anchor."""
-        self.gather_operands(self.anchor, item.operands)
+    def vertices(self, work: w.Vertices) -> None:
+        """Append element-wise vertices on the anchor's tiles; another count of elements is mapped linearly."""
+        self.gather_operands(self.anchor, work.operands)
         elements = self.anchor.elements
-        if item.elements != self.anchor.total:
+        if work.elements != self.anchor.total:
             size = self.op.outputs[0].dtype.size if self.op.outputs else self.op.inputs[0].dtype.size
-            elements = self.spread(item.elements, size).elements
-        if self.apart and item.reduced is not None:
-            self.exchange(f"{item.vertex}/reduced", elements.map(item.reduced))
-        self.compute(item.vertex, self.tile_cycles(item.cycles, elements), flops=item.flops)
-        if item.low_confidence:
-            self.out.low_confidence.append(f"{item.vertex} ({self.op.type})")
+            elements = self.spread(work.elements, size).elements
+        # A result that was reduced over several tiles must first get to the tiles that read it.
+        if self.apart and work.reduced is not None:
+            self.exchange(f"{work.vertex}/reduced", elements.map(work.reduced))
+        self.compute(work.vertex, self.tile_cycles(work.cycles, elements), flops=work.flops)
+        if work.low_confidence:
+            self.out.low_confidence.append(f"{work.vertex} ({self.op.type})")
 
     def tile_cycles(self, formula: w.TileCycles, elements: TileVector) -> TileVector:
         """``formula`` applied to each run of ``elements``."""
         return elements.map(lambda values: formula(values, self.chip))
 
     @lowers(w.Reduction)
-    def reduction(self, item: w.Reduction) -> None:
-        """Partial reduction where the data lies, then the stages of :func:`~.reductions.plan_reduction`."""
-        source = self.layouts[self.op.inputs[item.operand]]
-        self.compute(item.vertex, self.tile_cycles(item.cycles, source.elements), flops=item.flops)
-        stages = plan_reduction(source.elements, item, self.chip)
+    def reduction(self, work: w.Reduction) -> None:
+        """Append a partial reduction where the data lies, then the stages of :func:`~.reductions.plan_reduction`."""
+        source = self.layouts[self.op.inputs[work.operand]]
+        self.compute(work.vertex, self.tile_cycles(work.cycles, source.elements), flops=work.flops)
+        stages = plan_reduction(source.elements, work, self.chip)
         self.apart = bool(stages)
         for stage in stages:
-            self.exchange(f"{item.vertex}/partials", stage.arriving)
+            self.exchange(f"{work.vertex}/partials", stage.arriving)
             self.out.need(stage.arriving)
-            self.compute(item.vertex, self.tile_cycles(item.cycles, stage.partials))
+            self.compute(work.vertex, self.tile_cycles(work.cycles, stage.partials))
             if stage.last_copy is not None:
-                self.exchange(f"{item.vertex}/result", stage.last_copy)
+                self.exchange(f"{work.vertex}/result", stage.last_copy)
 
     @lowers(w.Copy)
-    def copy(self, item: w.Copy) -> None:
-        """RearrangementPhase: the result's bytes arrive over the exchange and are put in place by on-tile copies; of
-        several results all are spread as the largest."""
+    def copy(self, work: w.Copy) -> None:
+        """Append an exchange by which the result's bytes arrive, then on-tile copies that put them in place.
+
+        Several results are all spread as the largest one.
+        """
         target = max(self.op.outputs or self.op.inputs[:1], key=lambda tensor: tensor.spec.elements)
         modified = self.op.modified_inputs()
         layout = self.layouts[self.op.inputs[modified[0]]] if modified else self.linear(target)
-        if item.bytes == 0:
+        if work.bytes == 0:
             return
         size = target.dtype.size
-        share = layout.elements.map(lambda values: -(-values * item.bytes // max(1, layout.total)))
+        share = layout.elements.map(lambda values: -(-values * work.bytes // max(1, layout.total)))
         self.exchange(f"{self.op.type}/copy", share)
         self.compute(f"poplar::Memcpy{size * 8}", copy_cycles(share, self.machine))
 
     @lowers(w.ReadCondition)
-    def read_condition(self, item: w.ReadCondition) -> None:
-        """A sync and a broadcast to all tiles."""
-        self.exchange(f"{self.op.type}/condition", TileVector.uniform(item.bytes, self.chip.tiles, self.chip.tiles))
+    def read_condition(self, work: w.ReadCondition) -> None:
+        """Append a sync and a broadcast to all tiles."""
+        self.exchange(f"{self.op.type}/condition", TileVector.uniform(work.bytes, self.chip.tiles, self.chip.tiles))
 
     @lowers(w.HostTransfer)
-    def host(self, item: w.HostTransfer) -> None:
-        """A stream copy."""
-        name = f"{self.op.type}({item.stream})"
-        self.out.steps.append(StreamCopy(self.op_id, name, item.direction, item.bytes, item.stream))
+    def host(self, work: w.HostTransfer) -> None:
+        """Append a stream copy."""
+        name = f"{self.op.type}({work.stream})"
+        self.out.steps.append(StreamCopy(self.op_id, name, work.direction, work.bytes, work.stream))
         tensor = self.op.inputs[0]
         self.out.code += code.host_exchange_code(self.chip, self.layouts[tensor].bytes(tensor.dtype.size))
 
     @lowers(w.RemoteAccess)
-    def remote(self, item: w.RemoteAccess) -> None:
-        """A remote transfer; each tile's piece is at least one efficient DDR access."""
+    def remote(self, work: w.RemoteAccess) -> None:
+        """Append a remote transfer; the piece of each tile is at least one efficient DDR access."""
         tensor = self.op.inputs[0]
         share = self.layouts[tensor].bytes(tensor.dtype.size)
         packet = self.machine.ipu_machine.remote_packet_bytes
         wire = share.at_least(packet).total
-        name = f"{self.op.type}(buffer {item.buffer.id})"
-        self.out.steps.append(RemoteTransfer(self.op_id, name, item.direction, item.bytes, wire, item.buffer.id))
+        name = f"{self.op.type}(buffer {work.buffer.id})"
+        self.out.steps.append(RemoteTransfer(self.op_id, name, work.direction, work.bytes, wire, work.buffer.id))
         self.out.code += code.host_exchange_code(self.chip, share)
 
     @lowers(w.CodeLoad)
-    def code_load(self, item: w.CodeLoad) -> None:
-        """A transfer whose bytes are written when the graph has been lowered (:mod:`.code_loading`)."""
-        self.out.steps.append(RemoteTransfer(self.op_id, f"{self.op.type}({item.graph.name})", "load", 0, 0, 0))
+    def code_load(self, work: w.CodeLoad) -> None:
+        """Append a transfer whose bytes are filled in once the graph has been lowered (:mod:`.code_loading`)."""
+        self.out.steps.append(RemoteTransfer(self.op_id, f"{self.op.type}({work.graph.name})", "load", 0, 0, 0))
 
     @lowers(w.InterIpuTransfer)
-    def inter_ipu(self, item: w.InterIpuTransfer) -> None:
-        """A copy between IPUs: the result lies on the tiles of the same numbers (or as the buffer it is written to; the
-        exchange reaches any tile, so another layout costs nothing more)."""
+    def inter_ipu(self, work: w.InterIpuTransfer) -> None:
+        """Append a copy between IPUs.
+
+        The result lies on the tiles with the same numbers, or as the buffer it is written to. The exchange reaches any
+        tile, so another layout costs nothing more.
+        """
         tensor, source = self.op.inputs[0], self.layouts[self.op.inputs[0]]
-        name = f"{self.op.type}({item.source}->{item.destination})"
-        self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(item.source, item.destination, item.bytes),)))
+        name = f"{self.op.type}({work.source}->{work.destination})"
+        self.out.steps.append(InterIpuCopy(self.op_id, name, (IpuTransfer(work.source, work.destination, work.bytes),)))
         one_way = code.global_exchange_code(self.chip, source.bytes(tensor.dtype.size))
         self.out.code += one_way
-        self.out.elsewhere[item.source] = one_way
+        # The sender needs as much code as the receiver.
+        self.out.elsewhere[work.source] = one_way
         if not self.op.aliases():
             self.layouts[self.op.outputs[0]] = source
 
     @lowers(w.TileSetTransfer)
-    def tile_set_copy(self, item: w.TileSetTransfer) -> None:
-        """A copy to the other tile set of the IPU, as long as its busiest tile sends or receives (a tile does either at
-        the exchange's rate): with few I/O tiles those set the pace."""
+    def tile_set_copy(self, work: w.TileSetTransfer) -> None:
+        """Append a copy to the other tile set of the IPU.
+
+        It lasts as long as the busiest tile sends or receives, each at the rate of the exchange. Few I/O tiles
+        therefore set the pace.
+        """
         tensor, chip = self.op.inputs[0], self.chip
         size = tensor.dtype.size
         buffer = self.op.inputs[-1] if self.op.aliases() else None
@@ -349,88 +377,100 @@ class Superstepper:
         self.layouts[self.op.outputs[0]] = target
         arriving, leaving = target.bytes(size), self.layouts[tensor].bytes(size)
         cycles = chip.exchange_setup_cycles - (-max(arriving.max, leaving.max) // chip.exchange_bytes_per_cycle)
-        name = f"{self.op.type}(to {item.destination})"
-        self.out.steps.append(TileSetCopy(self.op_id, name, item.destination, item.bytes, chip.sync_cycles, cycles))
+        name = f"{self.op.type}(to {work.destination})"
+        self.out.steps.append(TileSetCopy(self.op_id, name, work.destination, work.bytes, chip.sync_cycles, cycles))
         self.out.code += code.exchange_code(self.chip, arriving)
         self.out.sender = code.exchange_code(self.chip, leaving)
 
     @lowers(w.SliceVertices)
-    def dynamic_slice(self, item: w.SliceVertices) -> None:
-        """Vertices where the base lies sliced; the index travels, and the slice when it lies elsewhere. A base that is
-        not laid out for slicing is brought into such a layout first (and back after an update in place)."""
+    def dynamic_slice(self, work: w.SliceVertices) -> None:
+        """Append vertices on the tiles of the base, and the exchange of the index and, if it lies elsewhere, the slice.
+
+        A base that is not laid out for slicing is first brought into such a layout, and back after an update in place.
+        """
         op = self.op
         assert isinstance(op, Dynamic)
         base, part, size = op.base, op.part, op.base.dtype.size
         positions, count = positions_of(op)
-        lies = self.layouts.get(base)
-        unit = unit_layout(lies, op.axes, positions) if lies is not None else None
+        base_layout = self.layouts.get(base)
+        unit = unit_layout(base_layout, op.axes, positions) if base_layout is not None else None
         moves = unit is None and base in op.inputs
         if unit is None:
             written = part is not None and part in self.layouts and count == 1
             unit = self.layouts[part] if written and part is not None else self.unit(base, positions)
         stacked, slices = stack(unit, op.axes, positions), stack(unit, op.axes, count)
-        index, arriving = len(op.axes) * op.inputs[1].dtype.size, 0  # the latter for each element of one position
+        # Bytes of the index on every tile; bytes that arrive for each element of one position.
+        index_bytes, arriving = len(op.axes) * op.inputs[1].dtype.size, 0
         if part is not None and part in op.inputs and self.layouts[part].key != slices.key:
             arriving += count * size
             self.out.need(slices.bytes(size))
         if moves:
             arriving += positions * size
             self.out.need(stacked.bytes(size))
-        share = unit.elements.map(lambda values: np.where(values > 0, index, 0) + arriving * values)
+        share = unit.elements.map(lambda values: np.where(values > 0, index_bytes, 0) + arriving * values)
         self.exchange(f"{op.type}/index", share.merged())
-        self.compute(item.vertex, self.tile_cycles(item.cycles, slices.elements))
-        if moves and lies is not None and op.modified_inputs():
-            self.exchange(f"{op.type}/base", lies.bytes(size))
+        self.compute(work.vertex, self.tile_cycles(work.cycles, slices.elements))
+        if moves and base_layout is not None and op.modified_inputs():
+            self.exchange(f"{op.type}/base", base_layout.bytes(size))
         if op.outputs[0] not in self.layouts and not op.aliases():
             self.layouts[op.outputs[0]] = slices if op.outputs[0] is part else stacked
 
     def unit(self, base: Tensor, positions: int) -> Layout:
-        """Linear mapping of one position of a tensor that is to be sliced."""
+        """Linear mapping of one position of a tensor that will be sliced."""
         return self.spread(base.spec.elements // positions, base.dtype.size)
 
     @lowers(w.GroupCollective)
-    def collective(self, item: w.GroupCollective) -> None:
-        """A collective alone."""
-        if item.operand is not None:
-            self.collectives([(item, self.layouts[self.op.inputs[item.operand]])])
+    def collective(self, work: w.GroupCollective) -> None:
+        """Append a collective that is not merged with others."""
+        if work.operand is not None:
+            self.collectives([(work, self.layouts[self.op.inputs[work.operand]])])
             return
-        self.collectives([(item, self.spread(item.elements, item.dtype.size))])
+        self.collectives([(work, self.spread(work.elements, work.dtype.size))])
 
-    def collectives(self, items: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
-        """Rearrange to the collective's layout, the rounds, and back when the result is not sharded.
+    def collectives(self, works: Sequence[tuple[w.GroupCollective, Layout]]) -> None:
+        """Append a rearrangement to the collective's layout, its rounds, and the way back unless the result is sharded.
 
-        ``items``: one collective, or several of one kind, operator, type and group that are done as one, each with the
-        layout of its operand.
+        ``works``: the collectives, each with the layout of its operand. Several must agree in kind, operator, type and
+        group; they become one.
         """
-        first, dtype = items[0][0], items[0][0].dtype
-        size, layouts = first.group.group_size, [layout for _, layout in items]
+        head, dtype = works[0][0], works[0][0].dtype
+        size, layouts = head.group.group_size, [layout for _, layout in works]
         if size == 1:
             return
-        held = layouts[0].elements
+        total_elements_by_tile = layouts[0].elements
         for layout in layouts[1:]:
-            held = held + layout.elements
-        bytes_each = held.times(dtype.size)
+            total_elements_by_tile = total_elements_by_tile + layout.elements
+        bytes_each = total_elements_by_tile.times(dtype.size)
         self.exchange(f"{self.op.type}/rearrange", bytes_each)
-        elements = sum(item.elements for item, _ in items)
+        elements = sum(work.elements for work, _ in works)
+        # Each replica reduces one chunk. Rounded up, so that the chunks together hold all elements.
         chunk = self.spread(-(-elements // size), dtype.size).elements
-        reduce = 0
-        if first.reduce:
+        reduce_cycles = 0
+        if head.reduce:
             adding = vertices.binary("ADD", dtype, chunk.total, in_place=True)
-            reduce = self.tile_cycles(adding.cycles, chunk).max
-        more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+            reduce_cycles = self.tile_cycles(adding.cycles, chunk).max
+        suffix = f" and {len(works) - 1} more" if len(works) > 1 else ""
         self.out.steps.append(
-            Collective(self.op_id, f"{self.op.type}[{first.reduce or 'gather'}]{more}", first.kind,
-                       sum(item.bytes for item, _ in items), first.group.groups, reduce)
-        )  # fmt: skip
-        if first.reduce == "mean":
-            result = chunk if first.kind == "reduce_scatter" else held
+            Collective(
+                self.op_id,
+                f"{self.op.type}[{head.reduce or 'gather'}]{suffix}",
+                head.kind,
+                sum(work.bytes for work, _ in works),
+                head.group.groups,
+                reduce_cycles,
+            )
+        )
+        if head.reduce == "mean":
+            result = chunk if head.kind == "reduce_scatter" else total_elements_by_tile
             scale = vertices.broadcast_scalar("MULTIPLY", dtype, result.total, in_place=True)
-            flops = chunk.total if first.kind == "reduce_scatter" else elements  # a view has its storage's layout
+            # Not the total of the layouts, because a view has the layout of its storage.
+            flops = chunk.total if head.kind == "reduce_scatter" else elements
             self.compute(scale.vertex, self.tile_cycles(scale.cycles, result), flops=flops)
         self.out.need(chunk.times(dtype.size))
-        loops = 2 if first.kind == "all_reduce" else 1  # the sums are scattered, then gathered
+        # An all-reduce scatters the sums, then gathers them.
+        loops = 2 if head.kind == "all_reduce" else 1
         self.out.code += code.global_exchange_code(self.chip, chunk.times(dtype.size), loops)
-        if first.kind == "all_reduce":
+        if head.kind == "all_reduce":
             self.exchange(f"{self.op.type}/rearrange back", bytes_each)
 
 
@@ -440,15 +480,17 @@ def positions_of(op: Dynamic) -> tuple[int, int]:
 
 
 def stack(unit: Layout, axes: tuple[int, ...], positions: int) -> Layout:
-    """A tensor of ``positions`` slices along ``axes`` that all lie as ``unit``, so that slicing moves nothing between
-    tiles (``popops::createSliceableTensorFromSlice``)."""
+    """Layout of ``positions`` slices along ``axes``, each of which lies as ``unit``.
+
+    Slicing such a tensor moves nothing between tiles (``popops::createSliceableTensorFromSlice``).
+    """
     if positions == 1:
         return unit
     return Layout(("stacked", axes, positions, unit), unit.elements.times(positions))
 
 
 def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout | None:
-    """How one position lies in ``layout``; None when it is not stacked along ``axes``."""
+    """Layout of one position in ``layout``; None when ``layout`` is not stacked along ``axes``."""
     if positions == 1:
         return layout
     key = layout.key
@@ -458,14 +500,17 @@ def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout
 
 
 def superstep_cycles(chip: Chip, exchange: int | None, compute: int | None) -> int:
-    """Cycles from the sync to the last vertex of a superstep whose longest exchange and vertices take so many (None:
-    there are none), as :meth:`Superstepper.exchange` and :func:`compute_set` charge them."""
+    """Cycles of a superstep from its sync to its last vertex.
+
+    ``exchange`` and ``compute`` are the longest on any tile, None where there are none. The charges are those of
+    :meth:`Superstepper.exchange` and :func:`compute_set`.
+    """
     moved = 0 if exchange is None else chip.sync_cycles + chip.exchange_setup_cycles + exchange
     return moved if compute is None else moved + chip.launch_cycles + compute
 
 
 def compute_set(op_id: int, vertex: str, cycles: TileVector, machine: Machine, *, flops: int = 0) -> Phase:
-    """A compute phase of ``cycles`` of vertices, launched on each tile that has any."""
+    """A compute phase of ``cycles`` of vertices; each tile that has vertices also pays the launch."""
     launch = machine.chip.launch_cycles
     return Phase(op_id, vertex, "compute", cycles.raised(launch), flops=flops, vertex=vertex, launch=launch)
 
@@ -482,8 +527,10 @@ def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -
 
 
 def on_tile_copies(op_id: int, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
-    """Copies of tensors (layout, bytes of an element) that stay where they lie, at once: one compute set, with one
-    set-up."""
+    """Copies of tensors that stay where they lie, in one compute set with one set-up.
+
+    ``pieces``: layout and bytes of an element of each tensor.
+    """
     if not pieces:
         return []
     share = _shares(pieces)
@@ -492,12 +539,12 @@ def on_tile_copies(op_id: int, pieces: Sequence[tuple[Layout, int]], machine: Ma
 
 
 def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:
-    """Steps that bring a tensor of elements of ``size`` bytes into ``layout`` from another one (call operands)."""
+    """Steps that bring a tensor with elements of ``size`` bytes from another layout into ``layout``."""
     return local_copies(op_id, name, [(layout, size)], machine)
 
 
 def local_copies(op_id: int, name: str, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
-    """As :func:`local_copy` for tensors (layout, bytes of an element) that go together: one exchange."""
+    """As :func:`local_copy` for several tensors, in one exchange; ``pieces`` as in :func:`on_tile_copies`."""
     if not pieces:
         return []
     chip = machine.chip
@@ -510,15 +557,18 @@ def local_copies(op_id: int, name: str, pieces: Sequence[tuple[Layout, int]], ma
 
 
 def _shares(pieces: Sequence[tuple[Layout, int]]) -> TileVector:
-    """Bytes of all tensors (layout, bytes of an element) on each tile."""
-    first, *others = (layout.bytes(size) for layout, size in pieces)
-    return reduce(TileVector.__add__, others, first)
+    """Bytes of all tensors on each tile; ``pieces`` as in :func:`on_tile_copies`."""
+    total, *others = (layout.bytes(size) for layout, size in pieces)
+    return reduce(TileVector.__add__, others, total)
 
 
 def trip_control(op_id: int, name: str, machine: Machine) -> list[Step]:
-    """What a trip of a conditional loop takes beside its body (PopART popx/op/loopx.cpp): one tile works out whether to
-    leave the loop from four scalars, all tiles learn it, one tile counts."""
+    """Steps of a trip of a conditional loop besides its body (PopART popx/op/loopx.cpp).
+
+    One tile works out from four scalars whether to leave the loop, all tiles receive the answer, and one tile counts.
+    """
     tiles, word = machine.chip.tiles, w.ReadCondition.bytes
+    # One element on the first tile: only that tile runs the vertex.
     leave = TileVector.of(fused_cycles(BOOL, 4, 0, 4)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     count = TileVector.of(fused_cycles(INT32, 1, 0, 1)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + 1, tiles, tiles)

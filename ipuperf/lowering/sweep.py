@@ -11,8 +11,12 @@ from .tilevector import TileVector
 
 
 class Totals(NamedTuple):
-    """Per step: bytes of the IPU, bytes on the fullest tile, that tile; per tile: bytes at the step of the highest
-    total."""
+    """Totals of a program.
+
+    Attributes:
+        total, fullest, where: per step, bytes of the IPU, bytes on the fullest tile, and that tile.
+        peak: per tile, bytes at the step of the highest total.
+    """
 
     total: np.ndarray
     fullest: np.ndarray
@@ -23,66 +27,69 @@ class Totals(NamedTuple):
 def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: np.ndarray) -> Totals:
     """Totals over ``steps`` program steps.
 
-    ``live`` is ``int64[n, 3]``: index into ``vectors``, first step, one past the last step of each storage (nothing
-    where the last is not after the first); ``always`` is what every tile holds besides.
+    ``live`` is ``int64[n, 3]``: index into ``vectors``, first step, one past the last step of each storage. A storage
+    whose end is not after its begin is ignored. ``always`` is the always-live bytes of every tile.
 
-    Few storages begin or end at a step, and most of them lie on few tiles: one vector of bytes per tile goes through
-    the steps, and what changes is added to it. Give equal vectors once: what begins where an equal one ends is no
-    change.
+    Few storages begin or end at a step, and most of them lie on few tiles. So one vector of bytes per tile goes through
+    the steps, and only the changes are added to it. Equal vectors should be given once: a storage that begins where an
+    equal one ends is then no change.
     """
     live = live[live[:, 2] > live[:, 1]]
     changes = _changes(live, len(vectors))
-    moments, first = np.unique(np.append(0, changes[:, 0]), return_index=True)
+    # Step 0 is a moment even without a change there.
+    moments, first_changes = np.unique(np.append(0, changes[:, 0]), return_index=True)
     inside = int(np.searchsorted(moments, steps))
     length = np.diff(np.append(moments[:inside], steps))
     sums = np.array([vector.total for vector in vectors], dtype=np.int64)
     grown = np.append(0, np.cumsum(changes[:, 2] * sums[changes[:, 1]]))
-    ends = np.append(first[1:], len(changes) + 1)[:inside] - 1
+    ends = np.append(first_changes[1:], len(changes) + 1)[:inside] - 1
     total = grown[ends]
     fullest, where = _fullest(vectors, always, changes, ends.tolist())
     peak = np.zeros(len(always), dtype=np.int64)
     if inside:
         highest = int(moments[int(np.argmax(total))])
-        there = live[(live[:, 1] <= highest) & (highest < live[:, 2]), 0]
-        for number, count in zip(*np.unique(there, return_counts=True), strict=True):
+        live_vectors = live[(live[:, 1] <= highest) & (highest < live[:, 2]), 0]
+        for number, count in zip(*np.unique(live_vectors, return_counts=True), strict=True):
             peak += vectors[number].dense() * count
     return Totals(np.repeat(total, length), np.repeat(fullest, length), np.repeat(where, length), peak)
 
 
 def _changes(live: np.ndarray, kinds: int) -> np.ndarray:
-    """``int64[n, 3]``: step, vector, how many more of it live from this step on; by step, then vector."""
+    """``int64[n, 3]``: step, vector, and how many more storages of it live from this step on, in this order."""
+    # One number for step and vector, so that one sort orders by both.
     places = np.concatenate([live[:, 1], live[:, 2]]) * max(1, kinds) + np.tile(live[:, 0], 2)
-    more = np.repeat(np.array([1, -1]), len(live))
-    places, which = np.unique(places, return_inverse=True)
+    deltas = np.repeat(np.array([1, -1]), len(live))
+    places, change_of = np.unique(places, return_inverse=True)
     counts = np.zeros(len(places), dtype=np.int64)
-    np.add.at(counts, which, more)
-    found = np.stack([places // max(1, kinds), places % max(1, kinds), counts], axis=1)
-    return found[counts != 0]
+    np.add.at(counts, change_of, deltas)
+    changes = np.stack([places // max(1, kinds), places % max(1, kinds), counts], axis=1)
+    return changes[counts != 0]
 
 
 def _fullest(
     vectors: Sequence[TileVector], always: np.ndarray, changes: np.ndarray, ends: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes on the fullest tile, and the first such tile, each time so many changes are made as ``ends`` says."""
-    held = np.array(always, dtype=np.int64)
-    everywhere = 0  # what all tiles hold alike moves no maximum
-    parts = [_part(vector, held) for vector in vectors]
+    """Bytes on the fullest tile, and the first such tile, after as many changes as each of ``ends`` says."""
+    tile_bytes = np.array(always, dtype=np.int64)
+    # Bytes that every tile has do not move the maximum, so they are kept apart.
+    everywhere = 0
+    parts = [_part(vector, tile_bytes) for vector in vectors]
     top, tile = list[int](), list[int]()
-    argmax, at = held.argmax, held.item
+    argmax, at = tile_bytes.argmax, tile_bytes.item
     rows = changes[:, 1:].tolist()
     done = 0
     for end in ends:
         for number, count in rows[done:end]:
-            base, there, more = parts[number]
+            base, part_of_tiles, more = parts[number]
             everywhere += base * count
-            if there is None:
+            if part_of_tiles is None:
                 continue
             if count == 1:
-                np.add(there, more, there)
+                np.add(part_of_tiles, more, part_of_tiles)
             elif count == -1:
-                np.subtract(there, more, there)
+                np.subtract(part_of_tiles, more, part_of_tiles)
             else:
-                np.add(there, more * count, there)
+                np.add(part_of_tiles, more * count, part_of_tiles)
         done = end
         place = int(argmax())
         tile.append(place)
@@ -90,12 +97,13 @@ def _fullest(
     return np.array(top, dtype=np.int64), np.array(tile, dtype=np.int64)
 
 
-def _part(vector: TileVector, held: np.ndarray) -> tuple[int, np.ndarray | None, np.ndarray]:
-    """A vector as what it adds to every tile, where else it adds something to ``held``, and what."""
+def _part(vector: TileVector, tile_bytes: np.ndarray) -> tuple[int, np.ndarray | None, np.ndarray]:
+    """A vector as bytes that it adds to every tile, the tiles of ``tile_bytes`` with more, and the difference."""
     values, stops = vector.run_values, vector.run_stops
-    base = int(values[-1])  # the last tiles are those without a piece
-    rest = np.flatnonzero(values != base)
-    if not len(rest):
+    # The last tiles are the ones without a piece, so their value is the common one.
+    base = int(values[-1])
+    differing_runs = np.flatnonzero(values != base)
+    if not len(differing_runs):
         return base, None, values
-    low, high = int(stops[rest[0] - 1]) if rest[0] else 0, int(stops[rest[-1]])
-    return base, held[low:high], vector.dense()[low:high] - base
+    low, high = int(stops[differing_runs[0] - 1]) if differing_runs[0] else 0, int(stops[differing_runs[-1]])
+    return base, tile_bytes[low:high], vector.dense()[low:high] - base

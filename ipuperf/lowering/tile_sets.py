@@ -1,8 +1,8 @@
 """The two tile sets of an IPU: compute tiles, and tiles set aside for I/O.
 
-With n I/O tiles everything else is laid out and planned on ``tiles - n`` tiles. The I/O tiles are taken to be the last
-ones (Poplar spreads them over the chip, which changes no figure here). A vector over one set counts tiles from 0;
-:meth:`TileSets.whole` puts it in its place on the chip.
+With n I/O tiles, everything else is laid out and planned on ``tiles - n`` tiles. The I/O tiles are assumed to be the
+last ones. Poplar spreads them over the chip, which changes no figure here. A vector over one set counts tiles from 0;
+:meth:`TileSets.whole` moves it to its place on the chip.
 """
 
 from __future__ import annotations
@@ -72,18 +72,20 @@ class TileSets:
         return op.source if isinstance(op, IoTileCopy) and index == 0 else self.of(op)
 
     def user(self, tensor: Tensor) -> str:
-        """The set on which a tensor is first read, through calls, in creation order of the ops; ``compute`` when nobody
-        reads it."""
+        """The set on which a tensor is first read; ``compute`` when nobody reads it.
+
+        Ops count in the order of their creation, those of called graphs included.
+        """
         return next(self._users(tensor), COMPUTE)
 
     def _users(self, tensor: Tensor) -> Iterator[str]:
         for op in dict.fromkeys(tensor.consumers):
             for callee, operands in op.calls():
-                for inner, operand in zip(callee.inputs, operands, strict=False):
+                for callee_input, operand in zip(callee.inputs, operands, strict=False):
                     if operand is tensor:
-                        yield from self._users(inner)
+                        yield from self._users(callee_input)
             if not op.called_graphs():
-                yield from (self.reading(op, i) for i, operand in enumerate(op.inputs) if operand is tensor)
+                yield from (self.reading(op, index) for index, operand in enumerate(op.inputs) if operand is tensor)
 
     def whole(self, vector: TileVector, tile_set: str) -> TileVector:
         """A vector over one set as one over all tiles of the IPU."""
@@ -91,8 +93,9 @@ class TileSets:
             return vector
         key = (vector, tile_set)
         if key not in self._whole:
-            other = np.zeros(self.chip(IO if tile_set == COMPUTE else COMPUTE).tiles, dtype=np.int64)
-            parts = [vector.dense(), other] if tile_set == COMPUTE else [other, vector.dense()]
+            other_set = np.zeros(self.chip(IO if tile_set == COMPUTE else COMPUTE).tiles, dtype=np.int64)
+            # The I/O tiles are the last ones.
+            parts = [vector.dense(), other_set] if tile_set == COMPUTE else [other_set, vector.dense()]
             self._whole[key] = TileVector.of(np.concatenate(parts))
         return self._whole[key]
 

@@ -15,9 +15,10 @@ import numpy as np
 
 
 def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-    """``numbers`` as a read-only ``int64`` array of its own, or as it is when it is one already."""
+    """``numbers`` as a read-only ``int64`` array; an array that already is one is not copied."""
     array = np.asarray(numbers, dtype=np.int64)
     if array.flags.writeable:
+        # The caller may go on changing its own array.
         array = array.copy() if array is numbers else array
         array.flags.writeable = False
     return array
@@ -25,13 +26,13 @@ def _frozen(numbers: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def _ends(values: np.ndarray) -> np.ndarray:
     """Index of the last of each run of equal ``values``."""
-    last = np.ones(len(values), dtype=bool)
-    np.not_equal(values[1:], values[:-1], out=last[:-1])
-    return np.flatnonzero(last)
+    ends_run = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=ends_run[:-1])
+    return np.flatnonzero(ends_run)
 
 
 class TileVector:
-    """One integer (cycles or bytes) per tile. Immutable; what follows from it is computed once and kept.
+    """One integer (cycles or bytes) per tile. A vector is immutable; derived vectors are computed once and cached.
 
     Args:
         stops: end (exclusive) of each run; the last one is the number of tiles.
@@ -63,7 +64,7 @@ class TileVector:
             return cls((tiles,), (0,))
         return cls((used, tiles), (value, 0))
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------------------------
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
@@ -122,14 +123,14 @@ class TileVector:
         """Value of one tile."""
         return self.values[bisect_right(self.stops, tile)]
 
-    # -- what follows from it --------------------------------------------------------------------------------------
+    # -- derived vectors -------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
         """The same runs with ``function`` of their values."""
         return TileVector(self.run_stops, function(self.run_values))
 
     def merged(self) -> TileVector:
-        """With neighbouring runs of equal value as one, as :meth:`of` makes them."""
+        """The same vector with neighbouring runs of equal value joined, as :meth:`of` makes them."""
         ends = _ends(self.run_values)
         return self if len(ends) == len(self.run_values) else TileVector(self.run_stops[ends], self.run_values[ends])
 
@@ -150,10 +151,10 @@ class TileVector:
         return self._keep(("rounded_up", step), lambda values: -(-values // step) * step)
 
     def _keep(self, key: tuple[str, int], function: Callable[[np.ndarray], np.ndarray]) -> TileVector:
-        found = self._derived.get(key)
-        if found is None:
-            found = self._derived[key] = self.map(function)
-        return found
+        derived = self._derived.get(key)
+        if derived is None:
+            derived = self._derived[key] = self.map(function)
+        return derived
 
     def __add__(self, other: TileVector) -> TileVector:
         return TileVector.of(self.dense() + other.dense())

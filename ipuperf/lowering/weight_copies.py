@@ -1,8 +1,8 @@
 """The programs that copy variables between host and IPUs, outside of a run of the main program.
 
 PopART has two control programs for it (``popart: willow/src/popx/devicex.cpp``, ``weightsFromHost`` and
-``weightsToHost``). In them every variable has a stream of its own, and all are copied together; variables in
-Streaming Memory are no part of a program, the host copies them by itself (:mod:`ipuperf.runtime.weight_copies`).
+``weightsToHost``). In them every variable has a stream of its own, and all are copied together. Variables in Streaming
+Memory are not part of a program; the host copies them by itself (:mod:`ipuperf.runtime.weight_copies`).
 """
 
 from __future__ import annotations
@@ -32,5 +32,6 @@ def weight_copies_program(variables: Iterable[Variable], direction: str, program
         for variable in variables
         if variable.remote is None
     )
+    # Without variables on chip there is nothing to copy, and no host sync.
     steps: list[Step] = [HostExchange(0, name, copies, tuple(range(len(program.ipus))))] if copies else []
     return program_beside(program, name, steps, "HostLoad" if direction == "h2d" else "HostStore", "io")

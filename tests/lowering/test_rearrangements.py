@@ -173,11 +173,11 @@ def test_blocks_are_transposed_before_an_axis_is_expanded():
     plan = plan_convolution(CHIP, convolution(20, 512, 512, 7, 3, 1, pass_="wu"))
     inputs = by_name(plan)["inputs"]
     assert plan.expanded
-    assert inputs.elements > inputs.before == 20 * 7 * 7 * 512
+    assert inputs.elements > inputs.transposed_elements == 20 * 7 * 7 * 512
     odd = plan_convolution(CHIP, convolution(18, 512, 512, 7, 3, 1, pass_="wu"))  # 2 halves: not before, but after
     inputs = by_name(odd)["inputs"]
     assert odd.expanded
-    assert inputs.before == inputs.elements
+    assert inputs.transposed_elements == inputs.elements
     assert inputs.runs.regrouped(2)
 
 

@@ -1,9 +1,9 @@
 """The planner: how one pass of a convolution, or a matrix product, is split over the tiles of an IPU.
 
-As PopLibs plans it (``docs/reference/planner.md``; ``lib/poplin/ConvModel.cpp``): every transformed form
+The method is that of PopLibs (``docs/reference/planner.md``; ``lib/poplin/ConvModel.cpp``). Every transformed form
 (:mod:`.form`) is tried with every vertex (:mod:`.vertices`) and every useful split of batch, field, groups, kernel and
-channels (:mod:`.splits`); the cheapest plan (:mod:`.plan`, a value) whose temporary memory fits wins (:mod:`.terms` and
-:mod:`.reductions` say what it costs, :mod:`.bounds` what it costs at least).
+channels (:mod:`.splits`). The cheapest plan (:mod:`.plan`, a value) whose temporary memory fits is chosen. Its cost is
+in :mod:`.terms` and :mod:`.reductions`, lower bounds of it in :mod:`.bounds`.
 
 What is searched and how: :mod:`.candidates`, :mod:`.search`. Serial passes go over output or input channels. Passes of
 a fully connected layer in training are planned jointly when that is cheaper for all three (:mod:`.layers`,

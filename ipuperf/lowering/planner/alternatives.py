@@ -1,4 +1,4 @@
-"""What else there was beside a plan: the cheapest other one, and what its layer costs jointly and apart."""
+"""Alternatives to a plan: the cheapest other plan, and the cost of its layer jointly and apart."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from .search import plan_once, plan_without
 
 
 def next_best(plan: ConvolutionPlan) -> ConvolutionPlan | None:
-    """The cheapest plan with another vertex or form (None: no other fits). That of a joint plan is the plan of the pass
-    alone."""
+    """The cheapest plan with another vertex or form; None if no other fits.
+
+    For a joint plan it is the plan of the pass alone.
+    """
     if plan.joint:
         return plan_once(plan.request)
     return plan_without(plan.request, plan.vertex, plan.form.changes)
 
 
 def layer_cost(plan: ConvolutionPlan) -> LayerCost | None:
-    """What the layer of a plan costs jointly and apart (None: not a pass of a fully connected layer in training)."""
+    """Cost of a plan's layer jointly and apart; None if it is no pass of a fully connected layer in training."""
     return cost_of_layer(forward_of(plan.request)) if plan.pass_ in TRAINING else None

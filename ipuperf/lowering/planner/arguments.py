@@ -4,8 +4,8 @@
     >>> plan.total, plan.tiles, plan.out_split
     (29904, 1408, 22)
 
-The search is that of :mod:`.works`, for which a matrix product is the 1x1 convolution that PopLibs makes of it. A plan
-says its splits, cycles by term and temporary bytes (``explain``, ``values``).
+The search is that of :mod:`.works`; a matrix product is planned as the 1x1 convolution that PopLibs makes of it. A plan
+tells its splits, cycles by term and temporary bytes (``explain``, ``values``).
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ def chip_named(chip: Chip | str) -> Chip:
     return _chip_of(chip if isinstance(chip, str) else repr(chip))
 
 
-def dtype_named(dtype: DType | str, what: str = "dtype") -> DType:
-    """``f16``, ``f32`` (or ``half``, ``float16``, ``float``, ``float32``) as a type; ``what`` is for the error.
+def dtype_named(dtype: DType | str, argument: str = "dtype") -> DType:
+    """``f16``, ``f32`` (or ``half``, ``float16``, ``float``, ``float32``) as a type; ``argument`` names it in errors.
 
     Raises:
         ValueError: any other type.
     """
-    found = dtype if isinstance(dtype, DType) else _DTYPES.get(str(dtype).lower())
-    if found not in (FLOAT16, FLOAT32):
-        raise ValueError(f"{what} is {dtype!r}; allowed: f16, f32")
-    return found
+    named_type = dtype if isinstance(dtype, DType) else _DTYPES.get(str(dtype).lower())
+    if named_type not in (FLOAT16, FLOAT32):
+        raise ValueError(f"{argument} is {dtype!r}; allowed: f16, f32")
+    return named_type
 
 
-def whole(value: SupportsIndex, what: str) -> int:
+def whole(value: SupportsIndex, argument: str) -> int:
     """``value`` as an int.
 
     Raises:
@@ -72,14 +72,14 @@ def whole(value: SupportsIndex, what: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError(f"{what} is {value!r}; a whole number is needed") from None
+        raise ValueError(f"{argument} is {value!r}; a whole number is needed") from None
 
 
-def _pair(value: SupportsIndex | Sequence[int], what: str) -> tuple[int, ...]:
+def _pair(value: SupportsIndex | Sequence[int], argument: str) -> tuple[int, ...]:
     """One number for both spatial axes, or one each (any number of axes)."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(whole(each, what) for each in value)
-    return (whole(value, what),) * 2
+        return tuple(whole(number, argument) for number in value)
+    return (whole(value, argument),) * 2
 
 
 def plan_matmul(
@@ -136,7 +136,7 @@ def plan_convolution(
 
     Args:
         chip, dtype, partials, amp, output: as for :func:`plan_matmul`.
-        batch, channels_in, channels_out, groups: of the forward convolution; channels are those of all groups.
+        batch, channels_in, channels_out, groups: of the forward convolution; channels are counted over all groups.
         size, kernel, stride, padding (on each side), dilation: one number for both spatial axes, or one for each of any
             number of axes.
         pass_: ``fwd``, ``bwd`` (gradient of the input) or ``wu`` (of the weights).
@@ -148,6 +148,7 @@ def plan_convolution(
     result = inputs if output is None else dtype_named(output, "output")
     spatial = {"size": size, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
     axes = {name: _pair(value, name) for name, value in spatial.items()}
+    # A plain number stands for every axis, so its number of axes follows from the other arguments.
     count = max(len(axes["size"]), len(axes["kernel"]))
     axes = {
         name: values if isinstance(spatial[name], Sequence) else values[:1] * count for name, values in axes.items()
@@ -159,9 +160,20 @@ def plan_convolution(
             )
     if min(axes["padding"]) < 0:
         raise ValueError(f"padding is {padding!r}; allowed: 0 and more")
-    item = Convolution(
-        whole(batch, "batch"), whole(channels_in, "channels_in"), whole(channels_out, "channels_out"), axes["size"],
-        axes["kernel"], axes["stride"], tuple((each, each) for each in axes["padding"]), axes["dilation"],
-        whole(groups, "groups"), inputs, result, sums, pass_, amp,
-    )  # fmt: skip
-    return works.plan_convolution(chip_named(chip), item)
+    convolution = Convolution(
+        whole(batch, "batch"),
+        whole(channels_in, "channels_in"),
+        whole(channels_out, "channels_out"),
+        axes["size"],
+        axes["kernel"],
+        axes["stride"],
+        tuple((side, side) for side in axes["padding"]),
+        axes["dilation"],
+        whole(groups, "groups"),
+        inputs,
+        result,
+        sums,
+        pass_,
+        amp,
+    )
+    return works.plan_convolution(chip_named(chip), convolution)

@@ -1,4 +1,4 @@
-"""Bounds in closed form of what any split of a convolution holds and takes."""
+"""Lower bounds, in closed form, of the bytes and cycles of any split of a convolution."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles: int) -> float:
-    """No piece on a tile holds less: the arithmetic mean of inputs, weights and partial sums is at least the geometric
-    one, and that falls with the number of tiles however they are split."""
+    """A lower bound of the bytes of a piece on a tile.
+
+    The arithmetic mean of inputs, weights and partial sums is at least the geometric one. The latter falls with the
+    number of tiles, however they are split.
+    """
     padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
@@ -29,7 +32,7 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
 
 
 def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> float:
-    """No split takes less, rearrangements and slices aside.
+    """A lower bound of the cycles of any split, without rearrangements and slices.
 
     A tile with ``p`` positions, ``g`` groups, ``i`` input and ``o`` output channels and ``w`` kernel elements in all
     passes has at least its share of the products ``v = p g i o w`` of all ``P``, ``G``, ``I``, ``O``, ``W``. Weights
@@ -45,7 +48,7 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
     for axis in form.axes:
         positions *= axis.output
         reads *= min(1.0, axis.size / axis.output) / axis.input_dilation
-    each = step_cycles(form, kernel) / grouping
+    cycles_per_product = step_cycles(form, kernel) / grouping
     inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
     sums = (kernel.partial_size / rate + clear_cycles(form, kernel)) * passes.inner
     weights = types.input / rate
@@ -54,17 +57,20 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
     in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     products = positions * groups * in_channels * out_channels * window / chip.tiles
     start = count * start_cycles(form, kernel, chip)
-    rest = each - weights / positions - inputs / out_channels
-    if rest < 0:
-        return (products * each + start) * (1 - 1e-9)
+    remaining_cycles = cycles_per_product - weights / positions - inputs / out_channels
+    if remaining_cycles < 0:
+        # Rounding must not lift a bound above the cycles of a plan.
+        return (products * cycles_per_product + start) * (1 - 1e-9)
     mean = (weights + loops) * inputs * sums * products * products / window
-    return (products * rest + 3 * mean ** (1 / 3) + start) * (1 - 1e-9)
+    return (products * remaining_cycles + 3 * mean ** (1 / 3) + start) * (1 - 1e-9)
 
 
 def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
-    """Cycles that reducing (or casting) ``depth`` partial sums takes at least, whatever there is to reduce: the start
-    of the vertex and one loop, once below 16 of them, else twice with 4 each or more
-    (:func:`~.reductions.reduce_depths`)."""
+    """A lower bound of the cycles of reducing (or casting) ``depth`` partial sums of any size.
+
+    It is the start of the vertex and one loop: once for fewer than 16 partial sums, otherwise twice with 4 or more each
+    (:func:`~.reductions.reduce_depths`).
+    """
     least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
     least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
     return least

@@ -1,21 +1,20 @@
 """Plans of lookups and of updates of a table by indices.
 
-As PopLibs plans them (``docs/reference/planner.md`` 7; ``lib/popops/DynamicSlice.cpp`` constructModel): the tiles form
-a grid of groups x parts of the indices x parts of the table's rows x parts of its columns; of all grids that use no
-more tiles than there are and whose temporary memory fits, the one with the fewest estimated cycles is taken.
+The method is that of PopLibs (``docs/reference/planner.md`` 7; ``lib/popops/DynamicSlice.cpp`` constructModel). The
+tiles form a grid of groups x parts of the indices x parts of the table's rows x parts of its columns. The plan is the
+grid with the fewest estimated cycles, of all grids with no more tiles than the chip and whose memory fits.
 
-* A part of the *indices* works on its own copy of its piece of the table, which is broadcast to it (a lookup) or whose
-  sums are reduced over the parts (an update).
-  What is written, not combined, leaves nothing to reduce: its indices are not split.
-* A part of the *rows* finds only what lies in it: a lookup selects among the candidates of all parts in a second stage,
-  an update sees the slices for all parts.
+* A part of the *indices* works on its own copy of its piece of the table. A lookup broadcasts that piece; an update
+  reduces its sums over the parts. An update that only writes has nothing to reduce, so its indices are not split.
+* A part of the *rows* finds only indices of its own rows. A lookup selects among the candidates of all parts in a
+  second stage; an update sees the slices for all parts.
 
-The estimates are PopLibs', with what biases them: a table that is not spread over all tiles is charged as if it had to
-be brought there, and indices are uniformly distributed. What the chosen plan takes, :mod:`ipuperf.lowering.lookups`
-says phase by phase.
+The estimates are PopLibs', with their biases: a table that is not spread over all tiles is charged as if it had to be
+brought there, and indices are uniformly distributed. :mod:`ipuperf.lowering.lookups` gives the cycles of the chosen
+plan phase by phase.
 
-Simplified: of plans with equal estimates that on the fewest tiles is taken (PopLibs takes the first of its solver); the
-plan is for a lookup or for an update, never for both with one layout of the table.
+Simplifications: Of plans with equal estimates, the one on the fewest tiles is chosen (PopLibs takes the first of its
+solver). A plan is for a lookup or for an update, never for both with one layout of the table.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class EmbeddingPlan:
 
     Attributes:
         group_split, index_split, row_split, column_split: parts of groups, indices, rows of the table and columns.
-        groups, indices, rows, columns: what the fullest tile has of each.
+        groups, indices, rows, columns: number of each on the fullest tile.
         cycles: PopLibs' estimate, by which the plan was chosen.
         temporary_bytes: PopLibs' estimate of temporary memory on a tile.
     """
@@ -81,25 +80,28 @@ class EmbeddingPlan:
 
     @property
     def stored(self) -> int:
-        """Elements of the table that lie on a tile: a piece lies spread over the parts of the indices."""
+        """Elements of the table that lie on a tile; the parts of the indices share the elements of a piece."""
         return -(-self.piece // self.index_split)
 
 
 def splits(count: int, most: int) -> np.ndarray:
-    """Numbers of parts of ``count``, up to ``most``, of which none can be left out with parts of the same size."""
-    found, parts = [], 1
+    """Useful numbers of parts of ``count``, up to ``most``: for each size of a part, the smallest number."""
+    part_counts, parts = [], 1
     while parts <= min(count, most):
         size = -(-count // parts)
-        found.append(-(-count // size))
+        part_counts.append(-(-count // size))
         if size == 1:
             break
+        # The next number of parts whose size is smaller.
         parts = -(-count // (size - 1))
-    return np.array([n for n in found if n <= most], dtype=np.int64)
+    return np.array([n for n in part_counts if n <= most], dtype=np.int64)
 
 
 def strided_reduce(outputs: np.ndarray, partials: np.ndarray, size: int, chip: Chip) -> np.ndarray:
-    """Tile cycles of StridedReduce vertices that add up ``partials`` of each of ``outputs`` sums of ``size`` bytes, the
-    sums split over the workers in vectors (``docs/reference/cycles.md`` 5.1)."""
+    """Tile cycles of StridedReduce vertices that add up ``partials`` of each of ``outputs`` sums of ``size`` bytes.
+
+    The sums are split over the workers in vectors (``docs/reference/cycles.md`` 5.1).
+    """
     vectors = ceil_div(ceil_div(outputs, chip.vector_width(size)), chip.workers)
     return chip.workers * (16 + vectors * (3 + 3 + (8 if size == 2 else 5) + partials - 1))
 
@@ -108,7 +110,7 @@ def strided_reduce(outputs: np.ndarray, partials: np.ndarray, size: int, chip: C
 class _Grids:
     """All grids at once: arrays of one length."""
 
-    item: Lookup
+    work: Lookup
     chip: Chip
     groups: np.ndarray
     indices: np.ndarray
@@ -124,140 +126,157 @@ class _Grids:
     @property
     def size(self) -> int:
         """Bytes of an element."""
-        return self.item.dtype.size
+        return self.work.dtype.size
 
     @property
     def surplus(self) -> np.ndarray:
         """Bytes that a tile has of the table beyond an even spread over all tiles."""
-        grain = _grain(self.item)
-        grains = -(-self.item.width // grain) * self.item.entries * self.item.groups
+        grain = _grain(self.work)
+        grains = -(-self.work.width // grain) * self.work.entries * self.work.groups
         even = -(-grains // self.chip.tiles) * grain * self.size
         return np.maximum(self.rows * self.columns * self.groups * self.size - even, 0)
 
 
-def _grain(item: Lookup) -> int:
+def _grain(work: Lookup) -> int:
     """Elements of a slice that stay together: 8 bytes."""
-    return min(item.width, max(1, 8 // item.dtype.size))
+    return min(work.width, max(1, 8 // work.dtype.size))
 
 
 def _hits(indices: np.ndarray, rows: np.ndarray, entries: int) -> np.ndarray:
-    """Of ``indices``, how many are expected in ``rows`` of ``entries``, rounded up."""
+    """Expected number of ``indices`` in ``rows`` of ``entries``, rounded up."""
     return np.minimum(indices, np.ceil(indices * (rows / entries)).astype(np.int64))
 
 
 def _lookup_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     """Cycles and temporary bytes of a lookup."""
-    item, workers, size = grids.item, grids.chip.workers, grids.size
+    work, workers, size = grids.work, grids.chip.workers, grids.size
     split, divided = grids.index_split > 1, grids.row_split > 1
-    second = ceil_div(grids.indices, grids.row_split)
-    grains = ceil_div(grids.columns, _grain(item))
+    second_indices = ceil_div(grids.indices, grids.row_split)
+    grains = ceil_div(grids.columns, _grain(work))
     table = np.maximum(split * grids.rows * grids.columns * grids.groups * size, grids.surplus)
-    arriving = grids.row_split * second * grids.columns * grids.groups * size
+    arriving = grids.row_split * second_indices * grids.columns * grids.groups * size
 
     def stage(part: np.ndarray, indices: np.ndarray) -> np.ndarray:
         mine = ceil_div(indices, workers)
-        hits = _hits(mine, grids.rows, item.entries)
+        hits = _hits(mine, grids.rows, work.entries)
         return grids.groups * multi_slice_cycles(part, hits, mine - hits, size, workers)
 
     cycles = grids.exchange(table) + stage(grids.columns, grids.indices)
-    cycles = cycles + divided * (grids.exchange(arriving) + stage(grains, second))
-    first = divided * grids.indices * grids.columns * grids.groups * size
+    cycles = cycles + divided * (grids.exchange(arriving) + stage(grains, second_indices))
+    first_stage_bytes = divided * grids.indices * grids.columns * grids.groups * size
     memory = np.maximum(
-        table + first + grids.indices * grids.groups * 4, first + divided * arriving + second * grids.groups * 4
+        table + first_stage_bytes + grids.indices * grids.groups * 4,
+        first_stage_bytes + divided * arriving + second_indices * grids.groups * 4,
     )
     return cycles, memory
 
 
 def update_cycles(
-    item: TableUpdate, columns: np.ndarray, found: np.ndarray, passed: np.ndarray, workers: int
+    work: TableUpdate, columns: np.ndarray, hits: np.ndarray, passed: np.ndarray, workers: int
 ) -> np.ndarray:
-    """Tile cycles of the vertices of an update; those that only write are MultiUpdate vertices, which cost what those
-    of a lookup do (PerformanceEstimation.cpp)."""
-    cycles = multi_slice_cycles if item.operation == "NONE" else multi_update_cycles
-    return cycles(columns, found, passed, item.dtype.size, workers)
+    """Tile cycles of the vertices of an update.
+
+    Updates that only write use MultiUpdate vertices, which cost as much as those of a lookup
+    (PerformanceEstimation.cpp).
+    """
+    cycles = multi_slice_cycles if work.operation == "NONE" else multi_update_cycles
+    return cycles(columns, hits, passed, work.dtype.size, workers)
 
 
-def combined_cycles(item: TableUpdate, elements: np.ndarray, chip: Chip, *, apart: bool) -> np.ndarray:
-    """Tile cycles in which reduced partial tables get into the table: a scaled addition, or the operation itself;
-    what is written has no partial tables.
+def combined_cycles(work: TableUpdate, elements: np.ndarray, chip: Chip, *, apart: bool) -> np.ndarray:
+    """Tile cycles of combining reduced partial tables with the table, by a scaled addition or the operation itself.
+
+    An update that only writes has no partial tables.
 
     ``apart``: table and sums lie in different memory elements. PopLibs' planner counts on that ("optimistically", says
     DynamicSlice.cpp), but nothing makes them lie so: its scaledAddTo is asked for without ``optimizeForSpeed``.
     """
-    if item.operation == "ADD":
-        return scaled_add_cycles(item.dtype, item.dtype, True, apart=apart)(elements, chip)
-    if item.operation == "NONE":
+    if work.operation == "ADD":
+        return scaled_add_cycles(work.dtype, work.dtype, True, apart=apart)(elements, chip)
+    if work.operation == "NONE":
         return np.zeros_like(elements)
-    return vertices.binary(COMBINED_BY[item.operation], item.dtype, 1).cycles(elements, chip)
+    return vertices.binary(COMBINED_BY[work.operation], work.dtype, 1).cycles(elements, chip)
 
 
 def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     """Cycles and temporary bytes of an update."""
-    item, chip, size = grids.item, grids.chip, grids.size
-    assert isinstance(item, TableUpdate)
+    work, chip, size = grids.work, grids.chip, grids.size
+    assert isinstance(work, TableUpdate)
     split, divided = grids.index_split > 1, grids.row_split > 1
     sums = grids.rows * grids.columns * grids.groups
     slices = divided * grids.indices * grids.columns * size
-    hits = _hits(grids.indices, ceil_div(grids.rows, chip.workers), item.entries)
-    update = update_cycles(item, grids.columns, hits, grids.indices - hits, chip.workers)
+    hits = _hits(grids.indices, ceil_div(grids.rows, chip.workers), work.entries)
+    update = update_cycles(work, grids.columns, hits, grids.indices - hits, chip.workers)
     outputs = ceil_div(sums, grids.index_split)
     reduced = outputs * grids.index_split
     reduction = strided_reduce(outputs, grids.index_split, size, chip)
-    added = combined_cycles(item, outputs, chip, apart=True)
+    added = combined_cycles(work, outputs, chip, apart=True)
+    # The surplus travels to the tile and back.
     cycles = 2 * grids.exchange(grids.surplus) + grids.exchange(grids.groups * slices) + grids.groups * update
-    filled = vertices.fill(item.dtype, 1).cycles(sums, chip)
+    filled = vertices.fill(work.dtype, 1).cycles(sums, chip)
     cycles = cycles + split * (filled + grids.exchange(reduced * size) + reduction + added)
     partials = split * sums * size
     memory = grids.surplus + np.maximum(grids.groups * (slices + grids.indices * 4) + partials, 2 * partials)
     return cycles, memory
 
 
-def _grids(chip: Chip, item: Lookup) -> tuple[_Grids, np.ndarray]:
+def _grids(chip: Chip, work: Lookup) -> tuple[_Grids, np.ndarray]:
     """All grids of at most all tiles, and the split of the columns of each."""
-    grain = _grain(item)
-    grains = -(-item.width // grain)
-    written = isinstance(item, TableUpdate) and item.operation == "NONE"
+    grain = _grain(work)
+    grains = -(-work.width // grain)
+    written = isinstance(work, TableUpdate) and work.operation == "NONE"
     axes = (
-        splits(item.groups, chip.tiles),
-        splits(item.indices, 1 if written else chip.tiles),
-        splits(item.entries, min(chip.tiles, -(-item.entries // LEAST_ROWS))),
+        splits(work.groups, chip.tiles),
+        splits(work.indices, 1 if written else chip.tiles),
+        splits(work.entries, min(chip.tiles, -(-work.entries // LEAST_ROWS))),
         splits(grains, chip.tiles),
     )
     group, index, row, column = (axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij"))
     fits = group * index * row * column <= chip.tiles
     group, index, row, column = group[fits], index[fits], row[fits], column[fits]
-    columns = np.minimum(-(-grains // column) * grain, item.width)
-    parts = (-(-item.groups // group), -(-item.indices // index), -(-item.entries // row), columns)
-    return _Grids(item, chip, *parts, index, row), column
+    columns = np.minimum(-(-grains // column) * grain, work.width)
+    parts = (-(-work.groups // group), -(-work.indices // index), -(-work.entries // row), columns)
+    return _Grids(work, chip, *parts, index, row), column
 
 
 @lru_cache(maxsize=1024)
-def plan_lookup(chip: Chip, item: Lookup) -> EmbeddingPlan:
-    """The cheapest plan of a lookup or an update on ``chip``; when no plan's temporary memory fits into
-    ``available_memory_proportion`` of a tile, the cheapest of all, as PopLibs does.
+def plan_lookup(chip: Chip, work: Lookup) -> EmbeddingPlan:
+    """The cheapest plan of a lookup or an update on ``chip`` that fits.
+
+    When no plan's temporary memory fits into ``available_memory_proportion`` of a tile, it is the cheapest of all, as
+    in PopLibs.
 
     Raises:
         ValueError: a dimension below 1 or a proportion outside (0, 1].
     """
-    if min(item.entries, item.width, item.indices, item.groups) < 1:
+    if min(work.entries, work.width, work.indices, work.groups) < 1:
         raise ValueError(
-            f"a table of {item.entries} x {item.width} with {item.indices} indices in {item.groups} groups has no "
+            f"a table of {work.entries} x {work.width} with {work.indices} indices in {work.groups} groups has no "
             "plan; every number has to be at least 1"
         )
-    if not 0 < item.available_memory_proportion <= 1:
+    if not 0 < work.available_memory_proportion <= 1:
         raise ValueError(
-            f"availableMemoryProportion is {item.available_memory_proportion}; allowed: above 0, at most 1"
+            f"availableMemoryProportion is {work.available_memory_proportion}; allowed: above 0, at most 1"
         )
-    grids, column = _grids(chip, item)
-    cycles, memory = (_update_estimates if isinstance(item, TableUpdate) else _lookup_estimates)(grids)
-    fitting = memory <= item.available_memory_proportion * chip.bytes_per_tile
+    grids, column = _grids(chip, work)
+    cycles, memory = (_update_estimates if isinstance(work, TableUpdate) else _lookup_estimates)(grids)
+    fitting = memory <= work.available_memory_proportion * chip.bytes_per_tile
     if not fitting.any():
         fitting[:] = True
-    group = -(-item.groups // grids.groups)
+    group = -(-work.groups // grids.groups)
     tiles = group * grids.index_split * grids.row_split * column
+    # Grids that fit come first, then few cycles, then few tiles.
     best = np.lexsort((tiles, cycles, ~fitting))[0]
     numbers = (
-        group, grids.index_split, grids.row_split, column,
-        grids.groups, grids.indices, grids.rows, grids.columns, cycles, memory,
-    )  # fmt: skip
-    return EmbeddingPlan(*(int(each[best]) for each in numbers))
+        group,
+        grids.index_split,
+        grids.row_split,
+        column,
+        grids.groups,
+        grids.indices,
+        grids.rows,
+        grids.columns,
+        cycles,
+        memory,
+    )
+    return EmbeddingPlan(*(int(values[best]) for values in numbers))

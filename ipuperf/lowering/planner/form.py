@@ -1,4 +1,4 @@
-"""What a convolution becomes before it is split over tiles: its form for each pass, and the transforms of that form.
+"""Forms of a convolution before it is split over tiles: one for each pass, and the transforms of that form.
 
 A :class:`Form` is a convolution seen by the planner: batch, groups, channels per group and one :class:`Axis` per
 spatial axis. The gradient of the input and the gradient of the weights are convolutions themselves (batch and channels
@@ -26,8 +26,8 @@ class Axis:
 
     Attributes:
         size, kernel, output: elements of input, kernel and result.
-        stride: of the result; ``input_dilation`` and ``kernel_dilation``: distance of stored elements.
-        padding: zeros around the input in all (negative: elements cut off).
+        stride: stride of the result; ``input_dilation`` and ``kernel_dilation``: distance of stored elements.
+        padding: zeros on both sides of the input together (negative: elements cut off).
     """
 
     size: int
@@ -40,27 +40,29 @@ class Axis:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether each output needs just the input at its own place, so that the axis can join a flat field."""
+        """Whether each output reads only the input at its own place, so that the axis can join a flat field."""
         return (self.kernel, self.stride, self.input_dilation, self.padding) == (1, 1, 1, 0)
 
     @cached_property
     def worklist_stride(self) -> int:
-        """Outputs that one kernel element touches lie this far apart (above 1 with a dilated input)."""
+        """Distance of the outputs that one kernel element touches; above 1 with a dilated input."""
         return self.input_dilation // math.gcd(self.input_dilation, self.stride)
 
     @cached_property
     def products(self) -> int:
-        """Pairs of an output and a kernel element that meet the input (stored or not), counted as PopLibs does: outputs
-        of a kernel element are a range, of which every :attr:`worklist_stride`-th counts; padding is taken to be the
-        same on both sides (``lib/poplin/ConvModel.cpp`` getNumberOfMACs)."""
-        spread, before = (self.size - 1) * self.input_dilation + 1, self.padding // 2
-        found = 0
+        """Pairs of an output and a kernel element that meet the input (stored or not).
+
+        PopLibs' count (``lib/poplin/ConvModel.cpp`` getNumberOfMACs): the outputs of a kernel element are a range, of
+        which every :attr:`worklist_stride`-th counts. Padding is assumed to be equal on both sides.
+        """
+        spread, padding_before = (self.size - 1) * self.input_dilation + 1, self.padding // 2
+        pairs = 0
         for element in range(self.kernel):
-            offset = before - element * self.kernel_dilation  # output o is at o * stride - offset
-            first = max(0, -(-offset // self.stride))
-            last = min(self.output - 1, (spread - 1 + offset) // self.stride)
-            found += -(-max(0, last - first + 1) // self.worklist_stride)
-        return found
+            offset = padding_before - element * self.kernel_dilation  # output o is at o * stride - offset
+            first_output = max(0, -(-offset // self.stride))
+            last_output = min(self.output - 1, (spread - 1 + offset) // self.stride)
+            pairs += -(-max(0, last_output - first_output + 1) // self.worklist_stride)
+        return pairs
 
     @property
     def whole(self) -> int:
@@ -72,8 +74,10 @@ class Axis:
         return reach // self.input_dilation + 1
 
     def reads(self, outputs: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads at most (of a plain
-        axis as many as there are results, those that only fill up a grain included)."""
+        """Upper limit of the input elements that a piece of ``outputs`` results and ``kernel`` kernel elements reads.
+
+        A plain axis reads as many as there are results, including those that only fill up a grain.
+        """
         if self.plain:
             return outputs
         reach = (outputs - 1) * self.stride + (kernel - 1) * self.kernel_dilation
@@ -92,7 +96,7 @@ class Types:
 
 @dataclass(frozen=True)
 class Passes:
-    """Serial passes over parts of the output (``out``) or of the input channels (``inner``); one of the two is 1.
+    """Serial passes over parts of the output channels (``out``) or input channels (``inner``); one of the two is 1.
 
     ``ahead``: the inputs are brought to the tiles once, before the passes over output channels.
     """
@@ -132,8 +136,8 @@ class Form:
         batch, groups, in_channels, out_channels: channels are per group.
         axes: at least two.
         pass_: ``fwd``, ``bwd``, ``wu``, or that of a matrix product (:class:`~ipuperf.ops.work.MatMul`).
-        swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: how many
-            groups were put together into one.
+        swapped: operands exchanged; ``expanded``, ``flattened``: axes turned into channels; ``combined``: number of
+            groups that were combined into one.
         grain: positions of the last axis go to the tiles in multiples of it.
         joint: part of a joint plan of the passes of a fully connected layer.
     """
@@ -158,7 +162,7 @@ class Form:
 
     @property
     def changes(self) -> tuple[object, ...]:
-        """What makes it another form than what was asked for."""
+        """The transforms by which this form differs from the requested one."""
         return (self.swapped, self.expanded, self.flattened, self.combined)
 
     @cached_property
@@ -168,36 +172,40 @@ class Form:
 
     @cached_property
     def one_by_one(self) -> bool:
-        """Whether all that is left is one flat field of positions (what the 1x1 AMP vertex can do)."""
-        *outer, last = self.axes
-        return self.batch == 1 and last.plain and all(axis.plain and axis.output == 1 for axis in outer)
+        """Whether only one flat field of positions is left, which the 1x1 AMP vertex can compute."""
+        *outer_axes, last_axis = self.axes
+        return self.batch == 1 and last_axis.plain and all(axis.plain and axis.output == 1 for axis in outer_axes)
 
 
-def form_of(item: Convolution) -> Form:
-    """The convolution that ``item`` asks for, in its pass.
+def form_of(work: Convolution) -> Form:
+    """The form of a convolution in its pass.
 
     Raises:
         ValueError: a pass that is unknown, a dimension below 1, channels that the groups do not divide.
     """
-    _check(item)
-    inner, outer = item.channels_in // item.groups, item.channels_out // item.groups
-    axes = list(zip(item.input_size, item.kernel_size, item.output_size, item.strides, item.dilation, item.padding,
-                    strict=True))  # fmt: skip
-    if item.pass_ == "fwd":
-        found = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
-        form = Form(item.batch, item.groups, inner, outer, tuple(found), "fwd")
-    elif item.pass_ == "bwd":
-        found = [Axis(out, k, n, 1, s, d, n - 1 - (out - 1) * s + (k - 1) * d) for n, k, out, s, d, _ in axes]
-        form = Form(item.batch, item.groups, outer, inner, tuple(found), "bwd")
+    _check(work)
+    inputs_per_group, outputs_per_group = (
+        work.channels_in // work.groups,
+        work.channels_out // work.groups,
+    )
+    axes = list(
+        zip(work.input_size, work.kernel_size, work.output_size, work.strides, work.dilation, work.padding, strict=True)
+    )
+    if work.pass_ == "fwd":
+        form_axes = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
+        form = Form(work.batch, work.groups, inputs_per_group, outputs_per_group, tuple(form_axes), "fwd")
+    elif work.pass_ == "bwd":
+        form_axes = [Axis(out, k, n, 1, s, d, n - 1 - (out - 1) * s + (k - 1) * d) for n, k, out, s, d, _ in axes]
+        form = Form(work.batch, work.groups, outputs_per_group, inputs_per_group, tuple(form_axes), "bwd")
     else:
-        found = [Axis(n, out, k, d, 1, s, sum(p)) for n, k, out, s, d, p in axes]
-        form = Form(inner, item.groups, item.batch, outer, tuple(found), "wu")
+        form_axes = [Axis(n, out, k, d, 1, s, sum(p)) for n, k, out, s, d, p in axes]
+        # The gradient of the weights sums over the batch, so batch and input channels change places.
+        form = Form(inputs_per_group, work.groups, work.batch, outputs_per_group, tuple(form_axes), "wu")
     return _two_axes(form)
 
 
 def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> Form:
-    """A matrix product as PopLibs sees it: a 1x1 convolution with the rows as the batch
-    (``docs/reference/planner.md`` 1).
+    """The form of a matrix product: a 1x1 convolution with the rows as the batch (``docs/reference/planner.md`` 1).
 
     Raises:
         ValueError: an unknown pass or a dimension below 1.
@@ -210,38 +218,46 @@ def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> 
     return Form(m, groups, k, n, (POINT, POINT), pass_)
 
 
-def _check_size(what: str, products: int) -> None:
+def _check_size(description: str, products: int) -> None:
     if products > _MOST_PRODUCTS:
-        raise ValueError(f"{what}: {products:.2e} multiplications; allowed: up to {_MOST_PRODUCTS:.2e}")
+        raise ValueError(f"{description}: {products:.2e} multiplications; allowed: up to {_MOST_PRODUCTS:.2e}")
 
 
 def _two_axes(form: Form) -> Form:
+    # The planner expects at least two axes.
     return replace(form, axes=(POINT,) * max(0, 2 - len(form.axes)) + form.axes)
 
 
-def _check(item: Convolution) -> None:
-    if item.pass_ not in CONVOLUTION_PASSES:
-        raise ValueError(f"convolution pass is {item.pass_!r}; allowed: {', '.join(CONVOLUTION_PASSES)}")
-    sizes = (item.batch, item.channels_in, item.channels_out, item.groups, *item.input_size, *item.kernel_size)
-    if min(*sizes, *item.strides, *item.dilation) < 1 or not item.input_size:
-        raise ValueError(f"convolution {describe(item)}: every dimension, stride and dilation has to be at least 1")
-    if min(item.output_size) < 1:
-        raise ValueError(f"convolution {describe(item)}: the kernel does not fit into the padded input")
-    if item.channels_in % item.groups or item.channels_out % item.groups:
+def _check(work: Convolution) -> None:
+    if work.pass_ not in CONVOLUTION_PASSES:
+        raise ValueError(f"convolution pass is {work.pass_!r}; allowed: {', '.join(CONVOLUTION_PASSES)}")
+    sizes = (
+        work.batch,
+        work.channels_in,
+        work.channels_out,
+        work.groups,
+        *work.input_size,
+        *work.kernel_size,
+    )
+    if min(*sizes, *work.strides, *work.dilation) < 1 or not work.input_size:
+        raise ValueError(f"convolution {describe(work)}: every dimension, stride and dilation has to be at least 1")
+    if min(work.output_size) < 1:
+        raise ValueError(f"convolution {describe(work)}: the kernel does not fit into the padded input")
+    if work.channels_in % work.groups or work.channels_out % work.groups:
         raise ValueError(
-            f"convolution {describe(item)}: {item.groups} groups have to divide the channels "
-            f"{item.channels_in} and {item.channels_out}"
+            f"convolution {describe(work)}: {work.groups} groups have to divide the channels "
+            f"{work.channels_in} and {work.channels_out}"
         )
-    positions = math.prod(item.output_size) * math.prod(item.kernel_size)
-    products = item.batch * item.channels_in * item.channels_out // item.groups * positions
-    _check_size(f"convolution {describe(item)}", products)
+    positions = math.prod(work.output_size) * math.prod(work.kernel_size)
+    products = work.batch * work.channels_in * work.channels_out // work.groups * positions
+    _check_size(f"convolution {describe(work)}", products)
 
 
-def describe(item: Convolution) -> str:
+def describe(work: Convolution) -> str:
     """``batch x channels x size -> channels, kernel`` in one line, for names and messages."""
-    size, kernel = ("x".join(str(v) for v in values) for values in (item.input_size, item.kernel_size))
-    groups = f" groups {item.groups}" if item.groups > 1 else ""
-    return f"{item.batch}x{item.channels_in}x{size}->{item.channels_out} k{kernel}{groups} {item.pass_}"
+    size, kernel = ("x".join(str(v) for v in values) for values in (work.input_size, work.kernel_size))
+    groups = f" groups {work.groups}" if work.groups > 1 else ""
+    return f"{work.batch}x{work.channels_in}x{size}->{work.channels_out} k{kernel}{groups} {work.pass_}"
 
 
 def swap(form: Form) -> Form:
@@ -253,9 +269,7 @@ def swap(form: Form) -> Form:
         axes.append(
             Axis(axis.kernel, axis.size, axis.output, axis.stride, axis.kernel_dilation, axis.input_dilation, 2 * extra)
         )
-    return replace(
-        form, axes=tuple(axes), batch=form.out_channels, out_channels=form.batch, swapped=not form.swapped
-    )  # fmt: skip
+    return replace(form, axes=tuple(axes), batch=form.out_channels, out_channels=form.batch, swapped=not form.swapped)
 
 
 def expand(form: Form, dims: Sequence[int]) -> Form:
@@ -269,12 +283,12 @@ def expand(form: Form, dims: Sequence[int]) -> Form:
 
 def flatten_outputs(form: Form, dims: Sequence[int]) -> Form:
     """Turn the outputs of ``dims`` into output channels and their inputs into input channels."""
-    inner, outer, axes = form.in_channels, form.out_channels, list(form.axes)
+    in_channels, out_channels, axes = form.in_channels, form.out_channels, list(form.axes)
     for dim in dims:
-        inner *= axes[dim].size
-        outer *= axes[dim].output
+        in_channels *= axes[dim].size
+        out_channels *= axes[dim].output
         axes[dim] = POINT
-    return replace(form, in_channels=inner, out_channels=outer, axes=tuple(axes), flattened=tuple(dims))
+    return replace(form, in_channels=in_channels, out_channels=out_channels, axes=tuple(axes), flattened=tuple(dims))
 
 
 def flatten_field(form: Form) -> Form:
@@ -302,7 +316,10 @@ def combine_groups(form: Form, factor: int) -> Form:
 
 
 def _without_late_dilation(form: Form) -> Form:
-    """Dilation of the input of a 1x1 kernel happens after the convolution: zeros are not worth computing with."""
+    """``form`` with the dilation of inputs of 1x1 kernels put off until after the convolution.
+
+    Otherwise the vertices would multiply the zeros between the elements.
+    """
     axes = tuple(
         Axis(a.size, 1, a.size) if (a.kernel, a.stride, a.padding) == (1, 1, 0) and a.input_dilation > 1 else a
         for a in form.axes
@@ -311,7 +328,7 @@ def _without_late_dilation(form: Form) -> Form:
 
 
 def view_form(form: Form, swapped: bool) -> Form:
-    """``form`` with what is only another view of the same elements: dilation put off, operands exchanged or not."""
+    """``form`` with dilation put off, and with operands exchanged if ``swapped``: views of the same elements."""
     start = _without_late_dilation(form)
     return swap(start) if swapped else start
 
@@ -322,22 +339,24 @@ def _subsets(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _group_factors(form: Form, in_size: int) -> list[int]:
-    """Factors by which groups of one channel (two in half precision) may be combined: up to one AMP input load."""
+    """Factors by which groups of one channel (or two in half precision) may be combined, up to one AMP input load."""
     channels = form.in_channels
     if form.groups == 1 or channels not in ((1, 2) if in_size == 2 else (1,)):
         return [1]
-    factor, most = (4 if in_size == 2 else 2) // channels, (16 if in_size == 2 else 8) // channels
-    found = [1]
-    while factor <= most:
-        if factor not in found:
-            found.append(factor)
+    # PopLibs combines groups up to one load of an AMP unit's inputs.
+    factor, largest = (4 if in_size == 2 else 2) // channels, (16 if in_size == 2 else 8) // channels
+    factors = [1]
+    while factor <= largest:
+        if factor not in factors:
+            factors.append(factor)
         factor *= 2
-    return found
+    return factors
 
 
 def forms(form: Form, in_size: int) -> list[Form]:
     """Every transformed form that PopLibs would try, the untransformed one first (``in_size``: bytes per input)."""
-    found: dict[Form, None] = {}
+    # A dict, as equal forms arise in several ways and the first order counts.
+    transformed: dict[Form, None] = {}
     for turned in (view_form(form, swapped=False), view_form(form, swapped=True)):
         dims = [d for d, axis in enumerate(turned.axes) if not axis.plain and axis.size >= axis.kernel]
         for subset in _subsets(dims):
@@ -346,5 +365,5 @@ def forms(form: Form, in_size: int) -> list[Form]:
             for chosen in _subsets(outs):
                 flat = flatten_field(flatten_outputs(wide, chosen))
                 for factor in _group_factors(flat, in_size):
-                    found[combine_groups(flat, factor) if factor > 1 else flat] = None
-    return list(found)
+                    transformed[combine_groups(flat, factor) if factor > 1 else flat] = None
+    return list(transformed)

@@ -1,14 +1,14 @@
 """Several convolutions planned together: side by side, each on tiles of its own, or one after the other.
 
-The way of PopLibs (``lib/poplin/ConvPlan.cpp`` getParallelMultiPlan): the largest convolution is planned for speed on
-all tiles but those reserved for the others, then again for few tiles with some cycles to spare. The others follow from
-the smallest on, each on what is left: no step of theirs may take longer than that of the plans before as far as
-possible, then few tiles count. The second largest comes last and has all the rest. As the steps of all are launched
-together, all have the same number of serial passes. Where a plan side by side is not found, they run one after the
-other.
+The method is that of PopLibs (``lib/poplin/ConvPlan.cpp`` getParallelMultiPlan). The largest convolution is planned for
+speed on all tiles but those reserved for the others, then again for few tiles with some cycles to spare. The others
+follow from the smallest on, each on the tiles that are left. As far as possible, none of their steps takes longer than
+that of the earlier plans; then few tiles count. The second largest comes last and gets all remaining tiles. The steps
+of all convolutions are launched together, so all have the same number of serial passes. Without plans side by side, the
+convolutions run one after the other.
 
-Simplified: where nothing fits into the memory proportion with that number of serial passes, there is no plan side by
-side (PopLibs looks for plans of less memory first).
+Simplification: Where nothing fits into the memory proportion with that number of serial passes, there is no plan side
+by side. PopLibs first looks for plans of less memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ipuperf.ops.work import MultiConvolution
 
 from .candidates import FEW_PASSES, candidates_among, every_candidate, forms_of
 from .form import ONCE, Passes
-from .plan import ConvolutionPlan, Found, Request, explained
+from .plan import BestSplit, ConvolutionPlan, Request, explained
 from .search import Rank, Search, plan_once
 from .vertices import hmac_kernels
 from .works import plan_convolution, request_of
@@ -33,7 +33,7 @@ from .works import plan_convolution, request_of
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-#: Tiles that share an exchange bus: a convolution begins at a multiple of it.
+#: Tiles that share an exchange bus; a convolution begins at a multiple of it.
 _SHARED_BUS = 2
 
 #: The terms that are steps of all convolutions at once: in each serial pass, and once.
@@ -42,10 +42,10 @@ _EACH, _ONCE = (
     ("broadcast", "prepare", "finish"),
 )
 
-#: Exchanges are compared in all.
+#: Exchanges are compared by their sum.
 _EXCHANGES = ("exchange_operands", "exchange_partials")
 
-#: How far above the reference plans are looked for, one after the other until there is one: so much of its cycles.
+#: Search limits above the reference, as shares of its cycles; they are tried in turn until there is a plan.
 _ABOVE = (0.0, 0.25, 1.0, 4.0, 16.0, math.inf)
 
 
@@ -66,45 +66,47 @@ class MultiPlan:
 
 
 @lru_cache(maxsize=512)
-def plan_multi(chip: Chip, item: MultiConvolution) -> MultiPlan:
-    """The plans of the convolutions of ``item``; the same work is planned once.
+def plan_multi(chip: Chip, work: MultiConvolution) -> MultiPlan:
+    """The plans of the convolutions of ``work``; the same work is planned once.
 
     Raises:
         ValueError: as :func:`~.works.plan_convolution`.
     """
-    if item.plan_type == "parallel" and (found := _side_by_side(chip, item)) is not None:
-        return MultiPlan(found, parallel=True)
-    return MultiPlan(tuple(PlacedPlan(plan_convolution(chip, each)) for each in item.convolutions), parallel=False)
+    if work.plan_type == "parallel" and (placed_plans := _side_by_side(chip, work)) is not None:
+        return MultiPlan(placed_plans, parallel=True)
+    return MultiPlan(
+        tuple(PlacedPlan(plan_convolution(chip, convolution)) for convolution in work.convolutions), parallel=False
+    )
 
 
-def _side_by_side(chip: Chip, item: MultiConvolution) -> tuple[PlacedPlan, ...] | None:
-    """A plan on tiles of its own for each convolution; None where there is none."""
-    convolutions = item.convolutions
+def _side_by_side(chip: Chip, work: MultiConvolution) -> tuple[PlacedPlan, ...] | None:
+    """A plan on its own tiles for each convolution; None where there is none."""
+    convolutions = work.convolutions
     order = sorted(range(len(convolutions)), key=lambda index: convolutions[index].flops)
-    reserve = item.reserved_tiles
+    reserve = work.reserved_tiles
     if chip.tiles < len(order) * reserve:
         reserve = max(1, chip.tiles // len(order))
-    found: dict[int, PlacedPlan] = {}
-    start, kept = 0, (len(order) - 1) * reserve
+    placed: dict[int, PlacedPlan] = {}
+    start, reserved_later = 0, (len(order) - 1) * reserve
     reference: Reference | None = None
     for index in (order[-1], *order[:-1]):
-        tiles = chip.tiles - start - kept
+        tiles = chip.tiles - start - reserved_later
         if tiles < 1:
             return None
         request = request_of(replace(chip, tiles=tiles), convolutions[index])
-        last = len(found) == len(order) - 1
+        is_last = len(placed) == len(order) - 1
         if reference is None:
-            chosen = _frugal(request, 1 + (len(order) - 1) * item.cycle_back_off)
+            chosen = _frugal(request, 1 + (len(order) - 1) * work.cycle_back_off)
         else:
-            chosen = reference.plan(request, by_tiles=not last)
+            chosen = reference.plan(request, by_tiles=not is_last)
         if chosen is None:
             return None
         reference = Reference.of(chosen) if reference is None else reference.with_plan(chosen)
         plan = explained(request, chosen)
-        found[index] = PlacedPlan(plan, start)
+        placed[index] = PlacedPlan(plan, start)
         start += -(-plan.tiles // _SHARED_BUS) * _SHARED_BUS
-        kept = max(0, kept - reserve)
-    return tuple(found[index] for index in range(len(convolutions)))
+        reserved_later = max(0, reserved_later - reserve)
+    return tuple(placed[index] for index in range(len(convolutions)))
 
 
 def _search(request: Request, ways: Sequence[Passes], limit: float, bound: float) -> Search:
@@ -114,7 +116,7 @@ def _search(request: Request, ways: Sequence[Passes], limit: float, bound: float
 
 
 def _same_count(count: int) -> tuple[Passes, ...]:
-    """Every way to have so many serial passes."""
+    """All kinds of serial passes with this count."""
     if count == 1:
         return (ONCE,)
     return (Passes(count, ahead=True), Passes(count), Passes(inner=count))
@@ -124,10 +126,11 @@ def _by_tiles(terms: Mapping[str, np.ndarray], tiles: np.ndarray) -> tuple[np.nd
     return tiles, terms["total"], terms["temp_bytes"]
 
 
-def _frugal(request: Request, slack: float) -> Found | None:
+def _frugal(request: Request, slack: float) -> BestSplit | None:
     """The plan of fewest tiles that takes at most ``slack`` times the cycles of the fastest one."""
     fastest = plan_once(request)
     ways = dict.fromkeys((ONCE, *FEW_PASSES, *_same_count(fastest.serial)))
+    # The fastest plan may already need more memory than the request allows.
     limit = max(request.limit, fastest.temp_bytes)
     bound = fastest.total * slack
     return _search(request, tuple(ways), limit, bound).first_by(_by_tiles, bound)
@@ -135,24 +138,24 @@ def _frugal(request: Request, slack: float) -> Found | None:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the plans so far take: ``cycles`` of each step, the most of any plan; ``count``: serial passes."""
+    """Cycles of each step, the largest of any plan so far; ``count``: serial passes."""
 
     cycles: Mapping[str, int]
     count: int
 
     @classmethod
-    def of(cls, found: Found) -> Reference:
-        """That of one plan."""
-        steps = _steps(found.terms, found.passes.count)
-        return cls({name: int(values[0]) for name, values in steps.items()}, found.passes.count)
+    def of(cls, best: BestSplit) -> Reference:
+        """The reference that one plan gives."""
+        steps = _steps(best.terms, best.passes.count)
+        return cls({name: int(values[0]) for name, values in steps.items()}, best.passes.count)
 
-    def with_plan(self, found: Found) -> Reference:
-        """With what a further plan takes longer."""
-        other = self.of(found)
-        return Reference({name: max(taken, other.cycles[name]) for name, taken in self.cycles.items()}, self.count)
+    def with_plan(self, best: BestSplit) -> Reference:
+        """This reference raised to the steps of a further plan that take longer."""
+        added = self.of(best)
+        return Reference({name: max(longest, added.cycles[name]) for name, longest in self.cycles.items()}, self.count)
 
-    def plan(self, request: Request, *, by_tiles: bool) -> Found | None:
-        """The plan whose steps exceed these by the fewest cycles in all, then of fewest tiles or bytes."""
+    def plan(self, request: Request, *, by_tiles: bool) -> BestSplit | None:
+        """The plan whose steps exceed these cycles the least in all, and among equals the fewest tiles or bytes."""
         total = sum(self.cycles.values())
         second = "tiles" if by_tiles else "temp_bytes"
 
@@ -160,12 +163,13 @@ class Reference:
             return self.excess(terms), tiles if second == "tiles" else terms[second], terms["total"]
 
         chosen: Rank = rank
-        for above in _ABOVE:  # a plan that exceeds the reference by less takes no more than this in all
+        # A plan that exceeds the reference by less than the bound does takes no more than the bound in all.
+        for above in _ABOVE:
             bound = total * (1 + above)
             search = _search(request, _same_count(self.count), request.limit, bound)
-            found = search.first_by(chosen, bound)
-            if found is not None and total + found.cost[0] <= bound:
-                return found
+            best = search.first_by(chosen, bound)
+            if best is not None and total + best.cost[0] <= bound:
+                return best
         return None
 
     def excess(self, terms: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -176,5 +180,5 @@ class Reference:
 
 def _steps(terms: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
     """Cycles of the steps in all serial passes."""
-    found = {name: count * terms[name] for name in _EACH} | {name: terms[name] for name in _ONCE}
-    return found | {"exchange": count * sum((terms[name] for name in _EXCHANGES), np.int64(0))}
+    step_cycles = {name: count * terms[name] for name in _EACH} | {name: terms[name] for name in _ONCE}
+    return step_cycles | {"exchange": count * sum((terms[name] for name in _EXCHANGES), np.int64(0))}

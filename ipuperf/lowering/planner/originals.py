@@ -1,8 +1,8 @@
-"""Plans on a chip whose figures were changed: its own, and that of the preset it comes from.
+"""Plans on a chip with changed figures: its own plan, and the plan of the preset it comes from.
 
-The search compares estimates, as PopLibs' planner does; lowering charges launches, syncs and rearrangements that these
-leave out. So a better figure may change the order of two estimates and bring a plan that takes longer. A chip with
-changed figures can do what the preset's plan says as well, so that lowering chooses between the two by what it charges.
+The search compares estimates, as PopLibs' planner does. Lowering also charges launches, syncs and rearrangements, which
+these leave out. So a better figure may change the order of two estimates and lead to a slower plan. A chip with changed
+figures can run the preset's plan as well, so lowering chooses between the two plans by the cycles it charges.
 """
 
 from __future__ import annotations
@@ -23,15 +23,24 @@ Way = tuple[ConvolutionPlan, ...]
 
 
 def ways(request: Request) -> Sequence[Way]:
-    """The ways to do what is asked, the plan of ``request`` first in each: of a preset's chip one."""
+    """The ways to carry out a request, with the plan of ``request`` first in each; a preset's chip has one."""
+    # The search was made for the figures of a preset, so its plan needs no rival.
     if request.chip.original is None:
         return [(_searched(request),)]
     requests: tuple[Request, ...] = (request,)
     if request.form.pass_ in TRAINING:
-        requests += tuple(each for each in passes_of(forward_of(request)) if each.form.pass_ != request.form.pass_)
-    searched = tuple(_searched(each) for each in requests)
-    taken_over = tuple(plan for plan in map(_of_original, requests) if plan is not None)
-    return [searched, taken_over] if len(taken_over) == len(searched) and taken_over != searched else [searched]
+        requests += tuple(
+            other_request
+            for other_request in passes_of(forward_of(request))
+            if other_request.form.pass_ != request.form.pass_
+        )
+    searched = tuple(_searched(other_request) for other_request in requests)
+    original_plans = tuple(plan for plan in map(_of_original, requests) if plan is not None)
+    return (
+        [searched, original_plans]
+        if len(original_plans) == len(searched) and original_plans != searched
+        else [searched]
+    )
 
 
 def _searched(request: Request) -> ConvolutionPlan:
@@ -40,19 +49,21 @@ def _searched(request: Request) -> ConvolutionPlan:
 
 @lru_cache(maxsize=4096)
 def _of_original(request: Request) -> ConvolutionPlan | None:
-    """The plan of the original chip with its cycles on this one; None where this one has too few tiles, AMP units or
-    bytes for it."""
+    """The plan of the original chip with its cycles on this chip.
+
+    It is None where this chip has too few tiles, AMP units or bytes for it.
+    """
     chip, types, original = request.chip, request.types, request.chip.original
     assert original is not None
-    asked = replace(request, chip=original)
-    found = cheapest_in_training(asked) if request.form.pass_ in TRAINING else cheapest(asked)
-    form, kernel, grid = found.form, found.kernel, found.grid
-    units = [amp_units(each, types.input, types.partial) for each in (chip, original)]
+    original_request = replace(request, chip=original)
+    best = cheapest_in_training(original_request) if request.form.pass_ in TRAINING else cheapest(original_request)
+    form, kernel, grid = best.form, best.kernel, best.grid
+    units = [amp_units(some_chip, types.input, types.partial) for some_chip in (chip, original)]
     if grid.tiles[0] > chip.tiles or units[0] < units[1]:
         return None
     grid = replace(grid, inner=inner_cycles(grid.piece.batch, grid.piece.field, form, kernel, chip))
     compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
-    terms = operand_terms(form, kernel, grid, compute, types, found.passes, chip, found.cut)
-    terms = with_reduction(terms, kernel, grid, types, found.passes, chip)
-    fits = terms["temp_bytes"][0] <= max(request.limit, found.cost[1])
-    return explained(request, replace(found, grid=grid, terms=terms)) if fits else None
+    terms = operand_terms(form, kernel, grid, compute, types, best.passes, chip, best.cut)
+    terms = with_reduction(terms, kernel, grid, types, best.passes, chip)
+    fits = terms["temp_bytes"][0] <= max(request.limit, best.cost[1])
+    return explained(request, replace(best, grid=grid, terms=terms)) if fits else None

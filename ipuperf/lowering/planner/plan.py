@@ -1,5 +1,7 @@
-"""What the planner is asked for and what it answers: a request, a plan with its price, and the cost of a fully
-connected layer planned jointly and apart. All are values: what else there was is searched by :mod:`.alternatives`."""
+"""Requests to the planner and its answers: a plan with its price, and the cost of a fully connected layer.
+
+All are plain values; other plans than the chosen one are searched by :mod:`.alternatives`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is planned: a form with its types on a chip, in ``proportion`` of the memory of a tile."""
+    """A request for a plan: a form with its types on a chip, in ``proportion`` of the memory of a tile."""
 
     chip: Chip
     form: Form
@@ -34,8 +36,10 @@ class Request:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Cycles of the three passes of a fully connected layer in training, planned jointly (None: no joint plan fits)
-    and one by one, and which way is taken."""
+    """Cycles of the three passes of a fully connected layer in training.
+
+    ``jointly``: planned jointly (None: no joint plan fits); ``apart``: planned one by one; ``joint``: which is chosen.
+    """
 
     jointly: int | None
     apart: int
@@ -44,7 +48,7 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class ConvolutionPlan:
-    """A plan and its price on one IPU. Cycles and bytes are those of one serial pass; bytes are those on one tile.
+    """A plan and its price on one IPU. Cycles and bytes are for one serial pass; bytes are per tile.
 
     Attributes:
         pass_: ``fwd``, ``bwd`` or ``wu``; ``vertex``: the vertex type; ``method``: its family.
@@ -63,13 +67,14 @@ class ConvolutionPlan:
         broadcast: cycles of bringing the inputs to the tiles once before the serial passes (else part of
             ``exchange_operands``); not per pass. So are ``prepare`` (lay the weights of a fully connected layer out for
             slicing) and ``finish`` (cast the sums of serial input channels).
-        bytes_transform, bytes_broadcast, bytes_operands, bytes_zeros, bytes_partials: what the exchanges bring in.
-        temp_bytes: what ``availableMemoryProportion`` limits; ``extra_bytes``: what comes on top of operands and
-            result, which live anyway: the most of rearranging (with its exchange buffer), of bringing in the operands
-            (rearranged ones still there), of computing, and of adding up partial sums (operands gone).
+        bytes_transform, bytes_broadcast, bytes_operands, bytes_zeros, bytes_partials: bytes that exchanges bring in.
+        temp_bytes: the bytes that ``availableMemoryProportion`` limits.
+        extra_bytes: bytes on top of operands and result, which live anyway. They are the largest of rearranging (with
+            its exchange buffer), of bringing in the operands (rearranged ones still there), of computing, and of adding
+            up partial sums (operands gone).
         reduce_stages: reduction stages (0: none).
         total: cycles of all terms and passes.
-        request: what was planned; ``form``: what it became; ``unit``: the vertex.
+        request: the request; ``form``: its transformed form; ``unit``: the vertex.
     """
 
     pass_: str
@@ -130,8 +135,9 @@ class ConvolutionPlan:
 
     def values(self) -> dict[str, object]:
         """Everything but request, form and vertex, by name; splits per axis as lists."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        # Request, form and vertex are the fields that do not compare.
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in columns.items()}
 
     def explain(self) -> str:
         """Form, splits and terms in one line."""
@@ -153,9 +159,15 @@ class ConvolutionPlan:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best candidate so far; ``cost``: what is compared, ``(total, temporary bytes, tiles)`` or what another rank
-    says (:data:`~.search.Rank`); ``cut``: as :func:`~.terms.operand_terms` takes it."""
+class BestSplit:
+    """The best split that a search has found, with its terms.
+
+    Attributes:
+        cost: the key by which splits are compared: ``(total, temporary bytes, tiles)`` or that of another rank
+            (:data:`~.search.Rank`).
+        grid, terms: the split and its terms, with one entry each.
+        cut: see :func:`~.terms.operand_terms`.
+    """
 
     cost: tuple[int, int, int]
     form: Form
@@ -166,9 +178,9 @@ class Found:
     cut: Kernel | None = None
 
 
-def explained(request: Request, found: Found) -> ConvolutionPlan:
-    """The one candidate of ``found`` as a plan."""
-    grid, form, kernel = found.grid, found.form, found.kernel
+def explained(request: Request, best: BestSplit) -> ConvolutionPlan:
+    """The split ``best`` as a plan."""
+    grid, form, kernel = best.grid, best.form, best.kernel
     return ConvolutionPlan(
         pass_=form.pass_,
         vertex=kernel.name(form),
@@ -184,8 +196,8 @@ def explained(request: Request, found: Found) -> ConvolutionPlan:
         kernel=tuple(int(s[0]) for s in grid.kernel),
         out_split=int(grid.out_split[0]),
         in_split=int(grid.in_split[0]),
-        serial=found.passes.count,
-        serial_inputs=found.passes.inner > 1,
+        serial=best.passes.count,
+        serial_inputs=best.passes.inner > 1,
         units=kernel.units,
         group_grouping=kernel.group_grouping,
         in_grouping=kernel.in_grouping,
@@ -194,5 +206,5 @@ def explained(request: Request, found: Found) -> ConvolutionPlan:
         request=request,
         form=form,
         unit=kernel,
-        **{name: int(values[0]) for name, values in found.terms.items() if name != "fixed_bytes"},
+        **{name: int(values[0]) for name, values in best.terms.items() if name != "fixed_bytes"},
     )

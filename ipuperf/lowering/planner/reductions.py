@@ -1,4 +1,4 @@
-"""What the planner of convolutions expects the reduction of partial sums to cost (PopLibs ``ConvReduce``)."""
+"""The convolution planner's estimate of reducing partial sums (PopLibs ``ConvReduce``)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ _TWO_STAGES, _THREE_STAGES = 16, 125
 
 @lru_cache(maxsize=4096)
 def reduce_depths(depth: int) -> tuple[int, ...]:
-    """Partial sums added in each stage: one stage below 16, two below 125, else three, of as equal depths as can be
-    (PopLibs ``lib/poplin/ConvReducePlan.cpp``)."""
+    """Partial sums added in each stage: one stage below 16, two below 125, otherwise three.
+
+    The depths of the stages are as equal as possible (PopLibs ``lib/poplin/ConvReducePlan.cpp``).
+    """
     stages = 3 if depth >= _THREE_STAGES else 2 if depth >= _TWO_STAGES else 1
     left, depths = depth, []
     for goal in (*_stage_goals(depth, stages)[0], 1):
-        now = -(-left // goal)
-        if now > 1:
-            depths.append(now)
-        left = -(-left // now)
+        stage_depth = -(-left // goal)
+        if stage_depth > 1:
+            depths.append(stage_depth)
+        left = -(-left // stage_depth)
     return tuple(depths)
 
 
 def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
-    """(partial sums left after each stage but the last, average messages per tile)."""
+    """``(partial sums left after each stage but the last, average messages per tile)``."""
     if stages == 1:
         return (), float(depth)
     low = int(float(depth) ** ((stages - 1) / stages))
     plans = []
+    # The root itself lies between the two.
     for left in (low, low + 1):
         goals, cost = _stage_goals(left, stages - 1)
         plans.append(((left, *goals), cost + depth / left))
@@ -60,9 +63,9 @@ def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int,
     """Tile cycles of ConvReduce with one input for each partial sum."""
     size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
     width = 4 if size == 4 else 8
-    loops, rest = outputs // width, outputs % width
-    loops = loops + (rest & 1) + (rest >> 1 & 1) + (rest >> 2)
-    tail = np.where(rest > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
+    loops, remainder = outputs // width, outputs % width
+    loops = loops + (remainder & 1) + (remainder >> 1 & 1) + (remainder >> 2)
+    tail = np.where(remainder > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
     shares = loops // workers
     return workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
 
@@ -70,7 +73,7 @@ def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int,
 def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
     """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
 
-    The partial sums come as one input where they fit into a sixteenth of the memory in whole elements, else as many.
+    The partial sums are one input where they fit into a sixteenth of the memory in whole elements, otherwise one each.
     """
     size, element = types[0], chip.memory_element_bytes
     moved = ceil((depth - 1) * outputs * size, element) * element
@@ -85,7 +88,7 @@ class Reduction:
 
     exchange: np.ndarray
     cycles: np.ndarray
-    held: np.ndarray
+    temp_bytes: np.ndarray
     stages: np.ndarray
 
 
@@ -102,26 +105,31 @@ def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int
     if len(several) == len(none):
         return _stages(partials, depths, size, out_size, chip)
     some = _stages(partials[several], depths[several], size, out_size, chip)
-    found = Reduction(none, cycles.copy(), none.copy(), none.copy())
-    found.cycles[several], found.held[several], found.stages[several] = some.cycles, some.held, some.stages
+    reduced = Reduction(none, cycles.copy(), none.copy(), none.copy())
+    reduced.cycles[several], reduced.temp_bytes[several], reduced.stages[several] = (
+        some.cycles,
+        some.temp_bytes,
+        some.stages,
+    )
+    # Single stages have no exchange of their own, so the zeros stay shared.
     if some.exchange.any():
-        found = replace(found, exchange=none.copy())
-        found.exchange[several] = some.exchange
-    return found
+        reduced = replace(reduced, exchange=none.copy())
+        reduced.exchange[several] = some.exchange
+    return reduced
 
 
 def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
-    """The reduction where there are several partial sums, in up to three stages (:func:`reduce_depths`)."""
-    held, none = partials * size, np.zeros_like(partials)
+    """The reduction of several partial sums, in up to three stages (:func:`reduce_depths`)."""
+    partial_bytes, none = partials * size, np.zeros_like(partials)
     if depths.max() < _TWO_STAGES:
         cycles = _reduce_vertex(ceil(partials, depths), depths, (size, out_size), chip)
-        return Reduction(none, cycles, held, np.ones_like(partials))
-    values, which = np.unique(depths, return_inverse=True)
+        return Reduction(none, cycles, partial_bytes, np.ones_like(partials))
+    values, depth_index = np.unique(depths, return_inverse=True)
     plans = [reduce_depths(int(depth)) for depth in values]
-    stages = np.array([len(plan) for plan in plans])[which]
+    stages = np.array([len(plan) for plan in plans])[depth_index]
     exchange, cycles, sent, left = none, none, partials, ceil(partials, depths) * depths
     for stage in range(max(len(plan) for plan in plans)):
-        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[which]
+        fan = np.array([plan[stage] if stage < len(plan) else 1 for plan in plans])[depth_index]
         active = stages > stage
         if stage:
             exchange = exchange + active * ceil(sent * size, chip.exchange_bytes_per_cycle)
@@ -129,13 +137,14 @@ def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, 
         final = _reduce_vertex(left, fan, (size, out_size), chip)
         between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
         cycles = cycles + active * np.where(stages == stage + 1, final, between)
-    return Reduction(exchange, cycles, held, stages)
+    return Reduction(exchange, cycles, partial_bytes, stages)
 
 
 @lru_cache(maxsize=64)
 def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray:
-    """Cycles that reducing 0, 1, 2 ... (up to the number of tiles) partial sums takes at least, for any outputs."""
+    """Lower bounds of the cycles of reducing 0, 1, 2 ... (up to the number of tiles) partial sums, for any outputs."""
     depths = np.arange(chip.tiles + 1)
-    every = [reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip)
-             for n in (1, 4, 8)]  # fmt: skip
-    return np.min([found.exchange + found.cycles for found in every], axis=0)
+    reductions = [
+        reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip) for n in (1, 4, 8)
+    ]
+    return np.min([stage_reduction.exchange + stage_reduction.cycles for stage_reduction in reductions], axis=0)

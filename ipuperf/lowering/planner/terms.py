@@ -1,6 +1,6 @@
-"""What each candidate split of a convolution costs: rearrangement, exchange, vertices, reduction, slices, memory.
+"""The cost of each candidate split of a convolution: rearrangement, exchange, vertices, reduction, slices, memory.
 
-Terms as in ``docs/reference/planner.md`` 3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
+The terms are those of ``docs/reference/planner.md`` 3 (PopLibs ``lib/poplin/ConvModel.cpp``), vectorised over a
 :class:`~.splits.Grid` of candidates.
 """
 
@@ -36,11 +36,11 @@ _FLOATS = {2: FLOAT16, 4: FLOAT32}
 class Move:
     """One rearrangement: ``elements`` of ``size`` bytes, spread over the tiles, copied ``rate`` bytes at a time.
 
-    ``what``: ``inputs``, ``weights`` or ``result``; ``factor``: 4 when whole vectors of channels can be moved, 3 when
+    ``tensor``: ``inputs``, ``weights`` or ``result``; ``factor``: 4 when whole vectors of channels can be moved, 3 when
     not (the copy is then a third slower); ``far``: over the exchange too, not only on the tile.
     """
 
-    what: str
+    tensor: str
     elements: int
     size: int
     rate: int
@@ -48,17 +48,20 @@ class Move:
     far: bool
 
     def share(self, tiles: np.ndarray | int) -> np.ndarray | int:
-        """Bytes on a tile: of operands that are rearranged a part of the bytes, else of the elements."""
-        if self.far and self.what != "result":
+        """Bytes on a tile: the bytes of an operand between tiles are divided, otherwise whole elements are."""
+        if self.far and self.tensor != "result":
             return -(-self.elements * self.size // tiles)
         return -(-self.elements // tiles) * self.size
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Which rearrangements there are: of ``inputs``, ``weights`` and ``result`` between tiles; only on the tile,
-    because the next layer (or pass) is assumed to want another grouping, of the result (``regroup``) and of the
-    weights (``regroup_weights``)."""
+    """Which rearrangements are needed.
+
+    ``inputs``, ``weights`` and ``result`` move between tiles. The result (``regroup``) and the weights
+    (``regroup_weights``) may also be regrouped on their tiles, because the next layer (or pass) is assumed to read
+    another grouping.
+    """
 
     inputs: bool
     weights: bool
@@ -70,9 +73,9 @@ class Needs:
 def needs(form: Form, kernel: Kernel) -> Needs:
     """The rearrangements of operands and result that ``kernel`` needs.
 
-    Rearranged are operands whose channels are padded to the grouping or whose form was changed, and the result
-    likewise; a result in another grouping than the next layer wants is only regrouped on its tiles. Passes of a joint
-    plan leave their operands where the forward pass had them.
+    Operands are rearranged if their channels are padded to the grouping or their form was changed; so is the result. A
+    result in another grouping than the next layer reads is only regrouped on its tiles. Passes of a joint plan leave
+    their operands where the forward pass had them.
     """
     update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
@@ -89,44 +92,50 @@ def needs(form: Form, kernel: Kernel) -> Needs:
 
 
 def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None) -> tuple[Move, ...]:
-    """The rearrangements of :func:`needs` as the planner prices them (``cut``: its groupings are those in which the
-    channels go to the tiles, when not those of ``kernel``)."""
+    """The rearrangements of :func:`needs` as the planner prices them.
+
+    ``cut``: the kernel in whose groupings the channels go to the tiles, when it is not ``kernel``.
+    """
     need = needs(form, kernel)
     if not (need.inputs or need.weights or need.result or need.regroup or need.regroup_weights):
         return ()
     inputs, weights, outputs = padded_elements(form, cut or kernel)
 
-    def move(what: str, elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
+    def move(tensor: str, elements: int, size: int, rate: int, channels: int, *, far: bool) -> Move:
         whole = channels % (chip.data_path_bytes // kernel.in_size) == 0
-        return Move(what, elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
+        return Move(tensor, elements, size, min(chip.memcpy_bytes_per_cycle, rate), 4 if whole else 3, far)
 
-    found = []
+    rearrangements = []
     channels = form.in_channels * form.out_channels
     if need.inputs:
-        found.append(move("inputs", inputs, types.input, types.input, channels, far=True))
+        rearrangements.append(move("inputs", inputs, types.input, types.input, channels, far=True))
     if need.weights:
-        found.append(move("weights", weights, types.input, types.input, channels, far=True))
+        rearrangements.append(move("weights", weights, types.input, types.input, channels, far=True))
     elif need.regroup_weights:
         rate = kernel.out_grouping * types.input
-        found.append(move("weights", weights, types.input, rate, form.out_channels, far=False))
+        rearrangements.append(move("weights", weights, types.input, rate, form.out_channels, far=False))
     if need.result or need.regroup:
         rate = types.output * (1 if need.result else kernel.out_grouping)
-        found.append(move("result", outputs, types.output, rate, form.out_channels, far=need.result))
-    return tuple(found)
+        rearrangements.append(move("result", outputs, types.output, rate, form.out_channels, far=need.result))
+    return tuple(rearrangements)
 
 
 def near_cycles(form: Form, kernel: Kernel, types: Types, tiles: int, chip: Chip) -> int:
-    """Cycles of the rearrangements that stay on their tiles, spread over so many."""
+    """Cycles of the rearrangements that stay on their tiles, spread over ``tiles``."""
     near = (move for move in moves(form, kernel, types, chip) if not move.far)
     return sum(int(_move_cycles(move, move.share(tiles), chip)[1]) for move in near)
 
 
 def padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
-    """Inputs, weights and outputs in all, with groups, channels and field filled up to whole groupings and grains."""
+    """Numbers of inputs, weights and outputs, with groups, channels and field padded to groupings and grains."""
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
-    inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
-    outer = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
-    inputs, weights, outputs = form.batch * inner * groups, inner * outer * groups, form.batch * outer * groups
+    in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    out_channels = -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
+    inputs, weights, outputs = (
+        form.batch * in_channels * groups,
+        in_channels * out_channels * groups,
+        form.batch * out_channels * groups,
+    )
     for index, axis in enumerate(form.axes):
         positions = form.positions(index)
         inputs *= positions if axis.plain and not _clipped(form) else axis.whole
@@ -135,28 +144,30 @@ def padded_elements(form: Form, kernel: Kernel) -> tuple[int, int, int]:
 
 
 def _clipped(form: Form) -> bool:
-    """Whether inputs end with the field: the weight update of a joint plan keeps the grains of the forward pass, but
-    reads nothing to fill them up."""
+    """Whether inputs end with the field.
+
+    The weight update of a joint plan keeps the grains of the forward pass, but reads nothing to fill them up.
+    """
     return form.joint and form.pass_ == "fcwu"
 
 
 def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.ndarray | int, np.ndarray | int]:
     """(exchange, copy) cycles of moving ``share`` bytes of each tile."""
+    # A copy takes 1.25 times its bytes over the rate with whole vectors, a third more without.
     return -(-share // chip.exchange_bytes_per_cycle) if move.far else 0, -(-share * 5 // (move.rate * move.factor))
 
 
 def least_transform(
     form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None
 ) -> tuple[int, int, int]:
-    """(cycles, cycles but for the inputs, temporary bytes on a tile) of all rearrangements when they are spread over
-    every tile."""
-    total = later = most = 0
+    """``(cycles, cycles without the inputs, temporary bytes on a tile)`` of all rearrangements, over all tiles."""
+    total = without_inputs = largest_share = 0
     for move in moves(form, kernel, types, chip, cut):
         share = int(move.share(chip.tiles))
-        cycles = sum(int(each) for each in _move_cycles(move, share, chip))
-        total, later = total + cycles, later + cycles * (move.what != "inputs")
-        most = max(most, share)
-    return total, later, most
+        cycles = sum(int(part_cycles) for part_cycles in _move_cycles(move, share, chip))
+        total, without_inputs = total + cycles, without_inputs + cycles * (move.tensor != "inputs")
+        largest_share = max(largest_share, share)
+    return total, without_inputs, largest_share
 
 
 @dataclass(frozen=True)
@@ -169,11 +180,11 @@ class _Transform:
     most: np.ndarray | int
 
 
-def _transform(found: Iterable[Move], tiles: np.ndarray, chip: Chip) -> _Transform:
+def _transform(rearrangements: Iterable[Move], tiles: np.ndarray, chip: Chip) -> _Transform:
     """The cost of some rearrangements."""
     exchange: np.ndarray | int = 0
     copy = moved = most = exchange
-    for move in found:
+    for move in rearrangements:
         share = move.share(tiles)
         far, near = _move_cycles(move, share, chip)
         copy, most = copy + near, np.maximum(most, share)
@@ -185,38 +196,40 @@ def _transform(found: Iterable[Move], tiles: np.ndarray, chip: Chip) -> _Transfo
 def _zero_padding(
     form: Form, kernel: Kernel, grid: Grid, cut: Kernel | None = None
 ) -> tuple[np.ndarray, np.ndarray] | tuple[int, int]:
-    """Zeros per tile that are exchanged to fill up (kernel, input): kernel rows of an AMP pass, SLIC windows."""
+    """Zeros per tile that are exchanged to pad (kernel, input): kernel rows of an AMP pass, SLIC windows."""
     if kernel.method == "AMP" and kernel.height > 1:
         dim, multiple = 0, kernel.height
     elif kernel.method == "SLIC":
         dim, multiple = len(form.axes) - 1, SLIC_WIDTH
     else:
         return 0, 0
-    piece, none = grid.piece, np.zeros_like(grid.tiles)
-    extra_kernel, extra_input = [none] * len(form.axes), [none] * len(form.axes)
+    piece, zeros = grid.piece, np.zeros_like(grid.tiles)
+    extra_kernel, extra_input = [zeros] * len(form.axes), [zeros] * len(form.axes)
     size, split = form.axes[dim].kernel, grid.kernel[dim]
-    rest = np.maximum(size // split % multiple, -(-size // split) % multiple)
-    extra_kernel[dim] = (multiple - rest) % multiple
+    remainder = np.maximum(size // split % multiple, -(-size // split) % multiple)
+    extra_kernel[dim] = (multiple - remainder) % multiple
     extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
     if kernel.method == "SLIC":
         extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
     padded_kernel = product(tuple(k + e for k, e in zip(piece.kernel, extra_kernel, strict=True)))
     padded_field = product(tuple(f + e for f, e in zip(piece.field, extra_input, strict=True)))
-    lies = cut or kernel
-    groups = piece.groups * lies.group_grouping
-    inner, outer = piece.in_groups * lies.in_grouping, piece.out_groups * lies.out_grouping
-    weights = groups * (padded_kernel - product(piece.kernel)) * inner * outer
-    inputs = groups * piece.batch * (padded_field - product(piece.field)) * inner
+    grouping = cut or kernel
+    groups = piece.groups * grouping.group_grouping
+    in_channels, out_channels = piece.in_groups * grouping.in_grouping, piece.out_groups * grouping.out_grouping
+    weights = groups * (padded_kernel - product(piece.kernel)) * in_channels * out_channels
+    inputs = groups * piece.batch * (padded_field - product(piece.field)) * in_channels
     return weights, inputs
 
 
 @lru_cache(maxsize=64)
 def slices_at_least(chip: Chip) -> int:
-    """Cycles of slicing the weights of a serial pass and of writing its result, or adding it, at least: a slice and an
-    ADD in place of one element."""
-    one = np.ones(1, dtype=np.int64)
+    """A lower bound of the cycles of slicing the weights of a serial pass and of writing or adding its result.
+
+    It is a slice and an ADD in place of one element.
+    """
+    one_element = np.ones(1, dtype=np.int64)
     adding = binary("ADD", FLOAT32, 1, in_place=True)
-    return int(planned_slice_cycles(one, FLOAT32.size, chip)[0] + adding.cycles(one, chip)[0])
+    return int(planned_slice_cycles(one_element, FLOAT32.size, chip)[0] + adding.cycles(one_element, chip)[0])
 
 
 # -- all terms ---------------------------------------------------------------------------------------------------------
@@ -233,19 +246,18 @@ class _Elements:
 
 
 def _tile_elements(form: Form, kernel: Kernel, piece: Piece, cut: Kernel | None = None) -> _Elements:
-    """Inputs, weights and partial sums of the piece on the fullest tile; its channels lie in the groupings of
-    ``cut``."""
-    lies = cut or kernel
-    groups = piece.groups * lies.group_grouping
-    inner, outer = piece.in_groups * lies.in_grouping, piece.out_groups * lies.out_grouping
+    """Inputs, weights and partial sums of the piece on the fullest tile, with channels in the groupings of ``cut``."""
+    grouping = cut or kernel
+    groups = piece.groups * grouping.group_grouping
+    in_channels, out_channels = piece.in_groups * grouping.in_grouping, piece.out_groups * grouping.out_grouping
     reads = product(tuple(a.reads(f, k) for a, f, k in zip(form.axes, piece.field, piece.kernel, strict=True)))
     if _clipped(form):
         reads = np.minimum(reads, math.prod(axis.whole for axis in form.axes))
-    inputs = reads * piece.batch * inner * groups
-    weights = product(piece.kernel) * inner * outer * groups
+    inputs = reads * piece.batch * in_channels * groups
+    weights = product(piece.kernel) * in_channels * out_channels * groups
     outputs = product(piece.field) * piece.batch * groups
     sums = outputs * piece.out_groups * kernel.out_grouping
-    return _Elements(inputs, weights, outputs * outer, sums)
+    return _Elements(inputs, weights, outputs * out_channels, sums)
 
 
 def _partial_sums(kernel: Kernel, piece: Piece) -> np.ndarray:
@@ -255,123 +267,156 @@ def _partial_sums(kernel: Kernel, piece: Piece) -> np.ndarray:
 
 
 def _whole_operands(form: Form, kernel: Kernel) -> tuple[int, int]:
-    """Inputs and weights in all, channels and groups filled up."""
+    """Numbers of inputs and weights, with channels and groups padded."""
     _, weights, _ = padded_elements(form, kernel)
     groups = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
-    inner = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
-    return math.prod(axis.size for axis in form.axes) * form.batch * inner * groups, weights
+    in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
+    return math.prod(axis.size for axis in form.axes) * form.batch * in_channels * groups, weights
 
 
 def operand_terms(
-    form: Form, kernel: Kernel, grid: Grid, compute: np.ndarray, types: Types, passes: Passes, chip: Chip,
+    form: Form,
+    kernel: Kernel,
+    grid: Grid,
+    compute: np.ndarray,
+    types: Types,
+    passes: Passes,
+    chip: Chip,
     cut: Kernel | None = None,
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Every term but the reduction, by the names of :class:`ConvolutionPlan`; ``total`` and the temporary bytes are
-    therefore least values.
+) -> dict[str, np.ndarray]:
+    """Every term but the reduction, by the names of :class:`ConvolutionPlan`.
 
-    ``cut``: its groupings are those in which channels go to the tiles, when not those of ``kernel`` (joint plans).
+    ``total`` and the temporary bytes are therefore lower bounds. ``cut``: the kernel in whose groupings channels go to
+    the tiles, when it is not ``kernel`` (joint plans).
     """
-    rate, none, depth = chip.exchange_bytes_per_cycle, np.zeros_like(compute), grid.depth
-    on = _tile_elements(form, kernel, grid.piece, cut)
-    moved_inputs = (on.inputs - on.inputs // grid.out_split) * types.input
-    moved_weights = (on.weights - on.weights // grid.sharers) * types.input
+    rate, zero_cycles, depth = chip.exchange_bytes_per_cycle, np.zeros_like(compute), grid.depth
+    elements = _tile_elements(form, kernel, grid.piece, cut)
+    # Of operands that several tiles read, each of them already has an equal share.
+    moved_inputs = (elements.inputs - elements.inputs // grid.out_split) * types.input
+    moved_weights = (elements.weights - elements.weights // grid.sharers) * types.input
     derived = form.joint and form.pass_ != "fcfwd"
+    # Two tiles with the same inputs share an exchange bus, which brings them in at twice the rate.
     paired = rate if derived else rate * (2 - (grid.out_split & 1))
     zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid, cut))
-    every = moves(form, kernel, types, chip, cut)
-    before = _transform((move for move in every if passes.ahead and move.what == "inputs"), grid.tiles, chip)
-    shift = _transform((move for move in every if not passes.ahead or move.what != "inputs"), grid.tiles, chip)
+    rearrangements = moves(form, kernel, types, chip, cut)
+    ahead_transform = _transform(
+        (move for move in rearrangements if passes.ahead and move.tensor == "inputs"), grid.tiles, chip
+    )
+    pass_transform = _transform(
+        (move for move in rearrangements if not passes.ahead or move.tensor != "inputs"), grid.tiles, chip
+    )
     arrive = ceil(moved_inputs, paired)
-    own = on.sums * kernel.partial_size
+    sum_bytes = elements.sums * kernel.partial_size
     several = depth > 1
-    sums = own * several if kernel.partial_size == types.output else own
+    # A single partial sum of the result's type is the result itself.
+    sums = sum_bytes * several if kernel.partial_size == types.output else sum_bytes
     if kernel.method == "SLIC":
-        own = own + ceil(own, grid.piece.groups) + 200
-    zeros, held = zero_weights + zero_inputs, on.inputs * types.input
+        sum_bytes = sum_bytes + ceil(sum_bytes, grid.piece.groups) + 200
+    zeros, input_bytes = zero_weights + zero_inputs, elements.inputs * types.input
     arrived = moved_inputs + moved_weights + zeros
-    extra = np.maximum(arrived + np.maximum(shift.most, sums), 2 * np.maximum(shift.most, sums * several))
-    partials = on.partials * kernel.partial_size
+    extra = np.maximum(
+        arrived + np.maximum(pass_transform.most, sums), 2 * np.maximum(pass_transform.most, sums * several)
+    )
+    partials = elements.partials * kernel.partial_size
     terms = {
-        "transform_exchange": shift.exchange,
-        "transform": shift.copy,
+        "transform_exchange": pass_transform.exchange,
+        "transform": pass_transform.copy,
         "exchange_operands": ceil(moved_weights, rate) + (0 if passes.ahead else arrive),
         "tile_transform": -(-zero_weights // rate) + -(-zero_inputs // paired),
         "compute": compute,
         "exchange_partials": ceil(partials, rate),
-    } | _serial_terms(form, kernel, grid, on.sums, types, passes, chip)
-    broadcast = arrive + before.exchange + before.copy if passes.ahead else 0
-    prepare, kept, finish, added = _serial_ends(form, kernel, grid, on.sums, types, passes, chip)
+    } | _serial_terms(form, kernel, grid, elements.sums, types, passes, chip)
+    broadcast = arrive + ahead_transform.exchange + ahead_transform.copy if passes.ahead else 0
+    prepare, sliced_bytes, finish, added_bytes = _serial_ends(form, kernel, grid, elements.sums, types, passes, chip)
+    # Terms come once per pass, the others once in all.
     total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)
-    live = zeros + on.weights * types.input + own + (0 if passes.ahead else held)
-    fixed = kept + added + (before.most + held if passes.ahead else 0)
-    found = {"dynamic_slice": 0, "dynamic_update": 0} | terms | {
-        "broadcast": broadcast,
-        "prepare": prepare,
-        "finish": finish,
-        "bytes_transform": shift.moved,
-        "bytes_broadcast": before.moved + moved_inputs if passes.ahead else 0,
-        "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
-        "bytes_zeros": zeros,
-        "bytes_partials": partials * several,
-        "temp_bytes": fixed + np.maximum(np.maximum(2 * shift.most, kept), live),
-        "fixed_bytes": fixed,
-        "extra_bytes": extra + (before.most + kept + added),
-        "total": total,
-    }  # fmt: skip
-    return {name: value if isinstance(value, np.ndarray) else none + value for name, value in found.items()}
+    live = zeros + elements.weights * types.input + sum_bytes + (0 if passes.ahead else input_bytes)
+    # Bytes that live through all passes.
+    fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
+    plan_terms = (
+        {"dynamic_slice": 0, "dynamic_update": 0}
+        | terms
+        | {
+            "broadcast": broadcast,
+            "prepare": prepare,
+            "finish": finish,
+            "bytes_transform": pass_transform.moved,
+            "bytes_broadcast": ahead_transform.moved + moved_inputs if passes.ahead else 0,
+            "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
+            "bytes_zeros": zeros,
+            "bytes_partials": partials * several,
+            "temp_bytes": fixed + np.maximum(np.maximum(2 * pass_transform.most, sliced_bytes), live),
+            "fixed_bytes": fixed,
+            "extra_bytes": extra + (ahead_transform.most + sliced_bytes + added_bytes),
+            "total": total,
+        }
+    )
+    # Every term becomes a vector, so that splits can be selected by index.
+    return {name: value if isinstance(value, np.ndarray) else zero_cycles + value for name, value in plan_terms.items()}
 
 
 def set_aside(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> int:
-    """Bytes on a tile that operands and partial sums of a serial pass cannot have, at least: the weights of a fully
-    connected layer, laid out for slicing, and inputs that were rearranged ahead of the passes."""
-    found = 0
+    """A lower bound of the bytes on a tile that operands and partial sums of a serial pass cannot use.
+
+    They hold the weights of a fully connected layer, laid out for slicing, and inputs rearranged ahead of the passes.
+    """
+    reserved = 0
     if passes.count > 1 and _sliced(form):
-        found = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
+        reserved = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
     if passes.ahead:
-        every = moves(form, kernel, types, chip)
-        found += sum(int(move.share(chip.tiles)) for move in every if move.what == "inputs")
-    return found
+        rearrangements = moves(form, kernel, types, chip)
+        reserved += sum(int(move.share(chip.tiles)) for move in rearrangements if move.tensor == "inputs")
+    return reserved
 
 
 def _sliced(form: Form) -> bool:
-    """Whether weights are laid out for slicing: those of a fully connected layer that is not planned jointly."""
+    """Whether weights are laid out for slicing, as in a fully connected layer that is not planned jointly."""
     return form.pass_.startswith("fc") and not form.joint
 
 
 def _serial_terms(
     form: Form, kernel: Kernel, grid: Grid, sums: np.ndarray, types: Types, passes: Passes, chip: Chip
 ) -> dict[str, np.ndarray]:
-    """What each of several serial passes does besides: slice weights (and inputs, with serial input channels); write
-    its results (a tile's part of the ``sums``) or add them to the sums so far."""
+    """Further terms of each of several serial passes.
+
+    A pass slices weights (and inputs, with serial input channels). It writes its results, a tile's part of the
+    ``sums``, or adds them to the sums so far.
+    """
     if passes.count == 1:
         return {}
     results = ceil(sums, grid.depth)
     inputs, weights = _whole_operands(form, kernel)
-    taken = planned_slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
+    slice_cycles = planned_slice_cycles(ceil(-(-weights // grid.tiles), passes.count), types.input, chip)
+    # Passes over output channels write their own part; passes over input channels add to all results.
     if passes.inner == 1:
         written = planned_slice_cycles(ceil(results, passes.out), kernel.partial_size, chip)
     else:
-        taken = taken + planned_slice_cycles(ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip)
+        slice_cycles = slice_cycles + planned_slice_cycles(
+            ceil(-(-inputs // grid.tiles), passes.inner), types.input, chip
+        )
         written = binary("ADD", _FLOATS[kernel.partial_size], 1, in_place=True).cycles(results, chip)
-    return {"dynamic_slice": taken, "dynamic_update": written}
+    return {"dynamic_slice": slice_cycles, "dynamic_update": written}
 
 
 def _serial_ends(
     form: Form, kernel: Kernel, grid: Grid, sums: np.ndarray, types: Types, passes: Passes, chip: Chip
 ) -> tuple[np.ndarray | int, ...]:
-    """Once for all passes: cycles and bytes of laying the weights out for slicing (a fully connected layer that is not
-    planned jointly), cycles of casting the sums of serial input channels, bytes of those sums."""
+    """Cycles and bytes that come once for all passes.
+
+    These are cycles and bytes of laying the weights out for slicing (a fully connected layer that is not planned
+    jointly), cycles of casting the sums of serial input channels, and bytes of those sums.
+    """
     prepare: np.ndarray | int = 0
-    kept = finish = added = prepare
+    sliced_bytes = finish = sum_bytes = prepare
     if passes.count > 1 and _sliced(form):
         share = -(-_whole_operands(form, kernel)[1] // grid.tiles)
-        kept = share * types.input
-        prepare = ceil(kept, chip.exchange_bytes_per_cycle) + share
+        sliced_bytes = share * types.input
+        prepare = ceil(sliced_bytes, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
         results = ceil(sums, grid.depth)
         finish = planned_cast_cycles(results, max(kernel.partial_size, types.output), chip)
-        added = results * kernel.partial_size
-    return prepare, kept, finish, added
+        sum_bytes = results * kernel.partial_size
+    return prepare, sliced_bytes, finish, sum_bytes
 
 
 def with_reduction(
@@ -379,14 +424,16 @@ def with_reduction(
 ) -> dict[str, np.ndarray]:
     """``terms`` with the reduction of the partial sums. With serial input channels a cast waits for the last pass."""
     depth, size = grid.depth, kernel.partial_size
-    found = reduction(_partial_sums(kernel, grid.piece), depth, size, types.output, chip)
-    reduce = found.cycles
+    sums_reduction = reduction(_partial_sums(kernel, grid.piece), depth, size, types.output, chip)
+    reduce = sums_reduction.cycles
+    # The sums of all passes are cast together at the end.
     if passes.inner > 1 and size != types.output:
+        # A single partial sum is only cast, which happens once, in ``finish``.
         reduce = reduce * (depth > 1)
     return terms | {
-        "exchange_partials": terms["exchange_partials"] + found.exchange,
+        "exchange_partials": terms["exchange_partials"] + sums_reduction.exchange,
         "reduce": reduce,
-        "temp_bytes": np.maximum(terms["temp_bytes"], terms["fixed_bytes"] + found.held),
-        "reduce_stages": found.stages,
-        "total": terms["total"] + passes.count * (found.exchange + reduce),
+        "temp_bytes": np.maximum(terms["temp_bytes"], terms["fixed_bytes"] + sums_reduction.temp_bytes),
+        "reduce_stages": sums_reduction.stages,
+        "total": terms["total"] + passes.count * (sums_reduction.exchange + reduce),
     }

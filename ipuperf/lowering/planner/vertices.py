@@ -1,10 +1,10 @@
 """Tile cycles of the convolution vertices, vectorised over candidate splits.
 
-These are the vertices that only a plan has, as their cycles follow from its pieces; vertices that ops have too stand in
-:mod:`ipuperf.ops`. Formulas: PopLibs ``lib/poplin/PerformanceEstimation.hpp`` (2023), of which
-``docs/reference/cycles.md`` 7 is the summary. A :class:`Kernel` is one kind of vertex with its channel
-grouping; :func:`inner_cycles` is what depends on the piece of the field only, :func:`vertex_cycles` adds the loops over
-groups and kernel elements.
+Only plans have these vertices, as their cycles follow from the pieces of a plan; the vertices of ops are in
+:mod:`ipuperf.ops`. The formulas are those of PopLibs ``lib/poplin/PerformanceEstimation.hpp`` (2023), summarised in
+``docs/reference/cycles.md`` 7. A :class:`Kernel` is one kind of vertex with its channel grouping.
+:func:`inner_cycles` covers the part that depends on the piece of the field only; :func:`vertex_cycles` adds the loops
+over groups and kernel elements.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ class Kernel:
 
     @property
     def macs_per_cycle(self) -> int:
-        """The most multiply-accumulates one tile does in a cycle."""
+        """The largest number of multiply-accumulates of one tile in a cycle."""
         vector = 8 // self.in_size
+        # An AMP unit multiplies four halves or one float in a cycle.
         if self.method == "AMP":
             return self.units * (4 if self.in_size == 2 else 1)
         return vector * SLIC_WIDTH * 2 if self.method == "SLIC" else 2 * vector if self.method == "VMAC" else vector
@@ -69,7 +70,7 @@ class Kernel:
         }[self.method]
 
     def flat(self, form: Form) -> bool:
-        """Whether the AMP vertex for one flat field and a kernel of one element does it."""
+        """Whether the AMP vertex for one flat field and a kernel of one element can compute ``form``."""
         return form.one_by_one and self.height == 1
 
 
@@ -114,66 +115,97 @@ def amp_units(chip: Chip, in_size: int, partial_size: int) -> int:
 
 
 def grain(in_size: int) -> int:
-    """Input channels that fill an AMP unit; also the grouping that the next layer is assumed to want."""
+    """Input channels that fill an AMP unit; also the grouping that the next layer is assumed to read."""
     return 16 if in_size == 2 else 8
 
 
 @lru_cache(maxsize=64)
 def amp_kernels(chip: Chip, in_size: int, partial_size: int) -> tuple[Kernel, ...]:
     """AMP vertices of a chip for the types, the widest first."""
-    most, full = amp_units(chip, in_size, partial_size), grain(in_size)
-    found: dict[Kernel, None] = {}
-    for units in dict.fromkeys((most, min(most, 8))):
-        for inner in [n for n in (full, full // 2, full // 4) if n * in_size % chip.data_path_bytes == 0]:
-            weights = full if inner == full else full * units // most
-            for outer in dict.fromkeys((most, full, 8)):
-                if outer not in (units, full * units // most) or outer % units or weights % inner:
+    most_units, full = amp_units(chip, in_size, partial_size), grain(in_size)
+    vertices: dict[Kernel, None] = {}
+    # Chips with 16 units also have the vertices for 8.
+    for units in dict.fromkeys((most_units, min(most_units, 8))):
+        for in_grouping in [
+            grouping for grouping in (full, full // 2, full // 4) if grouping * in_size % chip.data_path_bytes == 0
+        ]:
+            weights = full if in_grouping == full else full * units // most_units
+            for out_grouping in dict.fromkeys((most_units, full, 8)):
+                if (
+                    out_grouping not in (units, full * units // most_units)
+                    or out_grouping % units
+                    or weights % in_grouping
+                ):
                     continue
-                found[Kernel("AMP", units, 1, inner, outer, weights // inner, in_size, partial_size)] = None
-    return tuple(found)
+                vertices[
+                    Kernel("AMP", units, 1, in_grouping, out_grouping, weights // in_grouping, in_size, partial_size)
+                ] = None
+    return tuple(vertices)
 
 
 def _slic_kernels(chip: Chip, partial_size: int) -> list[Kernel]:
-    most = amp_units(chip, 2, partial_size)
-    chains = [2] if partial_size == 4 or most < 16 else [4, 2]
-    groupings = [(1, 4), (2, 2), (4, 1)] + ([(8, 1), (16, 1)] if partial_size == 2 and most == 16 else [])
-    return [Kernel("SLIC", c, g, n, n, 1, 2, partial_size) for c in chains for g, n in groupings]
+    most_units = amp_units(chip, 2, partial_size)
+    chains = [2] if partial_size == 4 or most_units < 16 else [4, 2]
+    groupings = [(1, 4), (2, 2), (4, 1)] + ([(8, 1), (16, 1)] if partial_size == 2 and most_units == 16 else [])
+    return [
+        Kernel("SLIC", chain_count, group_grouping, channels, channels, 1, 2, partial_size)
+        for chain_count in chains
+        for group_grouping, channels in groupings
+    ]
 
 
 def hmac_kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: int) -> list[Kernel]:
-    """Horizontal MAC vertices: any input grouping that changes the number of groups (even in half precision)."""
+    """Horizontal MAC vertices with every input grouping (even in half precision) that changes the number of groups."""
     step = 1 if in_size == 4 else 2
     channels = -(-form.in_channels // step) * step
-    outer = 1 if partial_size == 4 else 2
+    out_grouping = 1 if partial_size == 4 else 2
     sizes = np.arange(step, channels + 1, step)
-    _, first = np.unique(-(-channels // sizes), return_index=True)
-    return [Kernel("HMAC", 0, 1, int(size), outer, 1, in_size, partial_size) for size in sizes[first]]
+    # Only the smallest grouping for each number of groups: a larger one would only add padding.
+    _, first_size = np.unique(-(-channels // sizes), return_index=True)
+    return [Kernel("HMAC", 0, 1, int(size), out_grouping, 1, in_size, partial_size) for size in sizes[first_size]]
 
 
 def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: int) -> list[Kernel]:
-    """The vertices but HMAC that can compute ``form`` with these bytes per input, partial sum and result element."""
-    found = [k for k in amp_kernels(chip, in_size, partial_size) if form.pass_ != "fcinf" or k.out_grouping == k.units]
-    only_one_term = form.in_channels <= grain(in_size) and all(a.kernel == 1 for a in form.axes)
+    """The vertices without HMAC that can compute ``form`` with these bytes per input, partial sum and result."""
+    vertices = [
+        vertex
+        for vertex in amp_kernels(chip, in_size, partial_size)
+        if form.pass_ != "fcinf" or vertex.out_grouping == vertex.units
+    ]
+    only_one_term = form.in_channels <= grain(in_size) and all(axis.kernel == 1 for axis in form.axes)
+    # A single load of channels leaves nothing to add up, so the sums may be as narrow as the result.
     if out_size < partial_size and only_one_term:
         narrow = amp_kernels(chip, in_size, out_size)
-        found += [k for k in narrow if -(-form.in_channels // k.in_grouping) * k.in_grouping == grain(in_size)]
-    last = form.axes[-1]
-    undilated = all(a.input_dilation == 1 and a.kernel_dilation == 1 for a in form.axes)
+        vertices += [
+            vertex
+            for vertex in narrow
+            if -(-form.in_channels // vertex.in_grouping) * vertex.in_grouping == grain(in_size)
+        ]
+    last_axis = form.axes[-1]
+    undilated = all(axis.input_dilation == 1 and axis.kernel_dilation == 1 for axis in form.axes)
+    # SLIC and VMAC vertices exist for halves, without dilation and with operands as they are.
     if in_size == 2 and undilated and not form.swapped and not form.is_product:
-        if last.stride <= 2:
-            found += [
-                k for k in _slic_kernels(chip, partial_size) if k.group_grouping == 1 or k.group_grouping <= form.groups
+        # The SLIC vertex has strides of 1 and 2 only.
+        if last_axis.stride <= 2:
+            vertices += [
+                vertex
+                for vertex in _slic_kernels(chip, partial_size)
+                if vertex.group_grouping == 1 or vertex.group_grouping <= form.groups
             ]
         groupings = (4, 8, 16) if partial_size == 2 else (4,)
-        found += [Kernel("VMAC", 0, g, 1, 1, 1, 2, partial_size) for g in groupings if g <= form.groups]
+        vertices += [
+            Kernel("VMAC", 0, grouping, 1, 1, 1, 2, partial_size) for grouping in groupings if grouping <= form.groups
+        ]
     if form.one_by_one and form.in_channels == 1 and (in_size >= partial_size or out_size == in_size):
-        found.append(Kernel("OUTER", 0, 1, 1, 8 // in_size, 1, in_size, in_size))
-    return found
+        vertices.append(Kernel("OUTER", 0, 1, 1, 8 // in_size, 1, in_size, in_size))
+    return vertices
 
 
 def step_cycles(form: Form, kernel: Kernel) -> float:
-    """Tile cycles that each step takes at least: one position, one kernel element and one grouping of groups, input and
-    output channels, at the full rate of the vertex."""
+    """A lower bound of the tile cycles of each step, at the full rate of the vertex.
+
+    A step is one position, one kernel element and one grouping of groups, input and output channels.
+    """
     if kernel.method == "HMAC":
         return (7 + _dot_cycles(kernel.in_grouping, kernel)) / math.prod(a.input_dilation for a in form.axes)
     macs = kernel.in_grouping * kernel.out_grouping
@@ -183,8 +215,10 @@ def step_cycles(form: Form, kernel: Kernel) -> float:
 
 
 def loop_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
-    """Tile cycles that the steps of all positions of a piece take at least besides :func:`step_cycles`: starting the
-    workers and loading AMP coefficients."""
+    """A lower bound of the tile cycles that the steps of all positions of a piece take besides :func:`step_cycles`.
+
+    They start the workers and load AMP coefficients.
+    """
     if kernel.method == "HMAC":
         elements = math.prod(a.kernel for a in form.axes)
         return chip.workers * (35 - 17 * _short_hmac(form, kernel)) + (10 + 16 * chip.workers) / elements
@@ -195,20 +229,25 @@ def loop_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
 
 @lru_cache(maxsize=256)
 def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
-    """Over all numbers of positions; a dilated input does with fewer of them, so that the least is the same."""
+    """The minimum over all numbers of positions, cached.
+
+    A dilated input needs fewer positions, so the minimum is the same.
+    """
     form = Form(1 if flat else 2, 1, 1, 1, (POINT, POINT), "fwd")
     positions = np.arange(1, 65)
-    one = np.ones_like(positions)
-    inner = _amp_inner(one, (one, positions), form, kernel, chip)
+    ones = np.ones_like(positions)
+    worker_cycles = _amp_inner(ones, (ones, positions), form, kernel, chip)
     passes = -(-kernel.out_grouping // kernel.units)
     rate = step_cycles(form, kernel) * kernel.height / passes
     load = kernel.units * chip.amp_unit_bytes // chip.weight_load_bytes_per_cycle
-    return passes * (load + 3 + max(0.0, float((inner - rate * positions).min()))) / kernel.height
+    return passes * (load + 3 + max(0.0, float((worker_cycles - rate * positions).min()))) / kernel.height
 
 
 def turn_cycles(form: Form, kernel: Kernel) -> float:
-    """Tile cycles that each step of all positions takes at least besides :func:`loop_cycles`: the loops around an AMP
-    vertex and the shuffling of its coefficients."""
+    """A lower bound of the tile cycles that each step of all positions takes besides :func:`loop_cycles`.
+
+    They are the loops around an AMP vertex and the shuffling of its coefficients.
+    """
     if kernel.method != "AMP":
         return 0.0
     passes = -(-kernel.out_grouping // kernel.units)
@@ -216,17 +255,17 @@ def turn_cycles(form: Form, kernel: Kernel) -> float:
 
 
 def clear_cycles(form: Form, kernel: Kernel) -> float:
-    """Tile cycles of clearing each partial sum, at least."""
+    """A lower bound of the tile cycles of clearing each partial sum."""
     return 0.5 if kernel.method == "HMAC" or (kernel.method == "AMP" and not kernel.flat(form)) else 0.0
 
 
 def _shuffle(kernel: Kernel) -> int:
-    """Cycles of shuffling the coefficients of so many kernel rows."""
+    """Cycles of shuffling the coefficients of the kernel rows that one AMP pass covers."""
     return {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
 
 
 def start_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
-    """Tile cycles that a vertex takes at least besides its steps and loops."""
+    """A lower bound of the tile cycles of a vertex besides its steps and loops."""
     if kernel.method == "HMAC":
         return 55.0 + chip.workers * 9
     if kernel.method == "AMP":
@@ -235,14 +274,21 @@ def start_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
 
 
 def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
-    """No plan of ``form`` with ``kernel`` is faster: (cycles of all padded steps at full rate on all tiles and of the
-    exchange of all partial sums, cycles of the start and of a single loop of a vertex in each serial pass; HMAC: of the
-    start alone)."""
-    groups, inner, outer = (-(-n // g) for n, g in ((form.groups, kernel.group_grouping),
-                                                   (form.in_channels, kernel.in_grouping),
-                                                   (form.out_channels, kernel.out_grouping)))  # fmt: skip
-    outputs = form.batch * groups * outer * math.prod(a.output for a in form.axes)
-    steps = outputs * inner * math.prod(a.kernel for a in form.axes)
+    """Lower bounds of any plan of ``form`` with ``kernel``: ``(cycles in all, cycles in each serial pass)``.
+
+    The first are all padded steps at full rate on all tiles, and the exchange of all partial sums. The second are the
+    start and a single loop of a vertex (HMAC: the start alone).
+    """
+    groups, in_groups, out_groups = (
+        -(-count // grouping)
+        for count, grouping in (
+            (form.groups, kernel.group_grouping),
+            (form.in_channels, kernel.in_grouping),
+            (form.out_channels, kernel.out_grouping),
+        )
+    )
+    outputs = form.batch * groups * out_groups * math.prod(a.output for a in form.axes)
+    steps = outputs * in_groups * math.prod(a.kernel for a in form.axes)
     sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
     spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
     start = start_cycles(form, kernel, chip)
@@ -252,22 +298,27 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
 
 
 def work_asked(form: Form, kernel: Kernel) -> int:
-    """Cycles that the tiles of a plan have to compute together, at least: all products, padding of groups and channels
-    included, at the rate of the vertex.
+    """A lower bound of the cycles that the tiles of a plan compute together.
 
-    PopLibs calls the condition redundant (``lib/poplin/ConvModel.cpp`` addEstimates). For vertices whose estimate is
-    faster than that rate it is not: a horizontal MAC with half partial sums takes two output channels at once, eight
-    products a cycle against four, so that its plans with the least work drop out of the search.
+    It is all products, with padding of groups and channels, at the rate of the vertex. PopLibs calls the condition
+    redundant (``lib/poplin/ConvModel.cpp`` addEstimates), but it is not for vertices whose estimate is faster than that
+    rate. A horizontal MAC with half partial sums takes two output channels at once, eight products a cycle against
+    four, so its plans with the least work drop out of the search.
     """
-    groups, inner, outer = (-(-n // g) * g for n, g in ((form.groups, kernel.group_grouping),
-                                                       (form.in_channels, kernel.in_grouping),
-                                                       (form.out_channels, kernel.out_grouping)))  # fmt: skip
-    products = form.batch * groups * inner * outer * math.prod(axis.products for axis in form.axes)
+    groups, in_channels, out_channels = (
+        -(-count // grouping) * grouping
+        for count, grouping in (
+            (form.groups, kernel.group_grouping),
+            (form.in_channels, kernel.in_grouping),
+            (form.out_channels, kernel.out_grouping),
+        )
+    )
+    products = form.batch * groups * in_channels * out_channels * math.prod(axis.products for axis in form.axes)
     return products // kernel.macs_per_cycle
 
 
 def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:
-    """What the MAC vertices need at least: one vector of products per cycle on every tile."""
+    """A lower bound of the cycles of MAC vertices: one vector of products per cycle on every tile."""
     macs = form.batch * form.groups * form.in_channels * form.out_channels
     macs *= math.prod(a.output * a.kernel for a in form.axes)
     return macs // math.prod(a.worklist_stride for a in form.axes) * in_size / (8 * chip.tiles)
@@ -277,8 +328,11 @@ def mac_cycles(form: Form, chip: Chip, in_size: int) -> float:
 
 
 def _spans(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, workers: int) -> tuple[np.ndarray, ...]:
-    """(first, middle, last, width) per worker and candidate: lengths of the first and last row piece, number of whole
-    rows between them, and their width. A worker takes consecutive outputs of the flat piece."""
+    """``(first, middle, last, width)`` per worker and candidate.
+
+    These are the length of the first row piece, the number of whole rows after it, the length of the last row piece,
+    and the width of whole rows. A worker takes consecutive outputs of the flat piece.
+    """
     steps = [axis.worklist_stride for axis in form.axes]
     width = ceil(field[-1], steps[-1])
     rows = batch
@@ -288,12 +342,13 @@ def _spans(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, workers
     index = np.arange(workers, dtype=np.int64)[:, None]
     begin, end = index * total // workers, (index + 1) * total // workers
     first_row, last_row = begin // width, (end - 1) // width
-    whole = end - begin
-    single = (first_row == last_row) | (whole == 0)
-    first = np.where(single, whole, (first_row + 1) * width - begin)
-    last = np.where(single, 0, end - last_row * width)
-    middle = np.where(single, 0, last_row - first_row - 1)
-    return first, middle, last, np.broadcast_to(width, first.shape)
+    outputs = end - begin
+    # A worker whose outputs lie in one row has only a first piece.
+    single = (first_row == last_row) | (outputs == 0)
+    first_piece = np.where(single, outputs, (first_row + 1) * width - begin)
+    last_piece = np.where(single, 0, end - last_row * width)
+    whole_rows = np.where(single, 0, last_row - first_row - 1)
+    return first_piece, whole_rows, last_piece, np.broadcast_to(width, first_piece.shape)
 
 
 def _slowest(worker: np.ndarray, workers: int, tail: int) -> np.ndarray:
@@ -303,63 +358,77 @@ def _slowest(worker: np.ndarray, workers: int, tail: int) -> np.ndarray:
 
 # -- AMP -------------------------------------------------------------------------------------------------------------
 
+# The constants of this and the next sections are those of PopLibs' PerformanceEstimation.hpp.
+
 
 def _amp_1x1_worker(positions: np.ndarray, kernel: Kernel, zero: int) -> np.ndarray:
-    p, wide = positions, kernel.in_size == 4
+    count, wide = positions, kernel.in_size == 4
     if not wide and (kernel.units == 16 or kernel.partial_size == 4):
-        short = np.where(p == 1, 31, 40) + (1 if zero else 2)
-        return np.where(p == 0, 0, np.where(p < 3, short, (37 if zero else 38) + 4 * (p - 3)) - 7)
+        short = np.where(count == 1, 31, 40) + (1 if zero else 2)
+        return np.where(count == 0, 0, np.where(count < 3, short, (37 if zero else 38) + 4 * (count - 3)) - 7)
     clear = 8 if wide and kernel.units == 16 else 4 if kernel.partial_size == 4 else 2
-    one, two, more, core = (47, 46, 46, 8) if wide else (39, 40, 41, 4)
-    fixed = np.where(p == 1, one, np.where(p == 2, two, more + core * (p - 3)))
-    return np.where(p == 0, 0, fixed + zero * (2 + clear * p))
+    one_position, two_positions, more_positions, per_position = (47, 46, 46, 8) if wide else (39, 40, 41, 4)
+    fixed = np.where(
+        count == 1, one_position, np.where(count == 2, two_positions, more_positions + per_position * (count - 3))
+    )
+    return np.where(count == 0, 0, fixed + zero * (2 + clear * count))
 
 
 def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Worker cycles of one worklist item; nothing where there is no item."""
     wide = kernel.in_size == 4
     full = kernel.units == (16 if kernel.partial_size == 2 else 8)
-    one, two, more, core = (33, 44, 45, 8) if wide else (29, 33 + int(full), 34, 4)
-    cycles = np.where(length == 1, one, np.where(length == 2, two, more + core * (length - 3)))
+    one_position, two_positions, more_positions, per_position = (33, 44, 45, 8) if wide else (29, 33 + int(full), 34, 4)
+    cycles = np.where(
+        length == 1, one_position, np.where(length == 2, two_positions, more_positions + per_position * (length - 3))
+    )
     return np.where(length == 0, 0, cycles + 3 - 9)
 
 
 def _amp_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: 1x1 worker time without and with clearing; or nx1 worker time."""
     if kernel.flat(form):
-        few = field[-1] // chip.workers  # so many positions or one more for each worker
-        shares = np.stack([few, ceil(field[-1], chip.workers)])
+        # Each worker has so many positions, or one more.
+        fewest = field[-1] // chip.workers
+        shares = np.stack([fewest, ceil(field[-1], chip.workers)])
         return np.stack([_slowest(_amp_1x1_worker(shares, kernel, zero), chip.workers, 14) for zero in (0, 1)])
-    first, middle, last, width = _spans(batch, field, form, chip.workers)
-    worker = 17 + int(kernel.partial_size == 2) + _amp_nx1_piece(first, kernel) + _amp_nx1_piece(last, kernel)
-    worker = worker + middle * _amp_nx1_piece(width, kernel)
+    first_piece, whole_rows, last_piece, width = _spans(batch, field, form, chip.workers)
+    worker = (
+        17 + int(kernel.partial_size == 2) + _amp_nx1_piece(first_piece, kernel) + _amp_nx1_piece(last_piece, kernel)
+    )
+    worker = worker + whole_rows * _amp_nx1_piece(width, kernel)
     return _slowest(worker, chip.workers, 9)[None]
 
 
 def _zero_partials(piece: Piece, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """Clearing the partial sums, counted in two elements per cycle and worker."""
-    each = ceil(product(piece.field) * piece.batch * kernel.out_grouping, chip.workers)
-    return (ceil(each, 2) + 5) * chip.workers * piece.out_groups * piece.groups
+    """Tile cycles of clearing the partial sums, two elements per cycle and worker."""
+    per_worker = ceil(product(piece.field) * piece.batch * kernel.out_grouping, chip.workers)
+    return (ceil(per_worker, 2) + 5) * chip.workers * piece.out_groups * piece.groups
 
 
-def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    workers, c, i, o = chip.workers, piece.groups, piece.in_groups, piece.out_groups
+def _amp_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+    workers, groups, in_groups, out_groups = chip.workers, piece.groups, piece.in_groups, piece.out_groups
     load = kernel.units * chip.amp_unit_bytes // chip.weight_load_bytes_per_cycle
     passes = -(-kernel.out_grouping // kernel.units)
     if kernel.flat(form):
         half_wide = kernel.in_size == 2 and (kernel.partial_size == 4 or kernel.units == 16)
         common = int(half_wide or kernel.partial_size == 4)
-        retained = workers * (7 + 3 * (i * c - 1)) if half_wide else 0
-        later = (i - 1) * (16 - common + o * (19 + passes * (6 + load + inner[0])))
-        begin = 11 + o * (19 - common + passes * (7 + load + inner[1]))
-        return 50 + retained + c * (12 + common + later + begin)
+        retained = workers * (7 + 3 * (in_groups * groups - 1)) if half_wide else 0
+        later = (in_groups - 1) * (16 - common + out_groups * (19 + passes * (6 + load + inner_loops[0])))
+        begin = 11 + out_groups * (19 - common + passes * (7 + load + inner_loops[1]))
+        return 50 + retained + groups * (12 + common + later + begin)
     outer_rows = ceil(piece.kernel[0], kernel.height)
     inner_kernel = product(piece.kernel[1:])
     loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + _shuffle(kernel) + 3)))
-    loops = loops + inner[0] * passes * outer_rows * inner_kernel
+    loops = loops + inner_loops[0] * passes * outer_rows * inner_kernel
     fixed = 109 + workers * 9 + workers * (9 if kernel.partial_size == 4 else 10)
-    clear = c * (17 * o + 6 * (o - 1) + 1) + (c - 1) * 6 + 1
-    return fixed + clear + c * (16 + i * (14 + o * (14 + loops))) + _zero_partials(piece, kernel, chip)
+    clear = groups * (17 * out_groups + 6 * (out_groups - 1) + 1) + (groups - 1) * 6 + 1
+    return (
+        fixed
+        + clear
+        + groups * (16 + in_groups * (14 + out_groups * (14 + loops)))
+        + _zero_partials(piece, kernel, chip)
+    )
 
 
 # -- SLIC ------------------------------------------------------------------------------------------------------------
@@ -367,35 +436,35 @@ def _amp_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chi
 
 def _slic_row(length: np.ndarray, kernel: Kernel, stride: int, zero: bool) -> np.ndarray:
     """Worker cycles of one row piece; nothing where there is none."""
-    n, narrow = length, kernel.units == 2 and kernel.partial_size == 2
+    positions, narrow = length, kernel.units == 2 and kernel.partial_size == 2
     if stride == 1:
         if zero:
-            short, full = 13 + np.where(n > 1, n, 0), 15 + (n - 5)
+            short, full = 13 + np.where(positions > 1, positions, 0), 15 + (positions - 5)
         else:
-            short, full = np.where(n == 1, 13, 17 + n), 15 + (n - 5) + (3 if narrow else 0)
-        cycles = np.where(n < (6 if narrow else 5), short, full)
+            short, full = np.where(positions == 1, 13, 17 + positions), 15 + (positions - 5) + (3 if narrow else 0)
+        cycles = np.where(positions < (6 if narrow else 5), short, full)
     else:
-        cycles = np.where(n < 3, 10 + np.where(n == 1, 3, 5), 15 + 2 * (n - 3))
+        cycles = np.where(positions < 3, 10 + np.where(positions == 1, 3, 5), 15 + 2 * (positions - 3))
     cycles = cycles - int(kernel.partial_size == 4)
     item = (9 if narrow else 10) + int(zero) + (3 if kernel.partial_size == 4 else 0)
-    return np.where(n == 0, 0, item + cycles * (1 if kernel.units == 4 else 2))
+    return np.where(positions == 0, 0, item + cycles * (1 if kernel.units == 4 else 2))
 
 
 def _slic_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: worker time of a later and of the first (clearing) kernel block."""
-    first, middle, last, width = _spans(batch, field, form, chip.workers)
+    first_piece, whole_rows, last_piece, width = _spans(batch, field, form, chip.workers)
     narrow = kernel.units == 2 and kernel.partial_size == 2
     start = 17 + (4 if kernel.group_grouping > 4 else 0)
     stride, result = form.axes[-1].stride, []
     for zero in (False, True):
-        worker = start + _slic_row(first, kernel, stride, zero) + _slic_row(last, kernel, stride, zero)
-        worker = worker + middle * _slic_row(width, kernel, stride, zero) + (2 if narrow else 0)
+        worker = start + _slic_row(first_piece, kernel, stride, zero) + _slic_row(last_piece, kernel, stride, zero)
+        worker = worker + whole_rows * _slic_row(width, kernel, stride, zero) + (2 if narrow else 0)
         copied = 2 + 2 * product(field) * batch if narrow and zero else 0
         result.append(worker.max(axis=0) * chip.workers + copied)
     return np.stack(result)
 
 
-def _slic_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _slic_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     groups, blocks = piece.groups, ceil(piece.kernel[-1], SLIC_WIDTH) * product(piece.kernel[:-1])
     narrow = kernel.units == 2 and kernel.partial_size == 2
     if kernel.group_grouping == 1:
@@ -410,7 +479,7 @@ def _slic_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, ch
         block = (load + 21) * strides + 6 * (strides - 1) + 1 + 15
         body += 8
     supervisor = (25 if narrow else 28) + body * groups + 6 * (groups - 1) + 1 + block * blocks + 6 * (blocks - 1) + 1
-    return supervisor + groups * (inner[1] + (blocks - 1) * inner[0] * strides)
+    return supervisor + groups * (inner_loops[1] + (blocks - 1) * inner_loops[0] * strides)
 
 
 # -- MAC vertices ----------------------------------------------------------------------------------------------------
@@ -428,9 +497,11 @@ def _dot_cycles(size: int, kernel: Kernel) -> int:
 
 
 def _short_hmac(form: Form, kernel: Kernel) -> bool:
-    """Whether the HMAC vertex for 1x1 kernels, half inputs and float partial sums does it (17 cycles per worker and 10
-    supervisor cycles less: the difference that fits the four half-precision HMAC rows of
-    ``docs/reference/cycles.md`` 8.2)."""
+    """Whether the HMAC vertex for 1x1 kernels, half inputs and float partial sums can compute ``form``.
+
+    It takes 17 cycles per worker and 10 supervisor cycles less: the difference that fits the four half-precision HMAC
+    rows of ``docs/reference/cycles.md`` 8.2.
+    """
     return form.one_by_one and kernel.in_size == 2 and kernel.partial_size == 4
 
 
@@ -440,44 +511,46 @@ def _hmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, ke
     rows = batch
     for size, axis in zip(field[:-1], form.axes[:-1], strict=True):
         rows = rows * ceil(size, axis.input_dilation)
+    # Rows are cut so that all workers get equally many parts.
     split = workers // np.gcd(workers, rows)
     parts = ceil(rows * split, workers)
     width = ceil(field[-1], form.axes[-1].input_dilation)
     part = parts % split * (width + split - 1) // split
-    each = 7 + (kernel.out_grouping if kernel.partial_size == 4 else kernel.out_grouping // 2) * _dot_cycles(
+    position_cycles = 7 + (kernel.out_grouping if kernel.partial_size == 4 else kernel.out_grouping // 2) * _dot_cycles(
         kernel.in_grouping, kernel
     )
-    worker = 16 + parts // split * (19 + width * each) + np.where(part > 0, 19 + part * each, 0)
+    worker = 16 + parts // split * (19 + width * position_cycles) + np.where(part > 0, 19 + part * position_cycles, 0)
     return (workers * (worker - (17 if _short_hmac(form, kernel) else 0)))[None]
 
 
-def _hmac_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    loop = inner[0] * product(piece.kernel) + 16 * chip.workers
+def _hmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+    loop = inner_loops[0] * product(piece.kernel) + 16 * chip.workers
     fixed = 58 if kernel.in_size == 4 else 55 if _short_hmac(form, kernel) else 65
-    each = 23 + piece.in_groups * (15 + piece.out_groups * (10 + loop))
-    return fixed + 9 * chip.workers + piece.groups * each + _zero_partials(piece, kernel, chip)
+    group_cycles = 23 + piece.in_groups * (15 + piece.out_groups * (10 + loop))
+    return fixed + 9 * chip.workers + piece.groups * group_cycles + _zero_partials(piece, kernel, chip)
 
 
 def _vmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
     """Rows: whole positions and parts of positions per worker, parts that make a position, positions in all."""
     positions = product(field) * batch
+    # Positions are cut so that all workers get equally many parts.
     split = chip.workers // np.gcd(chip.workers, positions)
     parts = ceil(positions * split, chip.workers)
     return np.stack([parts // split, parts % split, split, positions])
 
 
-def _vmac_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    whole, parts, split, positions = inner
-    width, many = piece.kernel[-1], kernel.group_grouping >= 8 and kernel.partial_size == 2
+def _vmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+    whole, parts, split, positions = inner_loops
+    width, fast_loop = piece.kernel[-1], kernel.group_grouping >= 8 and kernel.partial_size == 2
 
     def row(size: np.ndarray) -> np.ndarray:
-        if many:
+        if fast_loop:
             return 25 + 3 * (size - 1)
         return 7 + (5 if kernel.partial_size == 4 else 3) + 3 + 2 * (size - 1)
 
     rows = product(piece.kernel[:-1])
     terms = rows * (whole * row(width) + parts * row(ceil(width, split)))
-    if many:
+    if fast_loop:
         worker = (13 if kernel.group_grouping == 8 else 25) + terms * (1 if kernel.group_grouping == 8 else 2)
     else:
         worker = (19 if kernel.partial_size == 4 else 18) + terms
@@ -497,16 +570,19 @@ def _outer_inner(
     return ceil(product(field) * batch, chip.workers)[None]
 
 
-def _outer_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """``docs/reference/cycles.md`` 7.5. A grouping of one vector is shorter than the fast loop needs; the update of a
-    joint plan has the grouping of its forward pass."""
+def _outer_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+    """Tile cycles of an outer product (``docs/reference/cycles.md`` 7.5).
+
+    A grouping of one vector is shorter than the fast loop needs. The update of a joint plan has the grouping of its
+    forward pass.
+    """
     size, wide = kernel.out_grouping, kernel.in_size == 4
-    vector, least = (2, 6) if wide else (4, 12)
-    if size >= least and size % vector == 0 and size // vector + 1 < 512:
-        each = 6 + (size - least) // vector
+    vector, smallest_fast = (2, 6) if wide else (4, 12)
+    if size >= smallest_fast and size % vector == 0 and size // vector + 1 < 512:
+        position_cycles = 6 + (size - smallest_fast) // vector
     else:
-        each = 10 + (size * 2 if wide else size * 5 // 2)
-    loop = (11 if wide else 10) + inner[0] * each
+        position_cycles = 10 + (size * 2 if wide else size * 5 // 2)
+    loop = (11 if wide else 10) + inner_loops[0] * position_cycles
     return chip.workers * (25 + piece.out_groups * piece.groups * loop)
 
 
@@ -517,10 +593,10 @@ _OUTER = {"AMP": _amp_cycles, "SLIC": _slic_cycles, "HMAC": _hmac_cycles, "VMAC"
 def inner_cycles(
     batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip
 ) -> np.ndarray:
-    """What the vertex's inner loop takes for pieces of the field: rows that :func:`vertex_cycles` understands."""
+    """Cycles of the vertex's inner loop for pieces of the field, in the rows that :func:`vertex_cycles` reads."""
     return _INNER[kernel.method](batch, field, form, kernel, chip)
 
 
-def vertex_cycles(piece: Piece, inner: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
-    """Tile cycles of one vertex for each candidate; ``inner`` are the candidates' columns of :func:`inner_cycles`."""
-    return _OUTER[kernel.method](piece, inner, form, kernel, chip)
+def vertex_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+    """Tile cycles of one vertex for each candidate; ``inner_loops``: columns of :func:`inner_cycles`."""
+    return _OUTER[kernel.method](piece, inner_loops, form, kernel, chip)

@@ -1,4 +1,4 @@
-"""Plans of works: what lowering asks the planner for."""
+"""Plans of works: the requests of lowering to the planner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _OF_FLOAT8: dict[str, Any] = {"input_dtype": FLOAT16, "partials_dtype": FLOAT16, "output_dtype": FLOAT16}
-"""What a product of 8-bit floats is planned as, beside its inner channels."""
+"""The types as which a product of 8-bit floats is planned; its inner channels change too."""
 
 
 def _check_proportion(proportion: float) -> None:
@@ -31,8 +31,8 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
     """The cheapest plan for one pass of a convolution on ``chip``; the same shape is planned once.
 
     When nothing fits into ``available_memory_proportion`` of a tile, output or input channels are computed in serial
-    passes; when that does not help, the limit is doubled up to twice the tile, and then the plan of least memory is
-    taken.
+    passes. When that does not help, the limit is doubled up to twice the tile. The last resort is the plan of least
+    memory.
 
     8-bit floats: see :func:`plan_product`.
 
@@ -44,11 +44,12 @@ def plan_convolution(chip: Chip, convolution: Convolution) -> ConvolutionPlan:
 
 
 def request_of(chip: Chip, convolution: Convolution) -> Request:
-    """What is asked of the planner for a pass of a convolution; raises as :func:`plan_convolution`."""
+    """The request to the planner for a pass of a convolution; raises as :func:`plan_convolution`."""
     _check_proportion(convolution.available_memory_proportion)
     if convolution.input_dtype.category == "float8":
-        inner = -(-convolution.channels_in // (2 * convolution.groups)) * convolution.groups
-        convolution = replace(convolution, channels_in=inner, **_OF_FLOAT8)
+        # Two 8-bit floats take the place of one half.
+        channels_in = -(-convolution.channels_in // (2 * convolution.groups)) * convolution.groups
+        convolution = replace(convolution, channels_in=channels_in, **_OF_FLOAT8)
     sizes = (convolution.input_dtype.size, convolution.partials_dtype.size, convolution.output_dtype.size)
     if sizes[0] not in (2, 4) or sizes[1] not in (2, 4) or sizes[1] < sizes[0] or sizes[2] not in (2, 4):
         raise ValueError(
@@ -59,11 +60,11 @@ def request_of(chip: Chip, convolution: Convolution) -> Request:
     return Request(chip, form_of(convolution), Types(*sizes), convolution.available_memory_proportion)
 
 
-def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
+def plan_product(chip: Chip, work: MatMul) -> ConvolutionPlan:
     """The cheapest plan for a matrix product, the 1x1 case of a convolution (memory as in :func:`plan_convolution`).
 
-    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when all three
-    together take no longer so. The cycles are then those of the one pass, which alone may be faster.
+    The passes ``fcfwd``, ``fcbwd`` and ``fcwu`` of a fully connected layer are parts of its joint plan when that is no
+    slower for all three together. The cycles are then those of this pass in the joint plan; alone it may be faster.
 
     Types that no vertex has are priced as the nearest ones: 64 bits as 32, 8 bits as 16, partial sums at least as wide
     as the operands. Two 8-bit floats take the place of one half in memory and in the AMP unit, which is twice as fast
@@ -73,18 +74,18 @@ def plan_product(chip: Chip, item: MatMul) -> ConvolutionPlan:
     Raises:
         ValueError: an unknown pass, a dimension below 1, a proportion outside (0, 1].
     """
-    request = request_of_product(chip, item)
-    return training_plan(request) if item.pass_ in TRAINING else plan_once(request)
+    request = request_of_product(chip, work)
+    return training_plan(request) if work.pass_ in TRAINING else plan_once(request)
 
 
-def request_of_product(chip: Chip, item: MatMul) -> Request:
-    """What is asked of the planner for a matrix product; raises as :func:`plan_product`."""
-    _check_proportion(item.available_memory_proportion)
-    if item.input_dtype.category == "float8":
-        item = replace(item, k=-(-item.k // 2), **_OF_FLOAT8)
+def request_of_product(chip: Chip, work: MatMul) -> Request:
+    """The request to the planner for a matrix product; raises as :func:`plan_product`."""
+    _check_proportion(work.available_memory_proportion)
+    if work.input_dtype.category == "float8":
+        work = replace(work, k=-(-work.k // 2), **_OF_FLOAT8)
     inputs, sums, result = (
-        min(max(dtype.size, 2), 4) for dtype in (item.input_dtype, item.partials_dtype, item.output_dtype)
+        min(max(dtype.size, 2), 4) for dtype in (work.input_dtype, work.partials_dtype, work.output_dtype)
     )
-    form = product_form(item.groups, item.m, item.k, item.n, item.pass_)
+    form = product_form(work.groups, work.m, work.k, work.n, work.pass_)
     types = Types(inputs, max(inputs, sums), result)
-    return Request(chip, form, types, item.available_memory_proportion)
+    return Request(chip, form, types, work.available_memory_proportion)

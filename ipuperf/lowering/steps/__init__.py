@@ -1,8 +1,8 @@
 """The kinds of steps a device program is made of, one module per family.
 
-A step is a plain value. Its class says how it is described, checked and, when it runs on the tiles of one IPU alone,
-what it costs; how it passes through simulated time stands in :mod:`ipuperf.simulation.steps`, registered for the class
-(lowering does not know the simulation). ``docs/adding-a-step.md`` adds one.
+A step is a plain value. Its class describes and checks it, and gives its cost when it runs on the tiles of one IPU
+alone. How it passes through simulated time is in :mod:`ipuperf.simulation.steps`, registered for the class, as lowering
+does not know the simulation. ``docs/adding-a-step.md`` adds one.
 """
 
 from .base import Cost, JoinableStep, LocalStep, Place, SharedStep, Step

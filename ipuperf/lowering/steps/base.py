@@ -1,4 +1,4 @@
-"""What all steps have in common."""
+"""The base classes of all steps."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def traffic(kind: str, size: int) -> Iterator[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What local work costs on one IPU; add two to have both.
+    """The cost of local work on one IPU; costs can be added.
 
-    ``cycles`` are those of the slowest tile of each phase, syncs included; ``bytes_in`` / ``bytes_out`` go over the
+    ``cycles`` are the sum over phases of their slowest tile, with syncs; ``bytes_in`` / ``bytes_out`` go over the
     internal exchange; ``flops`` are floating-point operations.
     """
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 class Place(NamedTuple):
-    """Where a step is executed: IPU ``ipu`` of the ``ipus`` of each of ``replicas`` replicas, on ``machine``."""
+    """The place of a step: IPU ``ipu`` of the ``ipus`` IPUs in each of ``replicas`` replicas, on ``machine``."""
 
     ipu: int
     ipus: int
@@ -62,7 +62,7 @@ class HostSlice(Protocol):
 
     @property
     def bytes(self) -> int:
-        """How many bytes, for each replica."""
+        """Number of bytes for each replica."""
         ...
 
     @property
@@ -76,7 +76,7 @@ class Step:
     """Base of all steps. ``op_id`` is the index into :attr:`DeviceProgram.ops` (-1: none); ``name`` is for people.
 
     Class attributes:
-        choices: fields that have one of a few values.
+        choices: fields with few allowed values, and these values.
         counts: fields that must not be negative.
         io_tiles: the I/O tiles of the IPU take part in it.
     """
@@ -89,21 +89,22 @@ class Step:
     io_tiles: ClassVar[bool] = False
 
     def for_op(self, op_id: int) -> Step:
-        """The same step of another op."""
+        """The same step for another op."""
         if op_id == self.op_id:
             return self
-        step, fields = object.__new__(type(self)), self.__dict__.copy()  # dataclasses.replace takes four times as long
+        # dataclasses.replace takes four times as long.
+        step, fields = object.__new__(type(self)), self.__dict__.copy()
         fields["op_id"] = op_id
         object.__setattr__(step, "__dict__", fields)
         return step
 
     def describe(self) -> list[str]:
-        """The step as lines of text, those of steps inside it indented."""
-        detail = {k: v for k, v in vars(self).items() if k not in ("op_id", "name")}
+        """The step as lines of text; steps inside it are indented."""
+        detail = {field: value for field, value in vars(self).items() if field not in ("op_id", "name")}
         return [f"{type(self).__name__} {self.name}: {detail}"]
 
     def faults(self, place: Place) -> Iterable[str]:
-        """What is wrong with the step at this place, the first thing first; nothing if it can be executed there.
+        """What is wrong with the step at this place, the first fault first; empty if it can be executed there.
 
         Raises:
             MachineError: the machine lacks what the step needs.
@@ -116,12 +117,14 @@ class Step:
                 yield f"{name} is {getattr(self, name)}, it must not be negative"
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """How much it does, by kind: what the branches of a conditional are compared by (:mod:`..branches`). For a step
-        whose time depends on others, how many there are, and the bytes where it moves any."""
+        """Amounts by kind, by which the branches of a conditional are compared (:mod:`..branches`).
+
+        A step whose time depends on others gives its number, and its bytes where it moves any.
+        """
         yield f"{type(self).__name__}, number", 1
 
     def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
-        """What IPU ``ipu`` of the replica copies to and from the host in this step."""
+        """The slices that IPU ``ipu`` of the replica copies to and from the host in this step."""
         return ()
 
 
@@ -132,7 +135,7 @@ class LocalStep(Step):
     @property
     @abstractmethod
     def cost(self) -> Cost:
-        """As a value to add up."""
+        """Its cost, as a value that can be added."""
 
     @property
     def duration(self) -> int:
@@ -145,7 +148,7 @@ class LocalStep(Step):
 
     @property
     def tiles(self) -> int:
-        """How many tiles it speaks of; one stands for all where they are alike."""
+        """Number of tiles that the step tells apart; one stands for all where they are alike."""
         return 1
 
 
@@ -155,7 +158,7 @@ class SharedStep(Step):
 
     @abstractmethod
     def parties(self) -> tuple[int, ...]:
-        """Those IPUs."""
+        """The IPUs that take part."""
 
 
 @dataclass(frozen=True)
@@ -163,12 +166,14 @@ class JoinableStep(Step):
     """A step that may start together with its neighbours of the same kind (:mod:`..merging`)."""
 
     def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """What steps that start together have in common: the IPUs that stand during this one of IPU ``ipu``, which
-        ``standing`` tells of host I/O. None: it starts alone."""
+        """The IPUs that stand during this step of IPU ``ipu``; None if it starts alone.
+
+        Steps start together only if these are equal. ``standing`` gives the IPUs that stand during host I/O of an IPU.
+        """
         return ()
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
-        """Those of ``others`` (the IPU of each, and the step) with which this step of IPU ``ipu`` cannot start."""
+        """The steps among ``others`` (pairs of IPU and step) with which this step of IPU ``ipu`` cannot start."""
         return ()
 
     @classmethod

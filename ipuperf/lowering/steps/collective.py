@@ -37,11 +37,11 @@ class Collective(Step):
     counts = ("bytes", "reduce_cycles")
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """A transfer between so many replicas."""
+        """One transfer, by the size of the replica groups."""
         return traffic(f"{self.kind} of {len(self.groups[0])} replicas", self.bytes)
 
     def faults(self, place: Place) -> Iterator[str]:
-        """Groups that are not a division of the replicas."""
+        """Groups that do not contain each replica exactly once."""
         yield from super().faults(place)
         if sorted(member for group in self.groups for member in group) != list(range(place.replicas)):
             yield f"the groups {self.groups} must hold each of the replicas 0 to {place.replicas - 1} exactly once"

@@ -1,4 +1,4 @@
-"""Steps around steps: the grammar of a program, not kinds of work; the walks over the tree know each of them."""
+"""Steps that contain steps. They are the grammar of a program, so walks over the tree know each of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ControlStep(Step):
         """Steps directly inside it, in order."""
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """Those of the steps directly inside it, in order."""
+        """The amounts of the steps directly inside it, in order."""
         for step in self.inside:
             yield from step.amounts()
 
@@ -46,8 +46,10 @@ class Sequence(ControlStep):
 
 @dataclass(frozen=True)
 class IoTiles(Sequence):
-    """Steps that run on the I/O tiles while the compute tiles go on; the two sets meet at each
-    :class:`~.tile_set_copy.TileSetCopy`."""
+    """Steps that run on the I/O tiles while the compute tiles go on.
+
+    The two tile sets meet at each :class:`~.tile_set_copy.TileSetCopy`.
+    """
 
     io_tiles = True
 
@@ -69,7 +71,7 @@ class Repeat(ControlStep):
         return (self.body,)
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """Those of the body, in all trips."""
+        """The amounts of the body, in all trips."""
         return ((kind, self.count * amount) for kind, amount in self.body.amounts())
 
     def describe(self) -> list[str]:
@@ -85,7 +87,7 @@ class Call(ControlStep):
 
     @property
     def inside(self) -> tuple[Step, ...]:
-        """Nothing: the body stands in the program."""
+        """Nothing, as the body is in the program's functions."""
         return ()
 
     def describe(self) -> list[str]:

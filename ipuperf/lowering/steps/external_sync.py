@@ -1,4 +1,4 @@
-"""Where IPUs that do not communicate themselves wait for those that do."""
+"""Syncs in which IPUs that do not communicate wait for the IPUs that do."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .inter_ipu import ipus
 class ExternalSync(Step):
     """IPUs of a replica meet before some of them communicate; every participant has this step at its place.
 
-    It takes no time of its own: the communication that follows has its sync, and the others go on.
+    It takes no time of its own. The communication that follows has its own sync, and the other IPUs go on.
 
     Attributes:
-        participants: those that meet, ascending.
+        participants: the IPUs that meet, ascending.
     """
 
     participants: tuple[int, ...]
@@ -26,9 +26,9 @@ class ExternalSync(Step):
         return [f"ExternalSync {self.name}: {ipus(self.participants)}"]
 
     def faults(self, place: Place) -> Iterable[str]:
-        """IPUs that are not there, and syncs of others."""
-        every = self.participants
-        sound = place.ipu in every and min(every) >= 0 and max(every) < place.ipus
+        """IPUs that do not exist, or a sync in which this IPU takes no part."""
+        participants = self.participants
+        sound = place.ipu in participants and min(participants) >= 0 and max(participants) < place.ipus
         return () if sound else self._wrong(place)
 
     def _wrong(self, place: Place) -> Iterator[str]:

@@ -32,13 +32,17 @@ class StreamCopy(JoinableStep):
         return (self,)
 
     def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The IPUs that stand, where others do."""
+        """The IPUs that stand, if this IPU is not the only one."""
         party = standing(ipu)
         return party if len(party) > 1 else None
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
-        """Slices of the same stream: its buffer is free again only after a transfer."""
-        return [o for one, o in others if one == ipu and isinstance(o, StreamCopy) and o.stream == self.stream]
+        """Slices of the same stream, as its buffer is free again only after a transfer."""
+        return [
+            step
+            for other_ipu, step in others
+            if other_ipu == ipu and isinstance(step, StreamCopy) and step.stream == self.stream
+        ]
 
     @classmethod
     def together(
@@ -63,9 +67,9 @@ class HostCopy:
 class HostExchange(SharedStep):
     """Stream copies during which all ``participants`` (IPUs of the replica) stand, also those that copy nothing.
 
-    They meet, each does its own ``copies``, and they meet again before anyone goes on: what host I/O is under the sync
-    patterns ``full`` (all IPUs of the replica) and ``replica_and_ladder`` (one side of the ladder). An IPU asks for
-    all its slices at once and transfers them together.
+    They meet, each does its own ``copies``, and they meet again before any goes on. This is host I/O under the sync
+    patterns ``full`` (all IPUs of the replica) and ``replica_and_ladder`` (one side of the ladder). An IPU asks for all
+    its slices at once and transfers them together.
     """
 
     copies: tuple[HostCopy, ...]
@@ -90,12 +94,13 @@ class HostExchange(SharedStep):
         return [f"HostExchange {self.name} of IPUs {', '.join(map(str, self.participants))}: {moves}"]
 
     def faults(self, place: Place) -> Iterator[str]:
-        """IPUs that are not there or do not take part, two copies of one stream."""
+        """IPUs that do not exist or take no part, or two copies of one stream."""
         if place.ipu not in self.participants or not all(0 <= ipu < place.ipus for ipu in self.participants):
             yield (
                 f"the participants are {ipus(self.participants)}, allowed: IPU {place.ipu} and others of IPUs 0 to "
                 f"{place.ipus - 1}"
             )
+        # A stream's buffer is free again only after a transfer, so two copies of it cannot start together.
         number = Counter((copy.ipu, copy.direction, copy.stream) for copy in self.copies)
         for copy in self.copies:
             yield from self._wrong(copy, number[copy.ipu, copy.direction, copy.stream])

@@ -46,7 +46,8 @@ class InterIpuCopy(SharedStep, JoinableStep):
     def together(
         cls, op_id: int, name: str, parts: Sequence[tuple[int, InterIpuCopy]], company: tuple[int, ...]
     ) -> InterIpuCopy:
-        """The bytes of each pair of IPUs as one transfer."""
+        """One exchange, with a single transfer for each pair of IPUs."""
+        # An exchange has at most one transfer for each pair of IPUs.
         size: dict[tuple[int, int], int] = {}
         for copy in [copy for _, part in parts for copy in part.copies]:
             size[copy.ends] = size.get(copy.ends, 0) + copy.bytes
@@ -70,7 +71,7 @@ class InterIpuCopy(SharedStep, JoinableStep):
         return traffic("exchange between IPUs", sum(copy.bytes for copy in self.copies))
 
     def faults(self, place: Place) -> Iterator[str]:
-        """IPUs that are not there, two copies of a pair, or copies of others."""
+        """IPUs that do not exist, two copies of a pair, or an IPU that takes no part."""
         if not self.copies:
             yield "it has no copies, at least 1 is needed"
         pairs = Counter(copy.ends for copy in self.copies)

@@ -42,7 +42,7 @@ class Phase(LocalStep):
 
     @property
     def slowest(self) -> int:
-        """Cycles of the slowest tile after its launch: its vertices, or what arrives there."""
+        """Cycles of the slowest tile after its launch, for its vertices or for the data that arrive there."""
         return self.cycles.max - self.launch
 
     @property
@@ -52,7 +52,7 @@ class Phase(LocalStep):
 
     @property
     def tiles(self) -> int:
-        """Those of ``cycles``."""
+        """Number of tiles of ``cycles``."""
         return self.cycles.tiles
 
     @property
@@ -65,8 +65,9 @@ class Phase(LocalStep):
         return [f"{self.kind} {self.name}: {self.cycles.max} cycles, {self.cycles.active} tiles"]
 
     def faults(self, place: Place) -> Iterable[str]:
-        """More tiles than the chip has, negative cycles. Nearly all phases are sound, so that is found out first."""
+        """More tiles than the chip has, or negative cycles."""
         chip, cycles = place.machine.chip, self.cycles
+        # Nearly all phases are sound, so the cheap test of all conditions comes first.
         fits = cycles.tiles <= chip.tiles and cycles.min >= 0 and self.kind in KINDS
         sound = fits and self.bytes_in >= 0 and self.bytes_out >= 0 and self.flops >= 0
         return () if sound else self._wrong(chip, place)

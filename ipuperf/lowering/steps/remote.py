@@ -12,7 +12,7 @@ from .base import Place, Step, traffic
 class RemoteTransfer(Step):
     """``bytes`` per replica between Streaming Memory and this IPU; ``direction`` is ``load`` or ``store``.
 
-    ``wire_bytes`` counts what the DDR really moves (fragments below the smallest efficient access are rounded up).
+    ``wire_bytes`` are the bytes that the DDR really moves; pieces below the smallest efficient access are rounded up.
     """
 
     direction: str
@@ -24,7 +24,7 @@ class RemoteTransfer(Step):
     counts = ("bytes", "wire_bytes")
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """A transfer of what the DDR moves."""
+        """A transfer of the bytes that the DDR moves."""
         return traffic(f"remote {self.direction}", self.wire_bytes)
 
     def faults(self, place: Place) -> Iterator[str]:

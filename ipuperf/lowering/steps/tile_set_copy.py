@@ -12,8 +12,8 @@ from .base import ON_TILES, Place, Step
 class TileSetCopy(Step):
     """One exchange between the compute tiles and the I/O tiles of the IPU, in which both take part.
 
-    Whoever comes first waits; then a sync of ``sync`` cycles and an exchange of ``cycles``, the same for both.
-    ``destination`` is ``io`` or ``compute``.
+    The tile set that comes first waits for the other. Then both have a sync of ``sync`` cycles and an exchange of
+    ``cycles``. ``destination`` is ``io`` or ``compute``.
     """
 
     destination: str
@@ -26,7 +26,7 @@ class TileSetCopy(Step):
     io_tiles = True
 
     def amounts(self) -> Iterator[tuple[str, int]]:
-        """Its cycles, without what the sets wait for each other."""
+        """Its cycles, without the time in which the tile sets wait for each other."""
         yield ON_TILES, self.sync + self.cycles
 
     def faults(self, place: Place) -> Iterator[str]:

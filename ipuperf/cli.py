@@ -60,9 +60,9 @@ class _Program(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+def _version(context: click.Context, _: click.Parameter, is_requested: bool) -> None:
     """Tell the versions of ipuperf and of what computes the numbers."""
-    if asked:
+    if is_requested:
         click.echo(f"ipuperf, version {__version__}, numbers by {arithmetic()}")
         context.exit()
 

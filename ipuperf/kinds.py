@@ -134,7 +134,7 @@ def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
     )
 
 
-def _several(name: str, item: ArgumentKind) -> ArgumentKind:
+def _several(name: str, element_kind: ArgumentKind) -> ArgumentKind:
     """Several values of a kind, in an annotation of this name: no string, and no mapping where they have an order.
     Those of an iterator are not looked at."""
     ordered = name in _SEQUENCES
@@ -146,10 +146,14 @@ def _several(name: str, item: ArgumentKind) -> ArgumentKind:
             return False
         if ordered and isinstance(value, Mapping):
             return False
-        return item is ANYTHING or not isinstance(value, Collection) or all(item.holds(v) for v in value)
+        return (
+            element_kind is ANYTHING or not isinstance(value, Collection) or all(element_kind.holds(v) for v in value)
+        )
 
-    several = item.words.removeprefix("a ").removeprefix("an ")
-    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s", ordered=ordered)
+    several = element_kind.words.removeprefix("a ").removeprefix("an ")
+    return ArgumentKind(
+        holds, "a sequence" if element_kind is ANYTHING else f"a sequence of {several}s", ordered=ordered
+    )
 
 
 def _in_order(value: Any) -> Any:
@@ -167,10 +171,10 @@ def _said(tree: ast.expr, scope: Mapping[str, Any]) -> tuple[str, Mapping[str, A
     """A name of an annotation, and where it is looked up: that of ``module.name`` in the module."""
     if not isinstance(tree, ast.Attribute):
         return getattr(tree, "id", ""), scope
-    root, inner = _said(tree.value, scope)
-    if root in inner:
-        return tree.attr, getattr(inner[root], "__dict__", {})
-    module, _ = _imports(inner.get("__name__", "")).get(root, (ast.unparse(tree.value), ""))
+    root, root_scope = _said(tree.value, scope)
+    if root in root_scope:
+        return tree.attr, getattr(root_scope[root], "__dict__", {})
+    module, _ = _imports(root_scope.get("__name__", "")).get(root, (ast.unparse(tree.value), ""))
     return tree.attr, {"__later__": module}
 
 
@@ -256,12 +260,12 @@ class Kinds:
         ]
         names = code.co_varnames[: count + starred]
         notes = plain.__annotations__
-        found = [
+        parameters = [
             (place, name, self.of(str(notes.get(name, "")), scope))
             for place, name in zip(places, names, strict=True)
             if name not in skipped
         ]
-        return [one for one in found if one[2] is not ANYTHING]
+        return [parameter for parameter in parameters if parameter[2] is not ANYTHING]
 
 
 def _literal(values: Sequence[Any]) -> ArgumentKind:
@@ -287,12 +291,12 @@ class ParameterKinds:
         self._kinds = kinds
         self._parameters: list[tuple[int | slice | None, str, ArgumentKind]] | None = None
 
-    def order(self, given: list[Any], named: dict[str, Any]) -> None:
+    def order(self, positional: list[Any], named: dict[str, Any]) -> None:
         """Replace iterables by tuples where sequences are needed."""
         for place, name, kind in self._known():
             if kind.ordered:
-                if type(place) is int and place < len(given):
-                    given[place] = _in_order(given[place])
+                if type(place) is int and place < len(positional):
+                    positional[place] = _in_order(positional[place])
                 elif name in named:
                     named[name] = _in_order(named[name])
 
@@ -302,19 +306,19 @@ class ParameterKinds:
             self._parameters = self._kinds.parameters(self._function, self._skipped)
         return self._parameters
 
-    def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def check(self, positional: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Compare arguments with the kinds of their parameters.
 
         Raises:
             TypeError: one is of another kind; names the function, the parameter, the value and what is allowed.
         """
-        count = len(given)
+        count = len(positional)
         for place, name, kind in self._known():
             if type(place) is slice:
-                for value in given[place]:
+                for value in positional[place]:
                     self._compare(name, value, kind)
             elif place is not None and place < count:
-                self._compare(name, given[place], kind)
+                self._compare(name, positional[place], kind)
             elif name in named:
                 self._compare(name, named[name], kind)
 
@@ -339,10 +343,10 @@ def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callab
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given: list[Any] = list(args)
-            signature.order(given, kwargs)
-            signature.check(given, kwargs)
-            return function(*given, **kwargs)
+            positional: list[Any] = list(args)
+            signature.order(positional, kwargs)
+            signature.check(positional, kwargs)
+            return function(*positional, **kwargs)
 
         return call
 

@@ -87,7 +87,12 @@ def _train(
     trained = program.session.get_tensors_data(program.variables.tensors)
     inference = inference_session(TEST_BATCH, options)
     mapping = program.variables.to_mapping(inference.variables)
-    inference.session.write_variables_data({there: trained[here].copy() for here, there in mapping.items()})
+    inference.session.write_variables_data(
+        {
+            inference_variable: trained[training_variable].copy()
+            for training_variable, inference_variable in mapping.items()
+        }
+    )
     correct = count = 0
     with inference.session as session:
         for start in range(0, len(test[0]) - TEST_BATCH + 1, TEST_BATCH):

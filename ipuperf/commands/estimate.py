@@ -172,23 +172,23 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
     from ipuperf.ops.vertex_families import estimate_vertices
 
     try:
-        counts = [int(each) for each in elements.split(",")]
+        counts = [int(count) for count in elements.split(",")]
     except ValueError as error:
         raise click.ClickException(f"--elements is {elements!r}; whole numbers with commas are needed") from error
     try:
-        found = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
+        estimates = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         rows = [
             {"vertex": v.vertex, "dtype": dtype, "elements": n, "cycles": c, "low_confidence": v.low_confidence}
-            for v in found
+            for v in estimates
             for n, c in zip(counts, v.cycles, strict=True)
         ]
         echo(json.dumps(rows, indent=2))
         return
-    width = max(len(v.vertex) for v in found)
+    width = max(len(v.vertex) for v in estimates)
     echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
-    for v in found:
+    for v in estimates:
         note = "  low confidence" if v.low_confidence else ""
         echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)

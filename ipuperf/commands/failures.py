@@ -29,18 +29,18 @@ class Ended(KeyboardInterrupt):
 def ended_by_signals() -> Iterator[None]:
     """In the block :class:`Ended` is raised for what batch systems and closed terminals send, unless it is ignored."""
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
-    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
+    handlers = {name: signal.getsignal(getattr(signal, name)) for name in names}
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Ended(number)
 
-    taken = [getattr(signal, name) for name, handler in before.items() if handler is signal.SIG_DFL]
+    signals = [getattr(signal, name) for name, handler in handlers.items() if handler is signal.SIG_DFL]
     try:
-        for number in taken:
+        for number in signals:
             signal.signal(number, end)
         yield
     finally:
-        for number in taken:
+        for number in signals:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
 

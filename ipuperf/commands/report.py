@@ -21,7 +21,7 @@ def trace_file(run: Path) -> Path:
 
     path = run / TRACE if run.is_dir() else run
     if not path.is_file():
-        folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
+        folders = sorted(trace_path.parent.name for trace_path in run.glob(f"*/{TRACE}"))
         hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
         hint += "; a run into it was cut short: --recover makes the reports of its sessions" if unfinished(run) else ""
         raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
@@ -76,6 +76,6 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool, recover
     with replacing(page) as temporary:
         Path(temporary).write_text(report_page(trace), encoding="utf-8")
     echo(f"report: {page}")
-    wanted = sys.stdout.isatty() if show is None else show
-    if wanted:
+    opens_browser = sys.stdout.isatty() if show is None else show
+    if opens_browser:
         click.launch(page.absolute().as_uri())

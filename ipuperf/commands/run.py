@@ -32,9 +32,9 @@ class _RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click's; `click.UsageError` for options in the wrong place."""
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
-        found, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
+        options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
-        behind = found["args"] if isinstance(found["args"], (list, tuple)) else ()  # neither without a script
+        behind = options["args"] if isinstance(options["args"], (list, tuple)) else ()  # neither without a script
         settled = "--" in args[: len(args) - len(behind) - 1]
         for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
             self._question(ctx, word)
@@ -44,10 +44,12 @@ class _RunCommand(click.Command):
         """`click.UsageError` for an option that is nearly, but not quite, one of ours."""
         ours = [name[2:] for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
         option = word.split("=")[0]
-        given = option.lstrip("-").lower().replace("_", "-")
-        if not word.startswith("-") or option[2:] in ours or len(given) < 3:
+        normalised = option.lstrip("-").lower().replace("_", "-")
+        if not word.startswith("-") or option[2:] in ours or len(normalised) < 3:
             return
-        near = [name for name in ours if name.startswith(given)] or difflib.get_close_matches(given, ours, 1, 0.83)
+        near = [name for name in ours if name.startswith(normalised)] or difflib.get_close_matches(
+            normalised, ours, 1, 0.83
+        )
         if near:
             problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
             raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)

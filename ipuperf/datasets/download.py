@@ -93,9 +93,11 @@ def _complaint(content: bytes, checksum: str) -> str | None:
             unpacked = stream.read(_LARGEST_BYTES)
     except (EOFError, OSError, zlib.error) as error:
         return f"{len(content)} bytes found that are not a whole gzip file ({error})"
-    found = hashlib.md5(unpacked, usedforsecurity=False).hexdigest()
+    actual_checksum = hashlib.md5(unpacked, usedforsecurity=False).hexdigest()
     return (
-        None if found == checksum else f"MD5 {found} of the unpacked {len(unpacked)} bytes found, expected {checksum}"
+        None
+        if actual_checksum == checksum
+        else f"MD5 {actual_checksum} of the unpacked {len(unpacked)} bytes found, expected {checksum}"
     )
 
 

@@ -36,9 +36,9 @@ def local_file(name: str) -> Path | io.BytesIO | None:
     Raises:
         DatasetError: ``IPUPERF_DATA`` names no folder, or MNIST's files are damaged.
     """
-    given = data_folder()
-    if given is not None and (given / name).is_file():
-        return given / name
+    configured_folder = data_folder()
+    if configured_folder is not None and (configured_folder / name).is_file():
+        return configured_folder / name
     if name == "mnist.npz" and find_mnist() is not None:
         (x_train, y_train), (x_test, y_test) = load_mnist(True), load_mnist(False)
         content = io.BytesIO()
@@ -76,9 +76,9 @@ def _serve(module: ModuleType) -> None:
 def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(get_file)
     def get(fname: Any = None, *args: Any, **kwargs: Any) -> Any:
-        found = local_file(str(fname))
-        if found is not None:
-            return found
+        local = local_file(str(fname))
+        if local is not None:
+            return local
         try:
             return get_file(fname, *args, **kwargs)
         except Exception as error:

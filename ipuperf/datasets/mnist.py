@@ -78,11 +78,11 @@ def _fetch(searched: Sequence[Path], root: str | Path | None) -> Path:
     """Download all four files into the folder that belongs to ``root``; returns that folder."""
     from ipuperf.datasets.download import download_files
 
-    given = data_folder()
+    configured_folder = data_folder()
     if root is not None:
         folder = Path(root).expanduser() / "MNIST" / "raw"
-    elif given is not None:
-        folder = given / "mnist"
+    elif configured_folder is not None:
+        folder = configured_folder / "mnist"
     else:
         folder = Path(_USUAL_FOLDERS[0]).expanduser() / "MNIST" / "raw"
     try:
@@ -104,21 +104,23 @@ def _advice(searched: Sequence[Path]) -> str:
 
 def data_folder() -> Path | None:
     """The folder that the environment names. To pass over one that is not there would be to use other data unasked."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    if not given:
+    configured_folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not configured_folder:
         return None
-    folder = Path(given).expanduser()
+    folder = Path(configured_folder).expanduser()
     if not folder.is_dir():
-        raise DatasetError(f"{ENVIRONMENT_VARIABLE}={given}: no such folder; make it, or unset {ENVIRONMENT_VARIABLE}")
+        raise DatasetError(
+            f"{ENVIRONMENT_VARIABLE}={configured_folder}: no such folder; make it, or unset {ENVIRONMENT_VARIABLE}"
+        )
     return folder
 
 
 def _folders(extra_folders: Iterable[str | Path]) -> Iterator[Path]:
     """Every folder to look into, in order."""
-    given = data_folder()
-    if given is not None:
-        yield given / "mnist"
-        yield given
+    configured_folder = data_folder()
+    if configured_folder is not None:
+        yield configured_folder / "mnist"
+        yield configured_folder
     for folder in (*extra_folders, *_USUAL_FOLDERS):
         expanded = Path(folder).expanduser()
         yield expanded / "MNIST" / "raw"

@@ -99,20 +99,20 @@ class DeviceManager:
         return DeviceInfo(DeviceType.Cpu, 1)
 
     @staticmethod
-    def _described(kind: DeviceType, what: str, options: Mapping[str, object]) -> DeviceInfo:
-        given = dict(options)
-        count = _count(given.pop("numIPUs", 1), what)
-        if given:
+    def _described(kind: DeviceType, method: str, options: Mapping[str, object]) -> DeviceInfo:
+        remaining = dict(options)
+        count = _count(remaining.pop("numIPUs", 1), method)
+        if remaining:
             tell(
-                f"popart.DeviceManager.{what}({', '.join(map(str, given))}) is without effect: the machine is the "
+                f"popart.DeviceManager.{method}({', '.join(map(str, remaining))}) is without effect: the machine is the "
                 "simulated one of `ipuperf run --machine`"
             )
         return DeviceInfo(kind, count)
 
 
-def _count(number: object, what: str) -> int:
+def _count(number: object, method: str) -> int:
     """A number of IPUs, given as a number or in digits."""
     text = str(number)
     if not text.isdecimal() or int(text) < 1:
-        raise IrError(f"DeviceManager.{what}: {number!r} IPUs; a whole number of at least 1 is needed")
+        raise IrError(f"DeviceManager.{method}: {number!r} IPUs; a whole number of at least 1 is needed")
     return int(text)

@@ -13,8 +13,8 @@ def offered(package: str, modules: str = "") -> list[str]:
     Of its submodules only ``modules`` (separated by spaces) are among them: the import system makes every submodule a
     name of its package. Names that begin with an underscore are the package's own.
     """
-    wanted = modules.split()
-    return sorted(n for n, value in vars(sys.modules[package]).items() if n in wanted or _is_public(n, value))
+    module_names = modules.split()
+    return sorted(n for n, value in vars(sys.modules[package]).items() if n in module_names or _is_public(n, value))
 
 
 def _is_public(name: str, value: Any) -> bool:

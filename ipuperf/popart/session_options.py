@@ -138,9 +138,9 @@ def _defaults() -> dict[str, Any]:
         enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange
         throwIfLog2ScaleTensorNotInRange""".split()
     locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
-    found = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
-    found.update((name, TensorLocationSettings()) for name in locations)
-    return {name: found.get(name, False) for name in EFFECTS if name not in _FLAGS} | found
+    defaults = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
+    defaults.update((name, TensorLocationSettings()) for name in locations)
+    return {name: defaults.get(name, False) for name in EFFECTS if name not in _FLAGS} | defaults
 
 
 _FLAGS = ("engineOptions", "convolutionOptions", "matmulOptions", "lstmOptions", "reportOptions", "gclOptions")
@@ -177,9 +177,9 @@ class SessionOptions:
     """
 
     def __init__(self, changed: Callable[[str, Any], None] = lambda name, value: None) -> None:
-        kept = _defaults()
-        kept.update((name, Flags(name, _entry)) for name in _FLAGS)
-        object.__setattr__(self, "_kept", kept)
+        defaults = _defaults()
+        defaults.update((name, Flags(name, _entry)) for name in _FLAGS)
+        object.__setattr__(self, "_kept", defaults)
         object.__setattr__(self, "_changed", changed)
 
     def __getattr__(self, name: str) -> Any:
@@ -227,13 +227,13 @@ def _unknown(name: str) -> AttributeError:
     return AttributeError(f"popart.SessionOptions has no option {name!r}{meant}")
 
 
-def _checked(name: str, before: Any, value: Any) -> Any:
+def _checked(name: str, current: Any, value: Any) -> Any:
     """``value`` in the form in which the option is kept."""
     if name in _FLAGS:
         if not isinstance(value, Mapping):
             raise TypeError(f"SessionOptions.{name} = {value!r}: dict is needed")
         return Flags(name, _entry, value)
-    kind = type(before)
+    kind = type(current)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind in (set, list) and isinstance(value, (set, list, tuple)):
@@ -249,7 +249,7 @@ def _checked(name: str, before: Any, value: Any) -> Any:
 def _entry(option: str, key: str, value: str) -> None:
     """Say what an entry of a dictionary of options does, unless plans take it or it asks for what happens anyway."""
     check_callback_option(key, value)
-    taken = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
-    if key in taken or value in _ANYWAY.get(key, ()):
+    accepted_keys = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
+    if key in accepted_keys or value in _ANYWAY.get(key, ()):
         return
     tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {EFFECTS[option].reason}")

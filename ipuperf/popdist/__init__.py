@@ -98,9 +98,9 @@ def getDeviceId() -> int:
 @checked()
 def checkNumIpusPerReplica(num_ipus: int) -> None:
     """RuntimeError when the environment says another number of IPUs for each replica."""
-    said = getNumIpusPerReplica()
-    if isPopdistEnvSet() and num_ipus != said:
-        raise RuntimeError(f"popdist: the program has {num_ipus} IPUs for each replica, {IPUS} says {said}")
+    configured = getNumIpusPerReplica()
+    if isPopdistEnvSet() and num_ipus != configured:
+        raise RuntimeError(f"popdist: the program has {num_ipus} IPUs for each replica, {IPUS} says {configured}")
 
 
 @checked()
@@ -109,7 +109,7 @@ def execute_on_instances(instances: Iterable[int], function: Callable[..., Any],
     return function(*args, **named) if getInstanceIndex() in set(instances) else None
 
 
-def replicas_of_one_process(what: str) -> int:
+def replicas_of_one_process(subject: str) -> int:
     """:func:`getNumTotalReplicas`, and the program is told who runs them.
 
     Args:
@@ -118,9 +118,9 @@ def replicas_of_one_process(what: str) -> int:
     replicas, instances = getNumTotalReplicas(), instances_stood_for()
     if isPopdistEnvSet():
         of = f" of {instances} instances" if instances > 1 else ""
-        tell(f"{what}: this process stands for all and runs the {replicas} replicas{of}")
+        tell(f"{subject}: this process stands for all and runs the {replicas} replicas{of}")
     else:
-        tell(f"{what}: not launched by poprun ({TOTAL} is not set), so that there is 1 instance with 1 replica")
+        tell(f"{subject}: not launched by poprun ({TOTAL} is not set), so that there is 1 instance with 1 replica")
     return replicas
 
 

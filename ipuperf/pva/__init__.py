@@ -28,5 +28,5 @@ _REFUSED = {
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    why = f"; {found}" if (found := _REFUSED.get(name)) else ""
+    why = f"; {reason}" if (reason := _REFUSED.get(name)) else ""
     raise AttributeError(f"pva.{name} is not in ipuperf{why} (there is: {', '.join(__all__)})")

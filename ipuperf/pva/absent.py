@@ -22,7 +22,7 @@ class ReportPart:
         if name.startswith("__"):
             raise AttributeError(name)
         there = [known for known in dir(self) if not known.startswith("_") and known not in ("ABSENT", name)]
-        why = f"; {found}" if (found := self._why(name)) else ""
+        why = f"; {reason}" if (reason := self._why(name)) else ""
         raise AttributeError(
             f"{type(self).__name__}.{name}: not in a trace of ipuperf{why} (there is: {', '.join(there)})",
             name=name,

@@ -258,10 +258,10 @@ class Variables:
         size = columns["bytes"][rows]
         if tile is not None:  # the tiles of a row hold the same
             size = size // (columns["tile_to"][rows] - columns["tile_from"][rows])
-        ids, first, place = np.unique(columns["var_id"][rows], return_index=True, return_inverse=True)
+        ids, first_rows, place = np.unique(columns["var_id"][rows], return_index=True, return_inverse=True)
         total = np.zeros(len(ids), dtype=np.int64)
         np.add.at(total, place.reshape(-1), size)
-        names = columns["name"][rows][first]
+        names = columns["name"][rows][first_rows]
         return [Variable(str(names[n]), int(total[n])) for n in np.argsort(-total, kind="stable").tolist()]
 
 
@@ -302,12 +302,14 @@ class Compilation(ReportPart):
                 "Compilation.tiles: the trace says nothing about memory (its table tile_memory is empty)"
             )
         count = max(int(memory["ipu"].max()) + 1, self.target.ipusPerReplica)
-        found: list[dict[str, int]] = [{} for _ in range(count * tiles)]
+        bytes_by_tile: list[dict[str, int]] = [{} for _ in range(count * tiles)]
         places = memory["ipu"].astype(np.int64) * tiles + memory["tile"]
         for place, category, size in zip(places.tolist(), memory["category"], memory["bytes"].tolist(), strict=True):
-            found[place][category] = found[place].get(category, 0) + size
-        every = [Tile(TileMemory(by_name)) for by_name in found]
-        return [CompiledIpu(every[first : first + tiles]) for first in range(0, len(every), tiles)]
+            bytes_by_tile[place][category] = bytes_by_tile[place].get(category, 0) + size
+        all_tiles = [Tile(TileMemory(by_name)) for by_name in bytes_by_tile]
+        return [
+            CompiledIpu(all_tiles[first_tile : first_tile + tiles]) for first_tile in range(0, len(all_tiles), tiles)
+        ]
 
     @cached_property
     def tiles(self) -> Sequence[Tile]:

@@ -121,9 +121,9 @@ class Step(ReportPart):
 class Steps(Sequence[Step]):
     """Steps in order of time, made when asked for."""
 
-    def __init__(self, trace: Trace, programs: Programs, found: Slices) -> None:
+    def __init__(self, trace: Trace, programs: Programs, executed: Slices) -> None:
         self.columns, self.instances = trace.columns("steps"), trace.columns("instances")
-        self.programs, self.found, self._trace = programs, found, trace
+        self.programs, self.found, self._trace = programs, executed, trace
         self.ipus, self.tiles_per_ipu = int(trace.meta["num_ipus"]), int(trace.meta["tiles_per_ipu"])
 
     @cached_property
@@ -138,9 +138,9 @@ class Steps(Sequence[Step]):
     def cycles_by_tile(self, rows: list[int], ipu: int) -> list[int]:
         """Cycles of every tile of the system."""
         runs, result = self._trace.columns("tile_runs"), np.zeros(self.ipus * self.tiles_per_ipu, dtype=np.int64)
-        first = ipu * self.tiles_per_ipu
+        first_tile = ipu * self.tiles_per_ipu
         for row in rows:
-            result[first + runs["tile_from"][row] : first + runs["tile_to"][row]] = runs["cycles"][row]
+            result[first_tile + runs["tile_from"][row] : first_tile + runs["tile_to"][row]] = runs["cycles"][row]
         return [int(cycles) for cycles in result]
 
     def of_run(self, run: int) -> Steps:
@@ -207,10 +207,10 @@ class Execution(ReportPart):
     def steps(self) -> Steps:
         """Steps of all runs in order of time. Raises ``TraceError`` for more than can be expanded at once."""
         columns = self._trace.columns("steps")
-        found = slices(self._trace, steps=columns["program_id"] >= 0)
-        ipu = self._trace.columns("instances")["ipu"][found.instance]
-        order = np.lexsort((columns["seq"][found.step], columns["lane"][found.step], ipu, found.start))
-        return Steps(self._trace, self._programs, found.take(order))
+        executed = slices(self._trace, steps=columns["program_id"] >= 0)
+        ipu = self._trace.columns("instances")["ipu"][executed.instance]
+        order = np.lexsort((columns["seq"][executed.step], columns["lane"][executed.step], ipu, executed.start))
+        return Steps(self._trace, self._programs, executed.take(order))
 
     @cached_property
     def runs(self) -> list[Run]:

@@ -78,9 +78,9 @@ class OperationAnalysis(ReportPart):
 
     @cached_property
     def _programs_by_op(self) -> dict[int, list[Program]]:
-        found: dict[int, list[Program]] = {}
-        every = self._report.compilation.programs
-        for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), every, strict=True):
+        programs_by_op: dict[int, list[Program]] = {}
+        programs = self._report.compilation.programs
+        for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), programs, strict=True):
             if op >= 0:
-                found.setdefault(op, []).append(program)
-        return found
+                programs_by_op.setdefault(op, []).append(program)
+        return programs_by_op

@@ -168,10 +168,10 @@ class Programs:
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
         for row in np.lexsort((self.columns["order"], self.columns["parent"])).tolist():
-            found.setdefault(int(self.columns["parent"][row]), []).append(row)
-        return found
+            children.setdefault(int(self.columns["parent"][row]), []).append(row)
+        return children
 
     def children(self, program_id: int) -> list[Program]:
         """The programs within one, in order."""

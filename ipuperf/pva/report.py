@@ -67,22 +67,25 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     Raises:
         FileNotFoundError: there is none. TraceError: a real ``profile.pop`` (which nothing here reads).
     """
-    given = Path(path)
-    if given.is_file() and given.suffix != ".pop":
-        return given
-    if given.is_file():
+    report_path = Path(path)
+    if report_path.is_file() and report_path.suffix != ".pop":
+        return report_path
+    if report_path.is_file():
         raise TraceError(
-            f"{given} is a profile of Poplar's; ipuperf.pva reads traces of ipuperf only (.ipt, or a report folder)"
+            f"{report_path} is a profile of Poplar's; ipuperf.pva reads traces of ipuperf only (.ipt, or a report "
+            "folder)"
         )
-    folder = given.parent if given.suffix == ".pop" else given
-    found = folder / TRACE_FILE
-    if found.is_file():
-        return found
+    folder = report_path.parent if report_path.suffix == ".pop" else report_path
+    trace_path = folder / TRACE_FILE
+    if trace_path.is_file():
+        return trace_path
     below = sorted(folder.glob(f"*/{TRACE_FILE}"))
     if len(below) == 1:
         return below[0]
     where = f"{len(below)} of them stand below it: {', '.join(map(str, below))}" if below else "none stands below it"
-    raise FileNotFoundError(f"{given}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder")
+    raise FileNotFoundError(
+        f"{report_path}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder"
+    )
 
 
 @checked()

@@ -293,8 +293,7 @@ def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str, folder: str) -> bool:
-    """Whether a module's ``file`` belongs to the program in ``folder``: below it, but neither installed nor
-    ipuperf's."""
+    """Whether a module's ``file`` belongs to the program in ``folder``: below it, not installed, and not ipuperf's."""
     real = os.path.realpath(file)
     if not is_below(real, folder):
         return False

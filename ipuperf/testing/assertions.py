@@ -118,9 +118,9 @@ def assert_overlap(subject: Any, between: Sequence[str | Collection[str]], at_le
     bound = _share("at_least", at_least)
     share = measures.overlap(trace_of(subject), between)
     if share.value < bound:
-        first, second = (part if isinstance(part, str) else " + ".join(part) for part in between)
+        hidden, behind = (part if isinstance(part, str) else " + ".join(part) for part in between)
         raise AssertionError(
-            f"{100 * share.value:.2f}% of the time of {first} is hidden behind {second}, wanted are at least "
+            f"{100 * share.value:.2f}% of the time of {hidden} is hidden behind {behind}, wanted are at least "
             f"{100 * bound:.2f}%: {share.part:,} of {share.whole:,} cycles\n"
             f"{_listed('not hidden, cycles', share.contributors)}"
         )
@@ -171,13 +171,13 @@ def _on_tile(trace: Trace, ipu: int, tile: int) -> str:
     categories = [(str(memory["category"][row]), int(memory["bytes"][row])) for row in rows]
     on_tile = (variables["ipu"] == ipu) & (variables["tile_from"] <= tile) & (tile < variables["tile_to"])
     rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
-    held = []
+    variable_bytes = []
     for row in rows.tolist():
         tiles = max(int(variables["tile_to"][row] - variables["tile_from"][row]), 1)
-        held.append((str(variables["name"][row]), int(variables["bytes"][row]) // tiles))
+        variable_bytes.append((str(variables["name"][row]), int(variables["bytes"][row]) // tiles))
     parts = [_listed("bytes of this tile by category", _largest(categories))]
-    if held:
-        parts.append(_listed("largest variables on it, bytes", _largest(held)))
+    if variable_bytes:
+        parts.append(_listed("largest variables on it, bytes", _largest(variable_bytes)))
     return "\n".join(parts)
 
 

@@ -35,7 +35,7 @@ _OPTIONS = (
 
 def find_browser() -> str | None:
     """Path of a Chromium; None: none is installed."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class BrowserError(RuntimeError):
@@ -121,13 +121,13 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def _read(self, end: float, what: str) -> None:
+    def _read(self, end: float, method: str) -> None:
         """Take in what the browser says next."""
         if not select.select([self._output], [], [], max(end - time.monotonic(), 0))[0]:
-            raise BrowserError(f"{what}: no answer in {self.patience:g} s")
+            raise BrowserError(f"{method}: no answer in {self.patience:g} s")
         data = os.read(self._output, 1 << 20)
         if not data:
-            raise BrowserError(f"{what}: the browser is gone")
+            raise BrowserError(f"{method}: the browser is gone")
         *messages, self._rest = (self._rest + data).split(b"\0")
         for text in messages:
             message = json.loads(text)
@@ -156,13 +156,15 @@ class Page:
             details = about["exceptionDetails"]
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
         elif event == "Runtime.consoleAPICalled":
-            self.problems.append(" ".join(str(each.get("value", each.get("description"))) for each in about["args"]))
+            self.problems.append(
+                " ".join(str(argument.get("value", argument.get("description"))) for argument in about["args"])
+            )
         elif event == "Log.entryAdded":
             self.problems.append(about["entry"]["text"])
         elif event == "Network.requestWillBeSent":
             address = about["request"]["url"]
-            own = about.get("type") == "Document" and address.startswith("file:")
-            if not own and not address.startswith("data:"):
+            is_page_itself = about.get("type") == "Document" and address.startswith("file:")
+            if not is_page_itself and not address.startswith("data:"):
                 self.requests.append(address)
 
     def run(self, script: str) -> Any:
@@ -171,11 +173,11 @@ class Page:
         Raises:
             BrowserError: it throws.
         """
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            details = found["exceptionDetails"]
+        reply = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in reply:
+            details = reply["exceptionDetails"]
             raise BrowserError(str(details.get("exception", {}).get("description") or details["text"]))
-        return found["result"].get("value")
+        return reply["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true in the page."""

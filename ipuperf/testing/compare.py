@@ -31,9 +31,9 @@ class Tolerance:
         for name in ("rtol", "atol"):
             at_least_zero(name, getattr(self, name))
 
-    def holds(self, before: float, after: float) -> bool:
+    def holds(self, baseline: float, current: float) -> bool:
         """Whether ``after`` is close enough to the baseline ``before``."""
-        return abs(after - before) <= self.rtol * abs(before) + self.atol
+        return abs(current - baseline) <= self.rtol * abs(baseline) + self.atol
 
     def __str__(self) -> str:
         return f"rtol={self.rtol:g}" + (f", atol={self.atol:g}" if self.atol else "")
@@ -65,7 +65,7 @@ class Moved:
 
 
 def moved_sections(
-    before: Record, after: Record, tolerance: Tolerance, only: Iterable[str] | None = None
+    baseline: Record, current: Record, tolerance: Tolerance, only: Iterable[str] | None = None
 ) -> dict[str, list[Moved]]:
     """What moved in each section, the largest absolute change first (the total cycles before all); sections in which
     nothing moved are left out.
@@ -77,14 +77,14 @@ def moved_sections(
         ValueError: an unknown section.
     """
     chosen = {"system", *check_sections(only)}
-    found: dict[str, list[Moved]] = {}
+    moved: dict[str, list[Moved]] = {}
     for section in SECTIONS:
         if section in chosen:
-            found[section] = _moved_figures(before.figures[section], after.figures[section], tolerance)
+            moved[section] = _moved_figures(baseline.figures[section], current.figures[section], tolerance)
     if "operations" in chosen:
-        found["operations"] = _moved_operations(before.operations, after.operations, tolerance)
+        moved["operations"] = _moved_operations(baseline.operations, current.operations, tolerance)
     order = ("system", "cycles", "operations", "memory", "transfers")
-    return {section: found[section] for section in order if found.get(section)}
+    return {section: moved[section] for section in order if moved.get(section)}
 
 
 def check_sections(only: Iterable[str] | None) -> tuple[str, ...]:
@@ -92,31 +92,31 @@ def check_sections(only: Iterable[str] | None) -> tuple[str, ...]:
     allowed = (*SECTIONS, "operations")
     if only is None:
         return allowed
-    wanted = (only,) if isinstance(only, str) else tuple(only)
-    for name in wanted:
+    sections = (only,) if isinstance(only, str) else tuple(only)
+    for name in sections:
         if name not in allowed:
             raise ValueError(f"only: unknown section {name!r}, the sections are {', '.join(allowed)}")
-    if not wanted:
+    if not sections:
         raise ValueError(f"only: no section, the sections are {', '.join(allowed)}")
-    return wanted
+    return sections
 
 
 def _by_change(rows: Iterable[Moved]) -> list[Moved]:
     return sorted(rows, key=lambda row: (row.label != "total", -abs(row.change), row.label))
 
 
-def _moved_figures(before: dict[str, int], after: dict[str, int], tolerance: Tolerance) -> list[Moved]:
+def _moved_figures(baseline: dict[str, int], current: dict[str, int], tolerance: Tolerance) -> list[Moved]:
     rows = []
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name, 0), after.get(name, 0)
+    for name in dict.fromkeys([*baseline, *current]):
+        old, new = baseline.get(name, 0), current.get(name, 0)
         if not tolerance.holds(old, new):
             rows.append(Moved(name, "", old, new))
     return _by_change(rows)
 
 
-def _moved_operations(before: Sequence[OpFigures], after: Sequence[OpFigures], tolerance: Tolerance) -> list[Moved]:
+def _moved_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures], tolerance: Tolerance) -> list[Moved]:
     rows = []
-    for old, new in paired_operations(before, after):
+    for old, new in paired_operations(baseline, current):
         if old is None or new is None:
             only = old or new
             assert only is not None
@@ -132,7 +132,7 @@ def _moved_operations(before: Sequence[OpFigures], after: Sequence[OpFigures], t
 # -- which op is which -------------------------------------------------------------------------------------------------
 
 
-def paired_operations(before: Sequence[OpFigures], after: Sequence[OpFigures]) -> Iterator[Pair]:
+def paired_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures]) -> Iterator[Pair]:
     """Ops of two programs that correspond, scope by scope; None stands for an op that is new or gone.
 
     Where the types of a scope come in the same order, ops correspond by place. Otherwise those that are alike in type,
@@ -140,16 +140,16 @@ def paired_operations(before: Sequence[OpFigures], after: Sequence[OpFigures]) -
     left of each type in order. So one op more in the middle of a program is one new op, not a change in all that
     follow.
     """
-    old, new = _by_scope(before), _by_scope(after)
+    old, new = _by_scope(baseline), _by_scope(current)
     for scope in dict.fromkeys([*old, *new]):
         yield from _paired_in_scope(old.get(scope, []), new.get(scope, []))
 
 
 def _by_scope(operations: Sequence[OpFigures]) -> dict[str, list[OpFigures]]:
-    found: dict[str, list[OpFigures]] = {}
+    scopes: dict[str, list[OpFigures]] = {}
     for op in operations:
-        found.setdefault(op.scope, []).append(op)
-    return found
+        scopes.setdefault(op.scope, []).append(op)
+    return scopes
 
 
 def _paired_in_scope(old: Sequence[OpFigures], new: Sequence[OpFigures]) -> Iterator[Pair]:
@@ -173,9 +173,9 @@ def _aligned(
     old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], Any]
 ) -> Iterator[tuple[Sequence[Item], Sequence[Item]]]:
     """Pairs of one item each where the keys agree, and the stretches between them."""
-    left, right = [key(item) for item in old], [key(item) for item in new]
+    left, right = [key(op) for op in old], [key(op) for op in new]
     for tag, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (([one], [other]) for one, other in zip(old[a:b], new[c:d], strict=True))
+            yield from (([old_op], [new_op]) for old_op, new_op in zip(old[a:b], new[c:d], strict=True))
         else:
             yield old[a:b], new[c:d]

@@ -94,21 +94,23 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, types: dict[str, type], where: str, exact: bool = False) -> dict[str, Any]:
-    found = _mapping(value, where)
+    fields = _mapping(value, where)
     for key, kind in types.items():
-        if key not in found:
+        if key not in fields:
             raise ValueError(f"{where}.{key} is missing")
-        if not isinstance(found[key], kind) or isinstance(found[key], bool):
-            raise ValueError(f"{where}.{key} is {found[key]!r}, expected {'text' if kind is str else 'a whole number'}")
-    unknown = sorted(set(found) - set(types)) if exact else []
+        if not isinstance(fields[key], kind) or isinstance(fields[key], bool):
+            raise ValueError(
+                f"{where}.{key} is {fields[key]!r}, expected {'text' if kind is str else 'a whole number'}"
+            )
+    unknown = sorted(set(fields) - set(types)) if exact else []
     if unknown:
         raise ValueError(f"{where} has an unknown key {unknown[0]!r}, the keys are {', '.join(types)}")
-    return found
+    return fields
 
 
 def _figures(value: Any, section: str) -> dict[str, int]:
-    found = _mapping(value, section)
-    for name, figure in found.items():
+    figures = _mapping(value, section)
+    for name, figure in figures.items():
         if not isinstance(figure, int) or isinstance(figure, bool):
             raise ValueError(f"{section}[{name!r}] is {figure!r}, expected a whole number")
-    return found
+    return figures

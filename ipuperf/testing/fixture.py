@@ -37,10 +37,11 @@ class Ledger:
             BaselineError: another test uses it, too (names that differ in characters a file name cannot have).
         """
         key = str(path).casefold()
-        other = self.owners.setdefault(key, owner)
-        if other != owner:
+        first_owner = self.owners.setdefault(key, owner)
+        if first_owner != owner:
             raise BaselineError(
-                f"baseline {path} belongs to two tests, {other} and {owner}: rename one, or give its checks other names"
+                f"baseline {path} belongs to two tests, {first_owner} and {owner}: rename one, or give its checks "
+                "other names"
             )
 
 
@@ -114,15 +115,15 @@ class CycleBaseline:
         _check_rows(rows)
         path = self._claim(self.path(name))
         if not self.update:
-            kept = self._read(path, read_record)
-        now = record(trace_of(subject))
+            baseline = self._read(path, read_record)
+        current = record(trace_of(subject))
         if self.update:
-            self._write(path, text_of(now))
+            self._write(path, text_of(current))
             return
-        self._same_kind(path, kept.header, now.header)
-        moved = moved_sections(kept, now, tolerance, sections)
+        self._same_kind(path, baseline.header, current.header)
+        moved = moved_sections(baseline, current, tolerance, sections)
         if moved:
-            raise AssertionError(self._difference(path, kept.header, now.header, moved, tolerance, rows))
+            raise AssertionError(self._difference(path, baseline.header, current.header, moved, tolerance, rows))
 
     def check_table(
         self,
@@ -157,12 +158,12 @@ class CycleBaseline:
         _checked_name(name)
         stem = name if folder is not None else _shortened(f"{self.stem}.{name}")
         path = self._claim((self.folder if folder is None else Path(folder)) / f"{stem}.csv")
-        now = tables.normalised(table, keys)
+        current = tables.normalised(table, keys)
         if self.update:
-            self._write(path, tables.text_of(now))
+            self._write(path, tables.text_of(current))
             return
-        kept = self._read(path, lambda found: tables.read(found, keys))
-        moved = tables.moved(kept, now, keys, tolerance)
+        baseline = self._read(path, lambda path_to_read: tables.read(path_to_read, keys))
+        moved = tables.moved(baseline, current, keys, tolerance)
         if moved:
             report = tables.report(_shown(path), moved, rows)
             raise AssertionError(f"{report}\n{self._remedy('If that is meant')}")
@@ -199,63 +200,63 @@ class CycleBaseline:
     def _remedy(self, when: str) -> str:
         return f"{when}, run\n    {self.command}"
 
-    def _same_kind(self, path: Path, kept: Header, now: Header) -> None:
+    def _same_kind(self, path: Path, baseline: Header, current: Header) -> None:
         """Raise unless the baseline was recorded on this machine, by this major version, from such traces."""
         __tracebackhide__ = True
-        for problem in (_other_version(kept, now), _other_machine(kept, now)):
+        for problem in (_other_version(baseline, current), _other_machine(baseline, current)):
             if problem:
                 raise BaselineError(f"baseline {_shown(path)} {problem}\n{self._remedy('To record it again')}")
 
     def _difference(
-        self, path: Path, kept: Header, now: Header, moved: dict[str, list[Any]], tolerance: Any, rows: int
+        self, path: Path, baseline: Header, current: Header, moved: dict[str, list[Any]], tolerance: Any, rows: int
     ) -> str:
         from ipuperf.testing.text import counted, moved_text
 
         operations = len(moved.get("operations", ()))
         figures = sum(map(len, moved.values())) - operations
         head = (
-            f"cycles and bytes of {now['program']!r} on {now['machine']} moved: "
+            f"cycles and bytes of {current['program']!r} on {current['machine']} moved: "
             f"{counted(figures, 'figure')}, {counted(operations, 'op')} ({tolerance})"
         )
         lines = [head, f"baseline {_shown(path)}"]
-        if kept["ipuperf_version"] != now["ipuperf_version"]:
+        if baseline["ipuperf_version"] != current["ipuperf_version"]:
             lines.append(
-                f"It was recorded by ipuperf {kept['ipuperf_version']}, this is {now['ipuperf_version']}: figures may "
-                "have moved with the model."
+                f"It was recorded by ipuperf {baseline['ipuperf_version']}, this is {current['ipuperf_version']}: "
+                "figures may have moved with the model."
             )
         lines += [moved_text(moved, rows), self._remedy("If that is meant")]
         return "\n".join(lines)
 
 
-def _other_version(kept: Header, now: Header) -> str:
-    old, new = kept["ipuperf_version"], now["ipuperf_version"]
+def _other_version(baseline: Header, current: Header) -> str:
+    old, new = baseline["ipuperf_version"], current["ipuperf_version"]
     if old.partition(".")[0] != new.partition(".")[0]:
         return (
             f"was recorded by ipuperf {old}, this is ipuperf {new}: another major version has other costs. "
             f"Use ipuperf {old.partition('.')[0]}.x, or accept the new ones."
         )
-    if kept["schema_version"] != now["schema_version"]:
+    if baseline["schema_version"] != current["schema_version"]:
         return (
-            f"was recorded from traces of schema version {kept['schema_version']} by ipuperf {old}, this ipuperf "
-            f"({new}) writes schema version {now['schema_version']}."
+            f"was recorded from traces of schema version {baseline['schema_version']} by ipuperf {old}, this ipuperf "
+            f"({new}) writes schema version {current['schema_version']}."
         )
     return ""
 
 
-def _other_machine(kept: Header, now: Header) -> str:
+def _other_machine(baseline: Header, current: Header) -> str:
     from ipuperf.testing.record import MACHINE_KEYS
 
-    if kept["machine"] != now["machine"]:
+    if baseline["machine"] != current["machine"]:
         return (
-            f"was recorded on machine {kept['machine']!r}, this run simulates {now['machine']!r}. Simulate "
-            f"{kept['machine']!r} (make the session within use_settings(RunSettings(machine=...)) of "
+            f"was recorded on machine {baseline['machine']!r}, this run simulates {current['machine']!r}. Simulate "
+            f"{baseline['machine']!r} (make the session within use_settings(RunSettings(machine=...)) of "
             "ipuperf.runtime.settings), or accept the new machine."
         )
     for key in MACHINE_KEYS:
-        if kept[key] != now[key]:
+        if baseline[key] != current[key]:
             return (
-                f"was recorded on another machine {kept['machine']!r}: its {key} was {kept[key]!r}, here it is "
-                f"{now[key]!r}. Use the machine file it was recorded with, or accept the new one."
+                f"was recorded on another machine {baseline['machine']!r}: its {key} was {baseline[key]!r}, here it is "
+                f"{current[key]!r}. Use the machine file it was recorded with, or accept the new one."
             )
     return ""
 

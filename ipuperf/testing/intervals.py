@@ -9,12 +9,15 @@ Intervals = tuple[np.ndarray, np.ndarray]
 
 def union(start: np.ndarray, end: np.ndarray) -> Intervals:
     """The time covered by intervals given in any order; empty ones count for nothing."""
-    kept = end > start
-    order = np.argsort(start[kept], kind="stable")
-    start, end = start[kept][order], np.maximum.accumulate(end[kept][order]) if kept.any() else end[kept]
-    first = np.append(True, start[1:] > end[:-1]) if len(start) else np.empty(0, dtype=bool)
-    last = np.append(first[1:], True) if len(start) else first
-    return start[first], end[last]
+    non_empty = end > start
+    order = np.argsort(start[non_empty], kind="stable")
+    start, end = (
+        start[non_empty][order],
+        np.maximum.accumulate(end[non_empty][order]) if non_empty.any() else end[non_empty],
+    )
+    begins = np.append(True, start[1:] > end[:-1]) if len(start) else np.empty(0, dtype=bool)
+    ends = np.append(begins[1:], True) if len(start) else begins
+    return start[begins], end[ends]
 
 
 def length(intervals: Intervals) -> int:

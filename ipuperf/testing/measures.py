@@ -110,20 +110,20 @@ def bubble(trace: Trace, waiting_for_host: bool = False) -> Share:
         windows = union(steps.start, steps.end)
     waits, host = np.isin(steps.kind, _codes(kinds)), steps.kind == KINDS.index("host_run")
     whole = part = 0
-    found: Counter[str] = Counter()
+    contributors: Counter[str] = Counter()
     for rows in _by_ipu(trace, steps):
         time = _without(windows, steps.covered(rows & host))
         waiting = _without(time, steps.covered(rows & ~waits & ~host))
         whole += length(time)
         part += length(waiting)
-        own = steps.take(rows & waits)
-        _count(trace, found, own, covered(own.start, own.end, waiting))
+        waiting_steps = steps.take(rows & waits)
+        _count(trace, contributors, waiting_steps, covered(waiting_steps.start, waiting_steps.end, waiting))
         stepless = length(_without(waiting, steps.covered(rows & waits)))
         if stepless:
-            found["no step"] += stepless
+            contributors["no step"] += stepless
     if whole == 0:
         raise ValueError("no IPU has any time in this trace, so there is no share of it spent waiting")
-    return Share(part, whole, tuple(found.most_common()))
+    return Share(part, whole, tuple(contributors.most_common()))
 
 
 def overlap_share(subject: Any, between: Sequence[str | Collection[str]]) -> float:
@@ -147,23 +147,28 @@ def overlap(trace: Trace, between: Sequence[str | Collection[str]]) -> Share:
     """
     hidden, behind = _pair(between)
     steps = _steps(trace, (*hidden, *behind))
-    first = np.isin(steps.kind, _codes(hidden))
+    is_hidden_kind = np.isin(steps.kind, _codes(hidden))
     whole = part = 0
-    found: Counter[str] = Counter()
+    contributors: Counter[str] = Counter()
     for replica in np.unique(steps.replica).tolist():
-        own = steps.take((steps.replica == replica) & first)
-        other = steps.take((steps.replica == replica) & ~first)
-        time, cover = union(own.start, own.end), union(other.start, other.end)
+        hidden_steps = steps.take((steps.replica == replica) & is_hidden_kind)
+        behind_steps = steps.take((steps.replica == replica) & ~is_hidden_kind)
+        time, cover = union(hidden_steps.start, hidden_steps.end), union(behind_steps.start, behind_steps.end)
         whole += length(time)
         part += int(covered(*time, cover).sum())
-        _count(trace, found, own, own.end - own.start - covered(own.start, own.end, cover))
+        _count(
+            trace,
+            contributors,
+            hidden_steps,
+            hidden_steps.end - hidden_steps.start - covered(hidden_steps.start, hidden_steps.end, cover),
+        )
     if whole == 0:
         there = sorted({KINDS[code] for code in _steps(trace, KINDS).kind.tolist()})
         raise ValueError(
             f"no step of kind {', '.join(hidden)} takes time in this trace, so nothing can be hidden; it has "
             f"{', '.join(there) or 'no steps'}"
         )
-    return Share(part, whole, tuple(found.most_common()))
+    return Share(part, whole, tuple(contributors.most_common()))
 
 
 # -- steps and kinds ---------------------------------------------------------------------------------------------------
@@ -188,17 +193,17 @@ def _pair(between: Sequence[str | Collection[str]]) -> tuple[tuple[str, ...], tu
 
 
 def _kinds(names: str | Collection[str]) -> tuple[str, ...]:
-    found: list[str] = []
+    kinds: list[str] = []
     for name in (names,) if isinstance(names, str) else names:
         if name not in KINDS and name not in KIND_GROUPS:
             raise ValueError(
                 f"between: unknown kind {name!r}, allowed are {', '.join(KINDS)} and the groups "
                 f"{', '.join(KIND_GROUPS)}"
             )
-        found += KIND_GROUPS.get(name, (name,))
-    if not found:
+        kinds += KIND_GROUPS.get(name, (name,))
+    if not kinds:
         raise ValueError("between: no kinds on one side")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(kinds))
 
 
 def _steps(trace: Trace, kinds: Collection[str]) -> _Steps:
@@ -206,10 +211,10 @@ def _steps(trace: Trace, kinds: Collection[str]) -> _Steps:
     code_of = {kind: code for code, kind in enumerate(KINDS)}
     instances, table = trace.columns("instances"), trace.columns("steps")
     codes = np.array([code_of[kind] for kind in table["kind"]], dtype=np.int64)
-    wanted = np.isin(codes, [code_of[kind] for kind in kinds])
+    steps_of_kinds = np.isin(codes, [code_of[kind] for kind in kinds])
     pieces: list[_Steps] = []
-    for found in slice_batches(trace, steps=wanted):
-        chosen = found.take(found.dur > 0)
+    for batch in slice_batches(trace, steps=steps_of_kinds):
+        chosen = batch.take(batch.dur > 0)
         owner = chosen.instance
         end = chosen.start + chosen.dur
         replica, ipu = instances["replica"][owner], instances["ipu"][owner]
@@ -233,15 +238,15 @@ def _without(time: Intervals, gone: Intervals) -> Intervals:
     """The part of a set that is not in another."""
     edges = np.unique(np.concatenate([*time, *gone]))
     start, end = edges[:-1], edges[1:]
-    kept = (covered(start, end, time) > 0) & (covered(start, end, gone) == 0)
-    return union(start[kept], end[kept])
+    remaining = (covered(start, end, time) > 0) & (covered(start, end, gone) == 0)
+    return union(start[remaining], end[remaining])
 
 
-def _count(trace: Trace, found: Counter[str], steps: _Steps, cycles: np.ndarray) -> None:
+def _count(trace: Trace, counter: Counter[str], steps: _Steps, cycles: np.ndarray) -> None:
     """Add the cycles of steps to the count by op and kind."""
     names = trace.step_ops
     kinds = trace.columns("steps")["kind"]
     totals = np.zeros(len(kinds), dtype=np.int64)
     np.add.at(totals, steps.row, cycles)
     for row in np.flatnonzero(totals).tolist():
-        found[f"{names[row] or '(no op)'} / {kinds[row]}"] += int(totals[row])
+        counter[f"{names[row] or '(no op)'} / {kinds[row]}"] += int(totals[row])

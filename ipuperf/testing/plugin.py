@@ -64,13 +64,13 @@ def cycle_baseline(request: pytest.FixtureRequest) -> CycleBaseline:
 
 def _folder(config: pytest.Config, beside: Path) -> Path:
     """Where the baselines of the test files in a folder lie."""
-    given = Path(config.getoption("--baselines-dir") or config.getini("ipuperf_baselines"))
-    if not given.is_absolute():
-        return beside / given
+    folder = Path(config.getoption("--baselines-dir") or config.getini("ipuperf_baselines"))
+    if not folder.is_absolute():
+        return beside / folder
     try:
-        return given / beside.relative_to(config.rootpath)
+        return folder / beside.relative_to(config.rootpath)
     except ValueError:
-        return given / beside.name
+        return folder / beside.name
 
 
 def _command(config: pytest.Config, node: pytest.Item) -> str:
@@ -89,6 +89,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if ledger is None or not config.getoption("--update-baselines"):
         return
     terminalreporter.section("baselines")
-    for path, what in ledger.written:
-        terminalreporter.line(f"{what}: {os.path.relpath(path, config.invocation_params.dir)}")
+    for path, change in ledger.written:
+        terminalreporter.line(f"{change}: {os.path.relpath(path, config.invocation_params.dir)}")
     terminalreporter.line(f"{len(ledger.written)} written, {ledger.unchanged} unchanged")

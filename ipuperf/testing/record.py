@@ -79,8 +79,8 @@ def record(trace: Trace) -> Record:
         "memory": _memory(trace, summary),
         "transfers": _transfers(trace, summary),
     }
-    kept = {name: _sorted({k: v for k, v in values.items() if v}) for name, values in figures.items()}
-    return Record(header, kept, tuple(operation_figures(trace)))
+    nonzero = {name: _sorted({k: v for k, v in values.items() if v}) for name, values in figures.items()}
+    return Record(header, nonzero, tuple(operation_figures(trace)))
 
 
 def operation_figures(trace: Trace) -> Iterator[OpFigures]:
@@ -121,20 +121,20 @@ def _cycles(trace: Trace, summary: Summary) -> Figures:
     from ipuperf.report.breakdown import breakdown_cycles
     from ipuperf.trace import KINDS
 
-    found = {"total": int(summary["total_cycles"])}
+    figures = {"total": int(summary["total_cycles"])}
     if len(summary["runs"]) > 1:
-        found.update({f"run {row}": int(run["cycles"]) for row, run in enumerate(summary["runs"])})
+        figures.update({f"run {row}": int(run["cycles"]) for row, run in enumerate(summary["runs"])})
     if len(trace.columns("instances")["instance"]):
-        found.update({f"critical IPU: {part}": cycles for part, cycles in breakdown_cycles(trace).items()})
+        figures.update({f"critical IPU: {part}": cycles for part, cycles in breakdown_cycles(trace).items()})
     for kind in KINDS:
-        found[f"all IPUs: {kind}"] = sum(ipu["kinds"][kind] for ipu in summary["ipus"])
-    return found
+        figures[f"all IPUs: {kind}"] = sum(ipu["kinds"][kind] for ipu in summary["ipus"])
+    return figures
 
 
 def _memory(trace: Trace, summary: Summary) -> Figures:
     from ipuperf.trace.trace import fullest_tile
 
-    found: Figures = {}
+    figures: Figures = {}
     memory = trace.columns("tile_memory")
     for ipu in summary["memory"]["ipus"]:
         name = f"IPU {ipu['ipu']}"
@@ -143,26 +143,26 @@ def _memory(trace: Trace, summary: Summary) -> Figures:
             ("always_live", "always live"),
             ("not_always_live_peak", "not always live, peak"),
         ):
-            found[f"{name}: {label}"] = ipu[key] or 0
+            figures[f"{name}: {label}"] = ipu[key] or 0
         rows = memory["ipu"] == ipu["ipu"]
         fullest = fullest_tile({key: values[rows] for key, values in memory.items()})
-        found[f"{name}: fullest tile"] = fullest[2] if fullest else 0
+        figures[f"{name}: fullest tile"] = fullest[2] if fullest else 0
         for category in set(memory["category"][rows]):
             chosen = rows & (memory["category"] == category)
-            found[f"{name}: category {category}"] = int(memory["bytes"][chosen].sum())
-    return found
+            figures[f"{name}: category {category}"] = int(memory["bytes"][chosen].sum())
+    return figures
 
 
 def _transfers(trace: Trace, summary: Summary) -> Figures:
     transfers, links = trace.columns("transfers"), trace.columns("links")
     kind_of = dict(zip(links["link_id"].tolist(), links["kind"], strict=True))
-    found: Counter[str] = Counter()
+    figures: Counter[str] = Counter()
     for link_id in np.unique(transfers["link_id"]).tolist():
         rows = transfers["link_id"] == link_id
         for kind in set(transfers["kind"][rows]):
             chosen = rows & (transfers["kind"] == kind)
-            found[f"{kind} over {kind_of.get(link_id, 'an unknown link')}"] += int(transfers["bytes"][chosen].sum())
+            figures[f"{kind} over {kind_of.get(link_id, 'an unknown link')}"] += int(transfers["bytes"][chosen].sum())
     for kind, moved in summary["traffic"].items():
-        found[f"steps of kind {kind}: received"] = moved["bytes_in"]
-        found[f"steps of kind {kind}: sent"] = moved["bytes_out"]
-    return dict(found)
+        figures[f"steps of kind {kind}: received"] = moved["bytes_in"]
+        figures[f"steps of kind {kind}: sent"] = moved["bytes_out"]
+    return dict(figures)

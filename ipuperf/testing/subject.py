@@ -24,15 +24,17 @@ def trace_of(subject: Any) -> Trace:
         TypeError: something else (a class, a graph that no machine was chosen for).
         ValueError: a program that is not compiled yet.
     """
-    found, unfinished = _search(subject, depth=3)
-    if found is not None:
-        return found
-    what = f"{type(subject).__name__} {getattr(subject, 'name', '')!s}".strip()
+    trace, unfinished = _search(subject, depth=3)
+    if trace is not None:
+        return trace
+    description = f"{type(subject).__name__} {getattr(subject, 'name', '')!s}".strip()
     if unfinished:
-        raise ValueError(f"{what} is not compiled yet: run it once, or compile it, before its cycles are asked for")
+        raise ValueError(
+            f"{description} is not compiled yet: run it once, or compile it, before its cycles are asked for"
+        )
     raise TypeError(
-        f"{what} has no trace; give an ipuperf Trace, an Executable, a popxl.Session, a compiled PopTorch executor, or "
-        "an object with one of them as its .trace or .executable"
+        f"{description} has no trace; give an ipuperf Trace, an Executable, a popxl.Session, a compiled PopTorch "
+        "executor, or an object with one of them as its .trace or .executable"
     )
 
 
@@ -42,16 +44,16 @@ def _search(subject: Any, depth: int) -> tuple[Trace | None, bool]:
         return subject, False
     if subject is None or isinstance(subject, type) or depth < 0:
         return None, False
-    if isinstance(own := getattr(subject, "trace", None), Trace):
-        return own, False
+    if isinstance(trace_attribute := getattr(subject, "trace", None), Trace):
+        return trace_attribute, False
     unfinished = False
     for way in _WAYS:
         following = getattr(subject, way, subject)
         unfinished |= following is None
         if following is subject or following is None:
             continue
-        found, open_end = _search(following, depth - 1)
-        if found is not None:
-            return found, False
+        trace, open_end = _search(following, depth - 1)
+        if trace is not None:
+            return trace, False
         unfinished |= open_end
     return None, unfinished

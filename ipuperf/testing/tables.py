@@ -48,8 +48,8 @@ def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
-            found = csv.DictReader(lines, strict=True)
-            rows = [{name: of_cell(value) for name, value in row.items()} for row in found]
+            reader = csv.DictReader(lines, strict=True)
+            rows = [{name: of_cell(value) for name, value in row.items()} for row in reader]
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
@@ -74,19 +74,19 @@ def text_of(rows: Rows) -> str:
 
 def keyed(rows: Rows, keys: Sequence[str]) -> dict[Key, Row]:
     """Values by key; ``ValueError`` where two rows have one key."""
-    found: dict[Key, Row] = {}
+    rows_by_key: dict[Key, Row] = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
-        if key in found:
+        if key in rows_by_key:
             raise ValueError(f"two rows of {' | '.join(key)}")
-        found[key] = {name: value for name, value in row.items() if name not in keys}
-    return found
+        rows_by_key[key] = {name: value for name, value in row.items() if name not in keys}
+    return rows_by_key
 
 
-def moved(before: Rows, after: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
+def moved(baseline: Rows, current: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
     """One line for each row that is new (``+``), gone (``-``) or has other values (``~``), gone ones first."""
     tolerance = tolerance or Tolerance()
-    old, new = keyed(before, keys), keyed(after, keys)
+    old, new = keyed(baseline, keys), keyed(current, keys)
     lines = [f"- {' | '.join(key)}" for key in old if key not in new]
     for key, row in new.items():
         if key not in old:
@@ -117,16 +117,16 @@ def _number(value: str | None) -> float | None:
         return None
 
 
-def _same(before: str | None, after: str | None, tolerance: Tolerance) -> bool:
-    if before == after:
+def _same(baseline: str | None, current: str | None, tolerance: Tolerance) -> bool:
+    if baseline == current:
         return True
-    old, new = _number(before), _number(after)
+    old, new = _number(baseline), _number(current)
     wide = tolerance.rtol > 0 or tolerance.atol > 0
     return wide and old is not None and new is not None and tolerance.holds(old, new)
 
 
-def _change(before: str, after: str) -> str:
-    old, new = _number(before), _number(after)
+def _change(baseline: str, current: str) -> str:
+    old, new = _number(baseline), _number(current)
     if old is None or new is None or old == 0:
-        return f"{before} -> {after}"
-    return f"{before} -> {after} ({new / old - 1:+.2%})"
+        return f"{baseline} -> {current}"
+    return f"{baseline} -> {current} ({new / old - 1:+.2%})"

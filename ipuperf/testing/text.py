@@ -15,14 +15,14 @@ def moved_text(sections: dict[str, list[Moved]], rows: int) -> str:
     return "\n".join(_section(name, moved, rows) for name, moved in sections.items())
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """``"1 figure"``, ``"3 figures"``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def percent(before: float, after: float) -> str:
+def percent(baseline: float, current: float) -> str:
     """The change in percent of the value before, "" where that is 0."""
-    return f"{100 * (after - before) / before:+.2f}%" if before else ""
+    return f"{100 * (current - baseline) / baseline:+.2f}%" if baseline else ""
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int], indent: str) -> list[str]:

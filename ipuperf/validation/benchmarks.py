@@ -172,15 +172,16 @@ def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
 def _repeated(ir: Ir, body: Graph, result: Tensor, operands: list[Tensor], trips: int) -> Benchmark:
     """``body`` so many times in one run, as ``poptorch.for_loop`` has it; counts one trip. The inputs of the body: the
     result of the trip before, the operands (both carried by the loop), constants."""
-    before, *inner = body.inputs
-    carried = inner[: len(operands)]
+    # The body's inputs are the result of the previous trip, the operands, and constants that no trip changes.
+    last_result, *loop_inputs = body.inputs
+    carried = loop_inputs[: len(operands)]
     for tensor in (result, *carried):
         body.add_output(tensor)
-    given = [_variable(ir, "start", before.shape, before.dtype), *operands]
-    given += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in inner[len(operands) :]]
+    loop_operands = [_variable(ir, "start", last_result.shape, last_result.dtype), *operands]
+    loop_operands += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in loop_inputs[len(operands) :]]
     names = [f"last_{tensor.name}" for tensor in (result, *carried)]
     named = {"trip_count": trips, "conditional": True}
-    Builder(ir.main_graph).create(ops.Loop, given, names, callee=body, **named)
+    Builder(ir.main_graph).create(ops.Loop, loop_operands, names, callee=body, **named)
     return Benchmark(ir, float(trips), "rate", times=trips)
 
 
@@ -192,8 +193,8 @@ def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indi
     body = ir.create_graph("body")
     operands: list[Tensor] = [_variable(ir, "table", (rows, width), data), _variable(ir, "index", (indices,), INT32)]
     body.add_input(TensorSpec((indices, width), data), "before")
-    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in operands]
-    return _repeated(ir, body, Builder(body).op(ops.Gather, inner, "found", axis=0), operands, trips)
+    inputs: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in operands]
+    return _repeated(ir, body, Builder(body).op(ops.Gather, inputs, "found", axis=0), operands, trips)
 
 
 def _scatter_added(builder: Builder, slices: Tensor, index: Tensor, rows: int) -> Tensor:
@@ -248,8 +249,8 @@ def repeated_interaction(
         cut = (arithmetic.cos(distances * math.pi / 6.0) + 1.0) * 0.5
         filters = linear(activation(linear(basis, "filter1", gaussians)), "filter2", width)
         filters = filters * shaping.reshape(cut, (edges, 1))
-        found = selection.gather(linear(features, "features_in", width, bias=False), sources)
-        sums = _scatter_added(builder, found * filters, targets, atoms)
+        neighbours = selection.gather(linear(features, "features_in", width, bias=False), sources)
+        sums = _scatter_added(builder, neighbours * filters, targets, atoms)
         result = linear(activation(linear(sums, "features_out", width)), "mixing", width)
     return _repeated(ir, body, result, operands, trips)
 

@@ -164,7 +164,7 @@ class Case:
     @property
     def programs(self) -> tuple[Case, ...]:
         """The case, what is taken off, and the case with each other choice."""
-        others = (other for choice in self.choices for other in choice.cases)
+        others = (alternative for choice in self.choices for alternative in choice.cases)
         return (self, *((self.minus,) if self.minus else ()), *others)
 
     @property
@@ -234,12 +234,12 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     cases: list[Case] = []
     others: list[NotExpressed] = []
     for file in files:
-        found, listed = _read_file(file, known)
-        cases += found
+        file_cases, listed = _read_file(file, known)
+        cases += file_cases
         others += listed
     if not cases and not others:
         raise CaseError(f"{path}: no cases; a file of cases has tables [[case]]")
-    _check_ids(path, [c.id for c in cases] + [name for item in others for name in item.ids])
+    _check_ids(path, [c.id for c in cases] + [name for not_expressed in others for name in not_expressed.ids])
     return Cases(tuple(cases), tuple(others))
 
 
@@ -260,18 +260,18 @@ def select(found: Cases, names: Sequence[str]) -> Cases:
             raise CaseError(f"-k {name!r}: allowed: a part of an id")
         if not any(name.lower() in case.id.lower() for case in found.cases):
             raise CaseError(f"no case has {name!r} in its id{_why_no_case(found, name)}")
-    others = (NotExpressed(named(item.ids), item.reason, item.model) for item in found.not_expressed)
-    kept = set(named(case.id for case in found.cases))
-    return Cases(tuple(c for c in found.cases if c.id in kept), tuple(item for item in others if item.ids))
+    others = (NotExpressed(named(rows.ids), rows.reason, rows.model) for rows in found.not_expressed)
+    case_ids = set(named(case.id for case in found.cases))
+    return Cases(tuple(c for c in found.cases if c.id in case_ids), tuple(rows for rows in others if rows.ids))
 
 
-def _why_no_case(found: Cases, name: str) -> str:
-    for item in found.not_expressed:
-        ids = [i for i in item.ids if name.lower() in i.lower()]
+def _why_no_case(cases: Cases, name: str) -> str:
+    for rows in cases.not_expressed:
+        ids = [i for i in rows.ids if name.lower() in i.lower()]
         if ids:
-            return f"; {', '.join(ids[:3])}: {item.reason}"
-    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in found.cases], 3, 0.4)
-    spelled = {case.id.upper(): case.id for case in found.cases}
+            return f"; {', '.join(ids[:3])}: {rows.reason}"
+    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in cases.cases], 3, 0.4)
+    spelled = {case.id.upper(): case.id for case in cases.cases}
     return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
 
 
@@ -294,27 +294,27 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
     defaults = _table(data.get("defaults", {}), f"{file}: defaults")
     _only_keys(defaults, _CASE_KEYS, f"{file}: defaults")
     cases = []
-    for number, item in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
-        where = f"{file}: case {item['id']!r}" if isinstance(item.get("id"), str) else f"{file}: case number {number}"
-        case = _case(_merged(defaults, item, where), where, file)
+    for number, entry in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
+        where = f"{file}: case {entry['id']!r}" if isinstance(entry.get("id"), str) else f"{file}: case number {number}"
+        case = _case(_merged(defaults, entry, where), where, file)
         for program in case.programs:
             problem = known(program)
             if problem is not None:
                 raise CaseError(f"{where}: {problem}")
         cases.append(case)
     others = [
-        _not_expressed(item, f"{file}: not_expressed number {number}")
-        for number, item in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
+        _not_expressed(entry, f"{file}: not_expressed number {number}")
+        for number, entry in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
     ]
     return cases, others
 
 
-def _merged(defaults: Mapping[str, Any], item: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The case with the defaults below it; tables ``config`` and ``measured`` are merged key by key."""
-    merged = {**defaults, **item}
+    merged = {**defaults, **entry}
     for key in ("config", "measured"):
-        if key in defaults and key in item:
-            merged[key] = {**_table(defaults[key], f"{where}: {key}"), **_table(item[key], f"{where}: {key}")}
+        if key in defaults and key in entry:
+            merged[key] = {**_table(defaults[key], f"{where}: {key}"), **_table(entry[key], f"{where}: {key}")}
     return merged
 
 
@@ -334,8 +334,8 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
     plain = {key: value for key, value in data.items() if key not in ("choices", "minus")}
     case = _plain_case(plain, where, file)
     choices = [
-        _choice(item, plain, f"{where}: choices number {number}", file)
-        for number, item in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
+        _choice(entry, plain, f"{where}: choices number {number}", file)
+        for number, entry in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
     ]
     minus = None
     if choices and "minus" in data:
@@ -354,8 +354,8 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     _only_keys(data, ("key", "why", "others"), where)
     _all_keys(data, ("key", "why", "others"), where)
     key = _text(data["key"], f"{where}: key", None)
-    own = key.removeprefix("config.")
-    if own == key:
+    option = key.removeprefix("config.")
+    if option == key:
         _text(key, f"{where}: key", (*PROGRAM_KEYS, "config.NAME"))
     others = _list(data["others"], f"{where}: others")
     if not others:
@@ -363,11 +363,11 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     cases = []
     unchanged = _plain_case(plain, where, file).program_key
     for value in others:
-        changed = {key: value} if own == key else {"config": {own: value}}
-        other = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
-        if other.program_key == unchanged:
+        changed = {key: value} if option == key else {"config": {option: value}}
+        alternative = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
+        if alternative.program_key == unchanged:
             raise CaseError(f"{where}: others: {value!r} is what the case has; say what it could have as well")
-        cases.append(other)
+        cases.append(alternative)
     return Choice(key, _text(data["why"], f"{where}: why", None), tuple(others), tuple(cases))
 
 
@@ -451,12 +451,12 @@ def _not_expressed(data: Mapping[str, Any], where: str) -> NotExpressed:
 
 def _machine(name: str, where: str, file: Path) -> str:
     """The preset's name, or the absolute path of a machine file beside the file of cases."""
-    found = str((file.parent / name).resolve()) if name.endswith(".toml") else name
+    path = str((file.parent / name).resolve()) if name.endswith(".toml") else name
     try:
-        load_machine(found)
+        load_machine(path)
     except MachineError as error:
         raise CaseError(f"{where}: {error}") from error
-    return found
+    return path
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -509,4 +509,4 @@ def _table(value: object, where: str) -> dict[str, Any]:
 
 
 def _tables(value: object, where: str) -> list[dict[str, Any]]:
-    return [_table(item, where) for item in _list(value, where)]
+    return [_table(entry, where) for entry in _list(value, where)]

@@ -40,8 +40,8 @@ def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
     + 5, the loop being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
     n = np.asarray(counts, dtype=np.int64)
     vectors = n // chip.vector_width(4)
-    each = vectors // chip.workers
-    loop = np.where(each >= 16, 1, 2) * np.maximum(each - 1, 0)
+    vectors_per_worker = vectors // chip.workers
+    loop = np.where(vectors_per_worker >= 16, 1, 2) * np.maximum(vectors_per_worker - 1, 0)
     return np.where(n > 0, 51 + chip.workers * (15 + 6 + loop + 5), 0)
 
 
@@ -53,10 +53,10 @@ class HandPlacedAdd(ops.Add):
     def work(self) -> list[Work]:
         """One compute set."""
         out = self.outputs[0]
-        each = self.elements
+        elements = self.elements
         vertex = vertices.binary("ADD", out.dtype, out.spec.elements)
         tiles = out.spec.elements // GRAIN
-        return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, each), each * tiles)]
+        return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, elements), elements * tiles)]
 
 
 class HandPlacedTriad(ops.Add):
@@ -73,6 +73,6 @@ class HandPlacedTriad(ops.Add):
 
     def work(self) -> list[Work]:
         """One compute set, two operations an element."""
-        total, each = self.outputs[0].spec.elements, self.elements
-        flops = 2 * each * (total // GRAIN)
-        return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, each), flops)]
+        total, elements = self.outputs[0].spec.elements, self.elements
+        flops = 2 * elements * (total // GRAIN)
+        return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, elements), flops)]

@@ -56,12 +56,19 @@ def classes(folder: Path) -> str:
     return text if not missing else f"{text}\n\n{missing} values of slow cases are not in these results."
 
 
-def _summary(found: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
+def _summary(summary: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
     errors = sorted(run.error for run in runs(rows))
     tenth = errors[math.ceil(0.9 * len(errors)) - 1]
-    spread = (found.mean, median(errors), tenth, found.largest)
-    counts = (str(found.misses), str(found.calibrated))
-    return found.name, str(found.count), str(found.figures), *map(_percent, spread), _signed(found.bias), *counts
+    spread = (summary.mean, median(errors), tenth, summary.largest)
+    counts = (str(summary.misses), str(summary.calibrated))
+    return (
+        summary.name,
+        str(summary.count),
+        str(summary.figures),
+        *map(_percent, spread),
+        _signed(summary.bias),
+        *counts,
+    )
 
 
 def every_row(folder: Path) -> str:
@@ -76,22 +83,22 @@ def every_row(folder: Path) -> str:
 
 
 def _marks(row: Row) -> str:
-    found = [f"c: {key}" for key in row.case.calibrates]
-    found += [] if not row.figures.remarks else ["m"]
+    marks = [f"c: {key}" for key in row.case.calibrates]
+    marks += [] if not row.figures.remarks else ["m"]
     if row.others:
         measured = row.case.measured.value
-        found.append(f"f: {_signed(row.low / measured - 1)} to {_signed(row.high / measured - 1)}")
-    return ", ".join(found)
+        marks.append(f"f: {_signed(row.low / measured - 1)} to {_signed(row.high / measured - 1)}")
+    return ", ".join(marks)
 
 
 def misses(folder: Path) -> str:
     """Runs above the limit, with the notes of their cases."""
     _, rows = _all(folder)
-    found = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
+    missed_runs = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
     lines = [
         (run.name, run.rows[0].case.group, ", ".join(_signed(row.error) for row in run.rows),
          run.rows[0].case.note.replace("|", "/"))
-        for run in found
+        for run in missed_runs
     ]  # fmt: skip
     return table(("run", "class", "errors of its values", "what its case says"), lines, right=9)
 
@@ -102,9 +109,11 @@ def choices(folder: Path) -> str:
     lines = []
     for row in rows:
         for choice in row.case.choices:
-            found = [(value, predicted) for key, value, predicted in row.others if key == choice.key]
+            alternatives = [(value, predicted) for key, value, predicted in row.others if key == choice.key]
             measured = row.case.measured.value
-            effects = "; ".join(f"{_value(value)}: {_signed(predicted / measured - 1)}" for value, predicted in found)
+            effects = "; ".join(
+                f"{_value(value)}: {_signed(predicted / measured - 1)}" for value, predicted in alternatives
+            )
             lines.append((row.case.id, f"`{choice.key}`", _signed(row.error), effects, choice.why))
     return table(("row", "setting", "error", "error with another value", "why it is a choice"), lines, right=9)
 
@@ -124,26 +133,26 @@ def growth(folder: Path) -> str:
 def lines_table(folder: Path) -> str:
     """The lines through two steps of one model: a micro-batch, and the rest of a step."""
     _, rows = _all(folder)
-    found = []
-    for item in lines(rows):
-        one, other = item.predicted, item.measured
-        found.append(
-            (f"{item.first.case.id} and {item.second.case.id}", f"{1e3 * one.micro_batch:.2f}",
-             f"{1e3 * other.micro_batch:.2f}", _signed(one.micro_batch / other.micro_batch - 1),
-             f"{1e3 * one.rest:.0f}", f"{1e3 * other.rest:.0f}", _signed(one.rest / other.rest - 1))
+    cells = []
+    for pair in lines(rows):
+        predicted, measured = pair.predicted, pair.measured
+        cells.append(
+            (f"{pair.first.case.id} and {pair.second.case.id}", f"{1e3 * predicted.micro_batch:.2f}",
+             f"{1e3 * measured.micro_batch:.2f}", _signed(predicted.micro_batch / measured.micro_batch - 1),
+             f"{1e3 * predicted.rest:.0f}", f"{1e3 * measured.rest:.0f}", _signed(predicted.rest / measured.rest - 1))
         )  # fmt: skip
     head = ("rows", "micro-batch, ms", "measured", "error", "rest, ms", "measured", "error")
-    return table(head, found) if found else "No pair is in these results."
+    return table(head, cells) if cells else "No pair is in these results."
 
 
 def sensitivity_table(folder: Path) -> str:
     """What 30 % less and more of each figure makes of the mean error of each class; classes that are left alone by
     both are left out."""
-    found: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    effects: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for entry in read(folder / SENSITIVITY):
-        found.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
-    lines, quiet = [], dict.fromkeys(figure for figure, _ in found)
-    for (figure, name), both in found.items():
+        effects.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
+    lines, quiet = [], dict.fromkeys(figure for figure, _ in effects)
+    for (figure, name), both in effects.items():
         less, more = (both[factor] for factor in sorted(both))
         if max(abs(less["largest"]), abs(more["largest"])) >= 0.0005:
             quiet.pop(figure, None)

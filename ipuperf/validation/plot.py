@@ -105,12 +105,12 @@ def _part_labels(figure: Figure) -> None:
         labels = [child for child in axes.get_children() if isinstance(child, Annotation)]
         for text in sorted(labels, key=lambda label: label.get_window_extent().y0):
             box = text.get_window_extent()
-            for other in placed:  # sorted by where they begin, so that one pass is enough
-                if box.overlaps(other):
+            for placed_box in placed:  # sorted by where they begin, so that one pass is enough
+                if box.overlaps(placed_box):
                     x, y = text.get_position()
-                    text.set_position((x, y + (other.y1 - box.y0 + 1) * points))
+                    text.set_position((x, y + (placed_box.y1 - box.y0 + 1) * points))
                     box = text.get_window_extent()
-            placed = sorted([*placed, box], key=lambda other: other.y0)
+            placed = sorted([*placed, box], key=lambda placed_box: placed_box.y0)
 
 
 def _points(axes: Axes, rows: Sequence[Row], colour: str, label: str, hollow: bool) -> None:

@@ -23,11 +23,11 @@ def each(function: Callable[[_Item], _Result], items: Iterable[_Item], jobs: int
         What ``function`` raises; items that have not begun are then left out.
     """
     if jobs == 1:
-        for number, item in enumerate(items):
-            yield number, function(item)
+        for number, argument in enumerate(items):
+            yield number, function(argument)
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        numbers: dict[Future[_Result], int] = {pool.submit(function, item): n for n, item in enumerate(items)}
+        numbers: dict[Future[_Result], int] = {pool.submit(function, argument): n for n, argument in enumerate(items)}
         try:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()

@@ -231,12 +231,12 @@ def front_ends() -> Iterator[None]:
     """``import popxl`` and its like find ipuperf for the duration of the block."""
     from ipuperf.runtime.install import install, installed_names, uninstall
 
-    before = set(installed_names())
+    names_before = set(installed_names())
     install()
     try:
         yield
     finally:
-        uninstall(set(installed_names()) - before)
+        uninstall(set(installed_names()) - names_before)
 
 
 def mnist_mlp(case: Case) -> Program:
@@ -298,8 +298,8 @@ def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError
 
 def _program_figures(program: Program, calls: int) -> Figures:
     executable = program.executable
-    found = _figures(executable, program.samples, "rate", 1, calls)
-    values = dict(found.values)
+    figures = _figures(executable, program.samples, "rate", 1, calls)
+    values = dict(figures.values)
     values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
         values[key] *= program.runs / program.steps
@@ -307,22 +307,22 @@ def _program_figures(program: Program, calls: int) -> Figures:
     if program.updates:
         begin, end = weight_update_windows(executable.trace)[1]
         values["cycles of an update"] = float(end - begin)
-    return replace(found, values=values)
+    return replace(figures, values=values)
 
 
 def _memory(trace: Trace, loads: str) -> dict[str, float]:
     """Bytes of IPU 0 by quantity."""
     live = trace.table("liveness")
     live = live[live["ipu"] == 0]
-    found = {
+    bytes_by_quantity = {
         "memory: always live": float(live["always_live"].iloc[0]),
         "memory: peak": float(live["not_always_live"].max()),
     }
     if loads:
-        found["memory: baseline"] = float(
+        bytes_by_quantity["memory: baseline"] = float(
             live[live["program"].astype(str).str.contains(loads)]["not_always_live"].min()
         )
-    return found
+    return bytes_by_quantity
 
 
 # -- figures of a run --------------------------------------------------------------------------------------------------

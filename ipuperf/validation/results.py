@@ -27,7 +27,7 @@ ROWS, SENSITIVITY, LEFT_OUT = "rows.json", "sensitivity.json", "leave-one-out.js
 
 
 def measure(
-    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda what, n, of: None
+    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda step, n, of: None
 ) -> None:
     """Predict all cases that come with ipuperf and write the files of ``folder``.
 
@@ -40,14 +40,14 @@ def measure(
         What predicting raises; files that are written already stay.
     """
     cases = [case for case in read_cases().cases if slow or not case.slow]
-    kept = aside / fingerprint()
-    kept.mkdir(parents=True, exist_ok=True)
+    figures_folder = aside / fingerprint()
+    figures_folder.mkdir(parents=True, exist_ok=True)
     done = iter(range(1, len(cases) + 1))
     rows, _ = predict(
         cases,
         slow=True,
         choices=True,
-        simulate=partial(put_aside, kept),
+        simulate=partial(put_aside, figures_folder),
         progress=lambda case: say(f"rows, {case.id}", next(done), len(cases)),
         jobs=jobs,
     )
@@ -57,17 +57,17 @@ def measure(
     _write(folder / SENSITIVITY, [effect.as_dict() for effect in effects])
     left = leave_one_out(cases, jobs=jobs, progress=lambda n, of: say("leave one out", n, of))
     classes = by_class_left_out(runs(rows), left)
-    _write(folder / LEFT_OUT, [*(item.as_dict() for item in left), *(item.as_dict() for item in classes)])
+    _write(folder / LEFT_OUT, [*(entry.as_dict() for entry in left), *(entry.as_dict() for entry in classes)])
 
 
 def fingerprint() -> str:
     """A name for the sources that predictions follow from: all modules and data files of ipuperf and its models."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for package in ("ipuperf", "ipuperf.models"):
         for root in map(Path, import_module(package).__path__):
             for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".toml")):
-                found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+                digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def put_aside(folder: Path, case: Case) -> Figures:
@@ -79,12 +79,14 @@ def put_aside(folder: Path, case: Case) -> Figures:
             key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
         }
         return Figures(**fields)
-    found = figures(case)
+    case_figures = figures(case)
     from ipuperf.trace import replacing
 
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps({**asdict(found), "values": dict(found.values)}), encoding="utf-8")
-    return found
+        temporary.write_text(
+            json.dumps({**asdict(case_figures), "values": dict(case_figures.values)}), encoding="utf-8"
+        )
+    return case_figures
 
 
 def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
@@ -93,26 +95,28 @@ def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
     Raises:
         KeyError: a result belongs to no case.
     """
-    found = {entry["id"]: entry for entry in read(folder / ROWS)}
+    entries = {entry["id"]: entry for entry in read(folder / ROWS)}
     known = {case.id: case for case in cases}
-    for name in found:
+    for name in entries:
         if name not in known:
             raise KeyError(f"{folder / ROWS}: {name!r} is no case; measure anew")
-    return [_row(known[name], found[name]) for name in known if name in found]
+    return [_row(known[name], entries[name]) for name in known if name in entries]
 
 
 def _row(case: Case, entry: dict[str, Any]) -> Row:
     remarks = () if entry["fits"] else ("does not fit",)
     others = tuple(
-        (choice["key"], other["value"], other["predicted"]) for choice in entry["choices"] for other in choice["others"]
+        (choice["key"], alternative["value"], alternative["predicted"])
+        for choice in entry["choices"]
+        for alternative in choice["others"]
     )
     return Row(case, entry["predicted"], Figures({}, 1.0, remarks=remarks), others)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """One file of results."""
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return entries
 
 
 def _write(path: Path, table: Sequence[dict[str, Any]]) -> None:

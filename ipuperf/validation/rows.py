@@ -180,22 +180,22 @@ def predict(
     Raises:
         CaseError: a model does not support its case. IrError, MachineError: a program cannot be built.
     """
-    every = tuple(cases)
-    wanted = [case for case in every if slow or not case.slow]
-    for case in every:
+    all_cases = tuple(cases)
+    cases_to_run = [case for case in all_cases if slow or not case.slow]
+    for case in all_cases:
         if case.slow and not slow:
             progress(case)
-    known = simulated(programs_of(wanted, choices), simulate, jobs, _Finished(wanted, choices, progress))
-    return _sorted(every, known, choices)
+    known = simulated(programs_of(cases_to_run, choices), simulate, jobs, _Finished(cases_to_run, choices, progress))
+    return _sorted(all_cases, known, choices)
 
 
 def programs_of(cases: Iterable[Case], choices: bool) -> list[Case]:
     """One case for each program that these need, the slow ones first."""
-    found: dict[str, Case] = {}
+    programs: dict[str, Case] = {}
     for case in cases:
         for program in _needed(case, choices):
-            found.setdefault(program.program_key, program)
-    return sorted(found.values(), key=lambda case: not case.slow)
+            programs.setdefault(program.program_key, program)
+    return sorted(programs.values(), key=lambda case: not case.slow)
 
 
 def simulated(
@@ -206,9 +206,9 @@ def simulated(
 ) -> dict[str, Figures | NotAvailable]:
     """Figures of programs, or why there are none here, by :attr:`program_key`; ``done`` is told each key."""
     known: dict[str, Figures | NotAvailable] = {}
-    for number, found in each(partial(_outcome, simulate), programs, jobs):
+    for number, outcome in each(partial(_outcome, simulate), programs, jobs):
         key = programs[number].program_key
-        known[key] = found
+        known[key] = outcome
         done(key)
     return known
 
@@ -249,11 +249,11 @@ def _sorted(
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for case in cases:
-        found = known.get(case.program_key)
-        if found is None:
+        outcome = known.get(case.program_key)
+        if outcome is None:
             skipped.append(Skipped(case, "slow, runs with --all"))
-        elif isinstance(found, NotAvailable):
-            skipped.append(Skipped(case, str(found)))
+        elif isinstance(outcome, NotAvailable):
+            skipped.append(Skipped(case, str(outcome)))
         else:
             rows.append(row_of(case, known, choices))
     return rows, skipped
@@ -263,40 +263,40 @@ def row_of(case: Case, known: Mapping[str, Figures | NotAvailable], choices: boo
     """The row of a case whose programs are known."""
 
     def predicted(program: Case) -> float:
-        found = known[program.program_key]
-        assert isinstance(found, Figures), program.id
-        return found.predicted(program)
+        program_figures = known[program.program_key]
+        assert isinstance(program_figures, Figures), program.id
+        return program_figures.predicted(program)
 
-    found = known[case.program_key]
-    assert isinstance(found, Figures), case.id
+    case_figures = known[case.program_key]
+    assert isinstance(case_figures, Figures), case.id
     others = tuple(
-        (choice.key, value, predicted(other))
+        (choice.key, value, predicted(alternative))
         for choice in (case.choices if choices else ())
-        for value, other in zip(choice.others, choice.cases, strict=True)
+        for value, alternative in zip(choice.others, choice.cases, strict=True)
     )
-    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), found, others)
+    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), case_figures, others)
 
 
 def runs(rows: Sequence[Row]) -> list[Run]:
     """The rows by run and class, in order of first appearance."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    rows_by_run: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.case.group, row.case.run_name), []).append(row)
-    return [Run(name, tuple(alike)) for (_, name), alike in found.items()]
+        rows_by_run.setdefault((row.case.group, row.case.run_name), []).append(row)
+    return [Run(name, tuple(alike)) for (_, name), alike in rows_by_run.items()]
 
 
 def summarise(name: str, rows: Sequence[Row]) -> ClassSummary:
     """Statistics of rows, which must not be empty; each run counts once."""
-    every = runs(rows)
+    class_runs = runs(rows)
     return ClassSummary(
         name,
-        len(every),
+        len(class_runs),
         len(rows),
-        sum(run.calibrated for run in every),
-        sum(run.error for run in every) / len(every),
-        max(run.error for run in every),
-        sum(run.slower for run in every) / len(every),
-        sum(run.miss for run in every),
+        sum(run.calibrated for run in class_runs),
+        sum(run.error for run in class_runs) / len(class_runs),
+        max(run.error for run in class_runs),
+        sum(run.slower for run in class_runs) / len(class_runs),
+        sum(run.miss for run in class_runs),
     )
 
 

@@ -75,37 +75,41 @@ def lines(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = LINES) -> list
     Raises:
         ValueError: a row of a pair is neither a time nor a rate, or both have the same accumulation.
     """
-    found = {row.case.id: row for row in rows}
-    return [_lines(found[one], found[other]) for one, other in pairs if one in found and other in found]
+    rows_by_id = {row.case.id: row for row in rows}
+    return [
+        _lines(rows_by_id[first_id], rows_by_id[second_id])
+        for first_id, second_id in pairs
+        if first_id in rows_by_id and second_id in rows_by_id
+    ]
 
 
-def _lines(first: Row, second: Row) -> Lines:
-    more = first.case.accumulation - second.case.accumulation
+def _lines(first_row: Row, second_row: Row) -> Lines:
+    more = first_row.case.accumulation - second_row.case.accumulation
     if not more:
         raise ValueError(
-            f"cases {first.case.id!r} and {second.case.id!r} both accumulate {first.case.accumulation} micro-batches; "
-            "a line needs two numbers of them"
+            f"cases {first_row.case.id!r} and {second_row.case.id!r} both accumulate {first_row.case.accumulation} "
+            "micro-batches; a line needs two numbers of them"
         )
 
-    def line(one: float, other: float) -> Line:
-        micro_batch = (one - other) / more
-        return Line(micro_batch, one - first.case.accumulation * micro_batch)
+    def line(first_seconds: float, second_seconds: float) -> Line:
+        micro_batch = (first_seconds - second_seconds) / more
+        return Line(micro_batch, first_seconds - first_row.case.accumulation * micro_batch)
 
-    measured = [step_seconds(row, row.case.measured.value) for row in (first, second)]
-    predicted = [step_seconds(row, row.predicted) for row in (first, second)]
-    return Lines(first, second, line(*measured), line(*predicted))
+    measured = [step_seconds(row, row.case.measured.value) for row in (first_row, second_row)]
+    predicted = [step_seconds(row, row.predicted) for row in (first_row, second_row)]
+    return Lines(first_row, second_row, line(*measured), line(*predicted))
 
 
 def lines_text(rows: Sequence[Row]) -> list[str]:
     """The section of the report, empty when no pair is complete."""
-    found = lines(rows)
-    if not found:
+    pairs = lines(rows)
+    if not pairs:
         return []
-    names = [f"{item.first.case.id} and {item.second.case.id}" for item in found]
+    names = [f"{pair.first.case.id} and {pair.second.case.id}" for pair in pairs]
     wide = max(map(len, names))
     result = [f"{'lines through two steps':{wide}} {'ms':>9} {'measured':>9} {'rest ms':>9} {'measured':>9}"]
-    for name, item in zip(names, found, strict=True):
-        numbers = (item.predicted.micro_batch, item.measured.micro_batch, item.predicted.rest, item.measured.rest)
+    for name, pair in zip(names, pairs, strict=True):
+        numbers = (pair.predicted.micro_batch, pair.measured.micro_batch, pair.predicted.rest, pair.measured.rest)
         result.append(f"{name:{wide}} {' '.join(f'{1e3 * number:9.2f}' for number in numbers)}")
     return [*result, "ms of a micro-batch, and what a step takes besides its micro-batches: predicted and measured", ""]
 
@@ -151,8 +155,12 @@ def scaling(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> li
     Raises:
         ValueError: a row of a pair is neither a time nor a rate.
     """
-    found = {row.case.id: row for row in rows}
-    return [_scaling(found[one], found[other]) for one, other in pairs if one in found and other in found]
+    rows_by_id = {row.case.id: row for row in rows}
+    return [
+        _scaling(rows_by_id[smaller_id], rows_by_id[larger_id])
+        for smaller_id, larger_id in pairs
+        if smaller_id in rows_by_id and larger_id in rows_by_id
+    ]
 
 
 def _scaling(smaller: Row, larger: Row) -> Scaling:
@@ -184,24 +192,24 @@ def _sign(growth: float) -> int:
 
 def scaling_text(rows: Sequence[Row]) -> list[str]:
     """The section of the report, empty when no pair is complete."""
-    found = scaling(rows)
-    if not found:
+    pairs = scaling(rows)
+    if not pairs:
         return []
-    wide = max(len(_name(item)) for item in found)
+    wide = max(len(_name(pair)) for pair in pairs)
     columns = f"{'step':>9} {'measured':>9} {'factor':>7} {'micro-batch':>12} {'measured':>9} {'factor':>7}"
     lines = [f"{'data-parallel scaling':{wide}} {columns}"]
-    for item in found:
-        good = item.step.good and item.micro_batch.good
+    for pair in pairs:
+        good = pair.step.good and pair.micro_batch.good
         lines.append(
-            f"{_name(item):{wide}} {item.step.predicted:9.3f} {item.step.measured:9.3f} {item.step.factor:7.2f} "
-            f"{item.micro_batch.predicted:12.3f} {item.micro_batch.measured:9.3f} {item.micro_batch.factor:7.2f}"
+            f"{_name(pair):{wide}} {pair.step.predicted:9.3f} {pair.step.measured:9.3f} {pair.step.factor:7.2f} "
+            f"{pair.micro_batch.predicted:12.3f} {pair.micro_batch.measured:9.3f} {pair.micro_batch.factor:7.2f}"
             f"{'' if good else '  <-- not'}"
         )
-    met = sum(item.step.good and item.micro_batch.good for item in found)
+    met = sum(pair.step.good and pair.micro_batch.good for pair in pairs)
     lines.append("predicted and measured time of a step and of a micro-batch, larger system over smaller")
-    lines.append(f"right sign and within a factor of {FACTOR}: {met} of {len(found)} pairs")
+    lines.append(f"right sign and within a factor of {FACTOR}: {met} of {len(pairs)} pairs")
     return [*lines, ""]
 
 
-def _name(item: Scaling) -> str:
-    return f"{item.smaller.case.id} -> {item.larger.case.id}"
+def _name(pair: Scaling) -> str:
+    return f"{pair.smaller.case.id} -> {pair.larger.case.id}"

@@ -28,8 +28,8 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
 def why_none_ran(skipped: Sequence[Skipped]) -> str:
     """One line that names each reason once, with its cases, the first three by name."""
     reasons: dict[str, list[str]] = {}
-    for item in skipped:
-        reasons.setdefault(item.reason, []).append(item.case.id)
+    for skipped_case in skipped:
+        reasons.setdefault(skipped_case.reason, []).append(skipped_case.case.id)
     return "no case could run: " + "; ".join(f"{_some(names)}: {reason}" for reason, names in reasons.items())
 
 
@@ -64,12 +64,12 @@ def _rows(rows: Sequence[Row]) -> list[str]:
 
 
 def _marks(row: Row) -> list[str]:
-    found = (["c"] if row.calibrated else []) + (["m"] if row.figures.remarks else [])
+    marks = (["c"] if row.calibrated else []) + (["m"] if row.figures.remarks else [])
     if row.case.choices:
         measured = row.case.measured.value
         effect = f" ({row.low / measured - 1:+.1%} to {row.high / measured - 1:+.1%})" if row.others else ""
-        found.append(f"f{effect}")
-    return found
+        marks.append(f"f{effect}")
+    return marks
 
 
 def _classes(rows: Sequence[Row]) -> list[str]:
@@ -77,12 +77,12 @@ def _classes(rows: Sequence[Row]) -> list[str]:
         return []
     lines = [f"{'class':26}{'runs':>6}{'values':>8}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
     groups = by_class(rows)
-    rest = [row for row in rows if not row.case.host_bound]
-    open_rows = [row for row in rest if not row.calibrated]
-    if open_rows and len(open_rows) < len(rest):
+    modelled_rows = [row for row in rows if not row.case.host_bound]
+    open_rows = [row for row in modelled_rows if not row.calibrated]
+    if open_rows and len(open_rows) < len(modelled_rows):
         groups += [summarise("all, not calibrated on", open_rows)]
-    if rest:
-        groups += [summarise("all" if len(rest) == len(rows) else "all but host-bound", rest)]
+    if modelled_rows:
+        groups += [summarise("all" if len(modelled_rows) == len(rows) else "all but host-bound", modelled_rows)]
     for group in groups:
         lines.append(
             f"{group.name:26}{group.count:>6}{group.figures:>8}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
@@ -112,10 +112,10 @@ def _memory(rows: Sequence[Row]) -> list[str]:
         return []
     lines = ["memory of large models: bytes on the fullest tile, and what each IPU needs of them:"]
     for row in programs.values():
-        found, limit = row.figures.demand, row.figures.bytes_per_tile
-        verdict = "fits" if max(found) <= limit else "DOES NOT FIT"
-        parts = " ".join(f"{demand / limit:.0%}" for demand in found)
-        lines.append(f"  {row.case.id}: {max(found):,} of {limit:,}, {verdict} ({parts})")
+        demand, limit = row.figures.demand, row.figures.bytes_per_tile
+        verdict = "fits" if max(demand) <= limit else "DOES NOT FIT"
+        parts = " ".join(f"{tile_bytes / limit:.0%}" for tile_bytes in demand)
+        lines.append(f"  {row.case.id}: {max(demand):,} of {limit:,}, {verdict} ({parts})")
     return [*lines, ""]
 
 
@@ -135,17 +135,17 @@ def _calibration(rows: Sequence[Row]) -> list[str]:
 def _skipped(skipped: Sequence[Skipped]) -> list[str]:
     if not skipped:
         return []
-    return ["skipped:", *(f"  {item.case.id}: {item.reason}" for item in skipped), ""]
+    return ["skipped:", *(f"  {skipped_case.case.id}: {skipped_case.reason}" for skipped_case in skipped), ""]
 
 
 def _others(others: Sequence[NotExpressed]) -> list[str]:
     if not others:
         return []
-    lines = [f"published rows that are no case: {sum(len(item.ids) for item in others)}"]
-    for item in others:
-        why = f"model not written yet ({item.model}): {item.reason}" if item.model else item.reason
-        lines.append(f"  {len(item.ids)} rows: {why}")
-        lines.append(f"    {', '.join(item.ids)}")
+    lines = [f"published rows that are no case: {sum(len(group.ids) for group in others)}"]
+    for group in others:
+        why = f"model not written yet ({group.model}): {group.reason}" if group.model else group.reason
+        lines.append(f"  {len(group.ids)} rows: {why}")
+        lines.append(f"    {', '.join(group.ids)}")
     return lines
 
 

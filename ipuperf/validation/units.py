@@ -41,8 +41,8 @@ UNITS: dict[str, tuple[str, float]] = {
     },
     "cycles": ("cycles", 1.0),
     **{
-        f"{item}/s": ("rate", 1.0)
-        for item in ("it", "samples", "sequences", "img", "images", "items", "tokens", "steps")
+        f"{counted}/s": ("rate", 1.0)
+        for counted in ("it", "samples", "sequences", "img", "images", "items", "tokens", "steps")
     },
     **{
         name: ("flop rate", scale)

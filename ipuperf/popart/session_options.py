@@ -1,7 +1,8 @@
-"""``popart.SessionOptions`` of a PopXL program: every option works, is said to be without effect, or is refused, as
-:data:`.effects.EFFECTS` says; a name that upstream does not have is an error.
+"""``popart.SessionOptions`` of a PopXL program: every option works, has a stated lack of effect, or is refused.
 
-Names and defaults: popart: willow/include/popart/sessionoptions.hpp, with those that ``popxl.Ir`` sets itself
+:data:`.effects.EFFECTS` is the table. A name that upstream does not have is an error.
+
+Names and defaults: popart: willow/include/popart/sessionoptions.hpp, and those that ``popxl.Ir`` sets itself
 (python/popxl/python_files/ir.py).
 """
 
@@ -30,12 +31,12 @@ from .enums import (
 from .locations import TensorLocation
 
 PLAN_KEYS = ("availableMemoryProportion", "partialsType")
-"""Keys of ``matmulOptions`` and ``convolutionOptions`` that plans take; see PopLibs' ``poplin``."""
+"""Keys of ``matmulOptions`` and ``convolutionOptions`` that plans use; see PopLibs' ``poplin``."""
 
 
 @dataclass(slots=True)
 class AccumulateOuterFragmentSettings:
-    """How the weight updates of a pipeline are ordered: PopXL has none that PopART orders."""
+    """The order of a pipeline's weight updates. PopXL has no updates that PopART would order."""
 
     schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
     excludedVirtualGraphs: list[int] = field(default_factory=list)
@@ -43,7 +44,7 @@ class AccumulateOuterFragmentSettings:
 
 @dataclass(slots=True)
 class ReplicatedCollectivesSettings:
-    """Which collectives PopART merges: PopXL runs its graphs as they are."""
+    """The collectives that PopART merges. PopXL runs its graphs as they are."""
 
     prepareScheduleForMergingCollectives: bool = False
     mergeAllReduceCollectives: bool = False
@@ -53,7 +54,7 @@ class ReplicatedCollectivesSettings:
 
 @dataclass(slots=True)
 class TensorLocationSettings:
-    """Where PopART keeps a kind of tensors: variables of PopXL say it themselves."""
+    """The place where PopART keeps a kind of tensors. Variables of PopXL state their own place."""
 
     location: TensorLocation = field(default_factory=TensorLocation)
     minElementsForOffChip: int = 2
@@ -61,11 +62,11 @@ class TensorLocationSettings:
 
 
 class Flags(dict[str, str]):
-    """An option that is a dictionary; each key that is set is looked at.
+    """An option that is a dictionary; each key is checked as it is set.
 
     Args:
         option: name of the option.
-        given: called with ``option[key]`` and the value of each entry.
+        given: called with option, key and value of each entry.
     """
 
     def __init__(self, option: str, given: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
@@ -168,17 +169,19 @@ class SessionOptions:
     """The options of one program.
 
     Args:
-        changed: called with name and value of each option that a program sets, before it is kept; what it raises
+        changed: called with name and value of each option that a program sets, before the value is stored; an exception
             leaves the option as it was.
 
     Raises (on setting):
-        AttributeError: no such option. TypeError: a value of another type. ValueError: a refused option, or a number
-            that is too small.
+        AttributeError: there is no such option.
+        TypeError: the value has another type.
+        ValueError: the option is refused, or a number is too small.
     """
 
     def __init__(self, changed: Callable[[str, Any], None] = lambda name, value: None) -> None:
         defaults = _defaults()
         defaults.update((name, Flags(name, _entry)) for name in _FLAGS)
+        # Plain assignment would call this class's own ``__setattr__``, which reads both attributes.
         object.__setattr__(self, "_kept", defaults)
         object.__setattr__(self, "_changed", changed)
 
@@ -200,11 +203,11 @@ class SessionOptions:
         return sorted(self._kept)
 
     def keep(self, name: str, value: Any) -> None:
-        """Set an option on behalf of another name of the same thing, for example ``Ir.num_io_tiles``."""
+        """Set an option for another name of the same setting, for example ``Ir.num_io_tiles``, without any check."""
         self._kept[name] = value
 
     def getGlobalReplicationFactor(self) -> int:
-        """Number of replicas: ``replicatedGraphCount`` where ``enableReplicatedGraphs``, else 1."""
+        """Return the number of replicas: ``replicatedGraphCount`` if ``enableReplicatedGraphs`` is set, else 1."""
         return int(self._kept["replicatedGraphCount"]) if self._kept["enableReplicatedGraphs"] else 1
 
     @property
@@ -228,7 +231,7 @@ def _unknown(name: str) -> AttributeError:
 
 
 def _checked(name: str, current: Any, value: Any) -> Any:
-    """``value`` in the form in which the option is kept."""
+    """Return ``value`` in the form in which the option is stored."""
     if name in _FLAGS:
         if not isinstance(value, Mapping):
             raise TypeError(f"SessionOptions.{name} = {value!r}: dict is needed")
@@ -238,6 +241,7 @@ def _checked(name: str, current: Any, value: Any) -> Any:
         value = float(value)
     if kind in (set, list) and isinstance(value, (set, list, tuple)):
         value = kind(value)
+    # In Python a bool is an int, but no number of IPUs or replicas.
     whole = kind is not int or not isinstance(value, bool)
     if not isinstance(value, kind) or not whole:
         raise TypeError(f"SessionOptions.{name} = {value!r}: {kind.__name__} is needed")
@@ -247,7 +251,7 @@ def _checked(name: str, current: Any, value: Any) -> Any:
 
 
 def _entry(option: str, key: str, value: str) -> None:
-    """Say what an entry of a dictionary of options does, unless plans take it or it asks for what happens anyway."""
+    """Note that an entry of a dictionary option has no effect, unless plans use it or it asks for what happens anyway."""
     check_callback_option(key, value)
     accepted_keys = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
     if key in accepted_keys or value in _ANYWAY.get(key, ()):

@@ -61,14 +61,12 @@ OFFLOADS = ("optimiser", "weights", "activations", "accumulators")
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured.
+    """The measured value.
 
-    Attributes:
-        metric: in the words of the publication.
-        quantity: one of :data:`~ipuperf.validation.units.QUANTITIES`.
-        value, unit: the number.
-        harness_cycles, harness_source: cycles that the act of measuring adds to what was measured (a cycle counter),
-            and who says so; they are added to the prediction of a time.
+    Attributes: metric: its name in the words of the publication. quantity: one of
+    :data:`~ipuperf.validation.units.QUANTITIES`. value, unit: the number and its unit. harness_cycles, harness_source:
+    cycles that the measuring itself adds to the measured time (a cycle counter), and the source of this number; they
+    are added to the prediction of a time.
     """
 
     metric: str
@@ -81,12 +79,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting of a case that no source states, so that the case chose it.
+    """A setting that no source states, so that the case had to choose it.
 
     Attributes:
-        key: of the case, ``config.NAME`` for one of the program's own.
+        key: key of the case; ``config.NAME`` for one of the program's own.
         why: what is not stated.
-        others: values that it could have as well; ``cases`` are the case with each of them.
+        others: other values that it could have.
+        cases: the case with each of the other values.
     """
 
     key: str
@@ -158,12 +157,12 @@ class Case:
 
     @property
     def run_name(self) -> str:
-        """Equal for the cases of one run."""
+        """Name of the run, equal for all cases of one run."""
         return self.run or self.id
 
     @property
     def programs(self) -> tuple[Case, ...]:
-        """The case, what is taken off, and the case with each other choice."""
+        """The case itself, the case that is subtracted, and the case with each other choice."""
         others = (alternative for choice in self.choices for alternative in choice.cases)
         return (self, *((self.minus,) if self.minus else ()), *others)
 
@@ -245,11 +244,11 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
 
 @checked()
 def select(found: Cases, names: Sequence[str]) -> Cases:
-    """The cases whose id has one of ``names`` in it, upper or lower case, and so those that are not expressed.
+    """Return the cases, and the rows that are no case, whose id contains one of ``names``, in upper or lower case.
 
     Raises:
-        CaseError: an empty name, or one that no case has; the message says why rows of that name are no case, or
-            which ids are near.
+        CaseError: a name is empty, or no case has it; the message says why rows of that name are no case, or which ids
+            are close to it.
     """
 
     def named(ids: Iterable[str]) -> tuple[str, ...]:
@@ -310,7 +309,7 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
 
 
 def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The case with the defaults below it; tables ``config`` and ``measured`` are merged key by key."""
+    """Return the case on top of the defaults; tables ``config`` and ``measured`` are merged key by key."""
     merged = {**defaults, **entry}
     for key in ("config", "measured"):
         if key in defaults and key in entry:
@@ -322,7 +321,7 @@ _CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
 _NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
 PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
                  "io_tiles", "prefetch", "micro_batch", "accumulation", "replicas", "pipeline", "config")  # fmt: skip
-"""What says which program a case is, as opposed to what was measured of it."""
+"""Keys that define the program of a case, as opposed to its measurement."""
 _MEASURED_KEYS = tuple(f.name for f in fields(Measured))
 _TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
           "recompute", "io", "run")  # fmt: skip
@@ -350,7 +349,7 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
 
 
 def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file: Path) -> Choice:
-    """A choice with the case as it is for each other value."""
+    """Read a choice and build the case with each other value."""
     _only_keys(data, ("key", "why", "others"), where)
     _all_keys(data, ("key", "why", "others"), where)
     key = _text(data["key"], f"{where}: key", None)
@@ -404,17 +403,18 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
 
 
 def unmeasured_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
-    """A program of which nothing was measured: ``data`` has only the keys :data:`PROGRAM_KEYS`.
+    """Read a program without a measurement: ``data`` has only the keys :data:`PROGRAM_KEYS`.
 
     Args:
         where: names the case in messages.
         file: machine files are looked for beside it.
 
     Raises:
-        CaseError: unknown or missing key, wrong type or value, unknown machine.
+        CaseError: a key is unknown or missing, a type or value is wrong, or the machine is unknown.
     """
     _only_keys(data, PROGRAM_KEYS, where)
     _all_keys(data, ("machine", "model", "mode"), where)
+    # A case needs a measurement to be checked; nothing reads this one.
     nothing = {"metric": "none", "quantity": "time", "value": 1.0, "unit": "s"}
     return _plain_case({"id": where, "category": "spec", "source": where, "measured": nothing, **data}, where, file)
 

@@ -1,8 +1,8 @@
-"""Ops of the micro-benchmarks: vertices that a person placed by hand, with a stated number of elements on each tile.
+"""Ops of the micro-benchmarks: vertices placed by hand, with a stated number of elements on each tile.
 
-Library ops choose their own tiles; these benchmarks do not. Each tensor has the 32 elements of a linear mapping on
-every tile it is to occupy, and the vertex is priced for ``elements`` of them. So cycles and tiles are those of the
-measured program, bytes of memory are not.
+Library ops choose their own tiles; these benchmarks do not. On every tile that a tensor is to occupy, it has the 32
+elements of a linear mapping, and the vertex is priced for ``elements`` of them. So cycles and tiles are those of the
+measured program; bytes of memory are not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRAIN = 32
 
 
 def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
-    """``formula`` for ``elements`` elements on every tile that has any."""
+    """Price ``formula`` for ``elements`` elements on every tile that has any."""
 
     def cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
         there = np.asarray(counts, dtype=np.int64) > 0
@@ -35,9 +35,12 @@ def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
 
 
 def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
-    """Tile cycles of ``a = b + s c`` in float with operands in different memory elements: PopLibs' scaled addition with
-    memory constraints (``docs/reference/cycles.md`` 3.1; anchors "memC=1" of 8.1): 51, then six times 15 + 6 + the loop
-    + 5, the loop being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
+    """Tile cycles of ``a = b + s c`` in float with operands in different memory elements.
+
+    This is PopLibs' scaled addition with memory constraints (``docs/reference/cycles.md`` 3.1; anchors "memC=1" of
+    8.1): 51, then six times 15 + 6 + the loop + 5. The loop takes one cycle for each further vector of two elements, or
+    two cycles if a worker has fewer than 16 vectors.
+    """
     n = np.asarray(counts, dtype=np.int64)
     vectors = n // chip.vector_width(4)
     vectors_per_worker = vectors // chip.workers

@@ -155,7 +155,7 @@ class _Programs:
     def ratios(
         self, factors: Mapping[FittedFigure, float], names: set[str], only_fitted: bool = False
     ) -> dict[str, list[float]]:
-        """Predicted over measured of the rows of some runs, or of those that the figures were fitted to."""
+        """Return predicted over measured for the rows of some runs, or only for rows that figures were fitted to."""
         ratios: dict[str, list[float]] = {name: [] for name in names}
         for case in self.cases:
             if case.run_name not in names or (only_fitted and not figures_of(case)):

@@ -23,11 +23,11 @@ _PARTS = {
     "BERT": ("bert",),
     "ResNet-50 and ResNeXt-101": ("resnet50",),
 }
-"""Programs that are shown by themselves within a class."""
+"""Programs that get a line of their own within their class, by name of the line."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> str:
-    """A table whose columns from ``right`` on are set to the right."""
+    """Format a Markdown table whose columns from ``right`` on are right-aligned."""
     rule = ["---" if number < right else "---:" for number in range(len(head))]
     lines = [head, rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" if line is not rule else f"|{'|'.join(line)}|" for line in lines)
@@ -39,7 +39,7 @@ def _all(folder: Path) -> tuple[Sequence[Case], list[Row]]:
 
 
 def classes(folder: Path) -> str:
-    """Errors by class, each run once; large families by themselves."""
+    """Table of errors by class, each run counted once; large families have lines of their own."""
     cases, rows = _all(folder)
     lines = []
     for summary in by_class(rows):
@@ -72,7 +72,7 @@ def _summary(summary: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def every_row(folder: Path) -> str:
-    """Every value: predicted, measured, error, marks."""
+    """Table of every value: prediction, measurement, error and marks."""
     _, rows = _all(folder)
     lines = [
         (row.case.id, row.case.group, row.case.measured.metric[:40], _number(row.predicted),
@@ -92,7 +92,7 @@ def _marks(row: Row) -> str:
 
 
 def misses(folder: Path) -> str:
-    """Runs above the limit, with the notes of their cases."""
+    """Table of the runs above the limit, with the notes of their cases."""
     _, rows = _all(folder)
     missed_runs = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
     lines = [
@@ -104,7 +104,7 @@ def misses(folder: Path) -> str:
 
 
 def choices(folder: Path) -> str:
-    """What cases chose where no source states a setting, and the errors with the other values."""
+    """Table of the settings that cases chose because no source states them, and the errors with other values."""
     _, rows = _all(folder)
     lines = []
     for row in rows:
@@ -146,8 +146,10 @@ def lines_table(folder: Path) -> str:
 
 
 def sensitivity_table(folder: Path) -> str:
-    """What 30 % less and more of each figure makes of the mean error of each class; classes that are left alone by
-    both are left out."""
+    """Table of the mean error of each class with each figure 30 % lower and higher.
+
+    A class is left out if both changes leave it as it is.
+    """
     effects: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for entry in read(folder / SENSITIVITY):
         effects.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
@@ -166,7 +168,7 @@ def sensitivity_table(folder: Path) -> str:
 
 
 def left_out(folder: Path) -> str:
-    """Runs that figures were fitted to, predicted without them."""
+    """Table of the runs that figures were fitted to, predicted without them."""
     lines = []
     for entry in read(folder / LEFT_OUT):
         if "run" in entry:
@@ -179,7 +181,7 @@ def left_out(folder: Path) -> str:
 
 
 def left_out_classes(folder: Path) -> str:
-    """Leave-one-out errors by class."""
+    """Table of leave-one-out errors by class."""
     lines = [
         (entry["class"], str(entry["runs"]), str(entry["seen"]), str(entry["impossible"]), _percent(entry["mean"]),
          _percent(entry["left_out"]), f"{entry['ratio']:.2f}")
@@ -190,7 +192,7 @@ def left_out_classes(folder: Path) -> str:
 
 
 def remote_variables(folder: Path) -> str:
-    """The table of the remote-variables tutorial."""
+    """Table of the remote-variables tutorial."""
     _, rows = _all(folder)
     known = {row.case.id: row for row in rows}
     names = {"NOSHARD": "off chip, no sharding", "FC1": "off chip, only fc1.weight's sharded",
@@ -198,6 +200,7 @@ def remote_variables(folder: Path) -> str:
     lines = []
     for key, name in names.items():
         rate, step = known[f"POPXL-MNIST-{key}"], known[f"POPXL-MNIST-{key}-T"]
+        # The tutorial reports samples per second; its step has 256 samples.
         samples = 256 / rate.case.measured.value
         lines.append((name, f"{rate.predicted:,.0f}", f"{rate.case.measured.value:,.1f}", _signed(rate.error),
                       f"{step.predicted * 1e3:.3f} ({samples * 1e3:.3f})"))  # fmt: skip
@@ -206,7 +209,7 @@ def remote_variables(folder: Path) -> str:
 
 
 def memory_rows(folder: Path) -> str:
-    """Rows about memory."""
+    """Table of the rows about memory."""
     _, rows = _all(folder)
     lines = [
         (row.case.id, row.case.measured.metric, f"{row.predicted:.2f}", f"{row.case.measured.value:g}",

@@ -101,6 +101,7 @@ def _part_labels(figure: Figure) -> None:
     figure.draw_without_rendering()
     points = 72 / figure.dpi
     for axes in figure.axes:
+        # Labels already in place, sorted by their lower edge.
         placed: list[Bbox] = []
         labels = [child for child in axes.get_children() if isinstance(child, Annotation)]
         for text in sorted(labels, key=lambda label: label.get_window_extent().y0):

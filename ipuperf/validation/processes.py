@@ -12,15 +12,15 @@ _Result = TypeVar("_Result")
 
 
 def each(function: Callable[[_Item], _Result], items: Iterable[_Item], jobs: int) -> Iterator[tuple[int, _Result]]:
-    """``function`` of every item: the item's number and the result, as each is finished.
+    """Yield the number of every argument and the ``function``'s result for it, as each call ends.
 
     Args:
-        function: of a module (new processes import it) where ``jobs`` is above 1.
-        items: longest first, so that no process is left alone with one at the end.
-        jobs: processes; 1: this one, one item after the other.
+        function: a function of a module if ``jobs`` is above 1, as new processes import it.
+        items: the longest first, so that no process works alone on one at the end.
+        jobs: number of processes; 1: this process takes one argument after the other.
 
     Raises:
-        What ``function`` raises; items that have not begun are then left out.
+        Errors of ``function`` pass through; calls that have not begun are then left out.
     """
     if jobs == 1:
         for number, argument in enumerate(items):

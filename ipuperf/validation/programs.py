@@ -1,4 +1,4 @@
-"""From a case to figures of a simulated run: micro-benchmarks, programs of the front ends, models of ``models/``."""
+"""Figures of a case's simulated run: the case may be a micro-benchmark, a program of a front end, or a model."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Program:
 
         def validation_program(case: Case) -> Program: ...
 
-    which builds the program from ``case`` (micro_batch, accumulation, replicas, pipeline, precision, optimiser,
-    recompute, offload, sharding, io, config) and raises :class:`CaseError` for what it does not support. It runs with
-    the front ends installed (``import popxl`` works) and the case's machine in force.
+    The function builds the program from ``case`` (micro_batch, accumulation, replicas, pipeline, precision, optimiser,
+    recompute, offload, sharding, io, config) and raises :class:`CaseError` for a value it does not support. It runs
+    with the front ends installed (``import popxl`` works) and the case's machine in force.
 
     Attributes:
         executable: lowered and simulated later; its numbers are never computed.
-        samples: items of one run.
-        steps: weight updates of one run; times and cycles are given for one of them.
-        runs: how many runs those times span (an epoch's).
+        samples: number of samples of one run.
+        steps: weight updates of one run; times and cycles are given for one update.
+        runs: number of runs that those times span (for an epoch).
         loads: part of the name of the program step that loads the input, for ``memory: baseline``.
-        updates: a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
+        updates: whether a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
     """
 
     executable: Executable
@@ -56,14 +56,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a simulated run says: all quantities of :data:`~ipuperf.validation.units.QUANTITIES`, in base units.
+    """The quantities of a simulated run, in base units: see :data:`~ipuperf.validation.units.QUANTITIES`.
 
     Attributes:
-        values: quantity -> value; those that the program does not have are absent.
+        values: quantity -> value; a quantity that the program does not have is absent.
         cycles_per_second: the tile clock.
         low_confidence: vertices whose cost has no primary source.
-        remarks: which IPUs the program does not fit.
-        demand: bytes on the fullest tile of each IPU of a replica; ``bytes_per_tile``: what a tile has.
+        remarks: the IPUs that the program does not fit.
+        demand: bytes on the fullest tile of each IPU of a replica.
+        bytes_per_tile: the memory of a tile.
     """
 
     values: Mapping[str, float]
@@ -74,7 +75,7 @@ class Figures:
     bytes_per_tile: int = 0
 
     def predicted(self, case: Case) -> float:
-        """The measured quantity in the unit of the measurement, with what the measuring itself adds.
+        """Return the measured quantity in the unit of the measurement, including what the measuring itself adds.
 
         Raises:
             CaseError: the program does not have this quantity.
@@ -97,19 +98,21 @@ def figures(case: Case) -> Figures:
     """Build, lower and simulate the program of a case.
 
     Raises:
-        CaseError: the model does not support the case; NotAvailable: something is not installed; and what building and
-            lowering raise.
+        CaseError: the model does not support the case.
+        NotAvailable: a package is not installed.
+        Errors of building and lowering pass through.
     """
     return prepared(case)(load_machine(case.machine), False)
 
 
 def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
-    """The program of a case, built: a function that gives its figures on a machine, which is that of the case or one
-    with some figures changed. Its second argument says that lowering makes the same of the program as for the case's
-    own machine, so that it is lowered once for all such machines.
+    """Build the program of a case and return a function that gives its figures on a machine.
+
+    The machine is the case's own or one with some figures changed. The function's second argument says that lowering
+    gives the same program as for the case's own machine. The program is then lowered once for all such machines.
 
     Raises:
-        As :func:`figures`; lowering raises when the function is called.
+        As :func:`figures`; lowering raises when the returned function is called.
     """
     if case.model in BENCHMARKS:
         return lambda machine, lowered_alike: _benchmark_figures(case, machine)
@@ -123,10 +126,10 @@ def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
 
 
 def program_of(case: Case, machine: Machine | None = None) -> Program:
-    """The program of a case whose model is a program, built and not lowered.
+    """Build, but do not lower, the program of a case whose model is a program.
 
     Args:
-        machine: where it runs; default: the machine of the case.
+        machine: the machine it runs on; default: the machine of the case.
 
     Raises:
         As :func:`figures`.
@@ -137,7 +140,7 @@ def program_of(case: Case, machine: Machine | None = None) -> Program:
 
 @checked()
 def problem(case: Case) -> str | None:
-    """What is wrong with the model or config of a case, or None (see :func:`~.cases.read_cases`)."""
+    """Say what is wrong with the model or config of a case; None if nothing is (see :func:`~.cases.read_cases`)."""
     if case.model in BENCHMARKS:
         return _config_problem(case, BENCHMARKS[case.model])
     if case.prefetch < 1:

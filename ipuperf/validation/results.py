@@ -1,8 +1,8 @@
-"""Results of a validation kept as files, so that documents say what was predicted and not what somebody typed.
+"""Results of a validation, kept as files: documents then quote predictions that nobody typed.
 
-:func:`measure` predicts all cases and writes three lists as JSON: rows (with other choices), what the figures that
-nobody measured do, and leave-one-out errors. A program's figures are put aside as soon as they are there, under a name
-that depends on the sources, so that a measurement that was cut short goes on where it was.
+:func:`measure` predicts all cases and writes three lists as JSON: the rows (with other choices), the influence of the
+figures that nobody measured, and leave-one-out errors. The figures of each program are stored as soon as they are
+known, under a name that depends on the sources. An interrupted measurement therefore continues where it stopped.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def measure(
     """Predict all cases that come with ipuperf and write the files of ``folder``.
 
     Args:
-        slow: also the slow cases; sensitivity is that of the others in any case.
-        aside: folder for figures of single programs, of which those of the same sources are taken.
-        say: told what is done and how far.
+        slow: also predict the slow cases; sensitivity always leaves them out.
+        aside: folder for the figures of single programs; figures of the same sources are read from it.
+        say: called with the step, the number done and the number of all.
 
     Raises:
-        What predicting raises; files that are written already stay.
+        Errors of predicting pass through; files already written stay.
     """
     cases = [case for case in read_cases().cases if slow or not case.slow]
     figures_folder = aside / fingerprint()
@@ -61,7 +61,7 @@ def measure(
 
 
 def fingerprint() -> str:
-    """A name for the sources that predictions follow from: all modules and data files of ipuperf and its models."""
+    """Return a name for the sources that predictions follow from: modules and data files of ipuperf and its models."""
     digest = hashlib.sha256()
     for package in ("ipuperf", "ipuperf.models"):
         for root in map(Path, import_module(package).__path__):
@@ -71,7 +71,7 @@ def fingerprint() -> str:
 
 
 def put_aside(folder: Path, case: Case) -> Figures:
-    """Figures of a case, from ``folder`` where they are there, else simulated and put there."""
+    """Return the figures of a case, read from ``folder`` if they are there, else simulated and written to it."""
     path = folder / f"{hashlib.sha256(case.program_key.encode()).hexdigest()[:24]}.json"
     if path.exists():
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -90,7 +90,7 @@ def put_aside(folder: Path, case: Case) -> Figures:
 
 
 def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
-    """The rows of a folder of results, in the order of the cases; cases without a result are left out.
+    """Return the rows of a folder of results, in the order of the cases, without cases that have no result.
 
     Raises:
         KeyError: a result belongs to no case.
@@ -114,13 +114,13 @@ def _row(case: Case, entry: dict[str, Any]) -> Row:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """One file of results."""
+    """Read one file of results."""
     entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return entries
 
 
 def _write(path: Path, table: Sequence[dict[str, Any]]) -> None:
-    """One entry a line, so that a change of one is a change of one line."""
+    """Write one entry per line, so that a changed entry is one changed line."""
     from ipuperf.trace import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""Data-parallel scaling: how the step time grows from one published system to a larger one, predicted and measured,
-and the line through two steps of one model with different accumulation.
+"""Data-parallel scaling: the growth of the step time between published systems, predicted and measured.
 
-Growth is the ratio of two times, larger system over smaller: of the whole weight update (its global batch is that of
-the row), and of one micro-batch (step time over accumulation), because a larger system usually gives each replica fewer
-micro-batches. Ratios take out what makes both rows of a pair too fast or too slow alike. Growth within
+Growth is the ratio of two times, larger system over smaller. It is given for the whole weight update (with the row's
+global batch) and for one micro-batch (step time over accumulation), because a larger system usually gives each replica
+fewer micro-batches. A ratio cancels errors that make both rows of a pair too fast or too slow alike. Growth within
 :data:`FLAT` of 1 has no sign.
 
-A line takes apart what a ratio leaves together: a step of ``n`` micro-batches lasts ``rest + n micro_batch``, where the
-rest is ramps, weight update and what the host does once. It says so as far as both systems have the same rest; where
-the larger one's is larger, a third or a half of the difference is in the slope, predicted and measured alike.
+A line separates two parts that a ratio leaves together. A step of ``n`` micro-batches lasts ``rest + n micro_batch``,
+where the rest is ramps, weight update and one-time work of the host. The line is exact if both systems have the same
+rest. If the larger system's rest is larger, a third or a half of the difference enters the slope, predicted and
+measured alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAT = 0.05
 """Relative growth up to which a pair counts as neither growing nor shrinking."""
 
 FACTOR = 1.5
-"""Largest factor between predicted and measured growth that is wanted."""
+"""Largest acceptable factor between predicted and measured growth."""
 
 PAIRS: tuple[tuple[str, str], ...] = (
     ("MLP10-GR-ipu-pod16-POPART-closed-bert-STEP", "MLP10-GR-ipu-pod64-POPART-closed-bert-STEP"),
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Two rows, the line through what is measured and that through what is predicted."""
+    """Two rows, with the line through their measurements and the line through their predictions."""
 
     first: Row
     second: Row
@@ -70,7 +70,7 @@ class Lines:
 
 
 def lines(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = LINES) -> list[Lines]:
-    """The lines of those pairs of which both rows are there, in order.
+    """Return the lines of the complete pairs, in order.
 
     Raises:
         ValueError: a row of a pair is neither a time nor a rate, or both have the same accumulation.
@@ -101,7 +101,7 @@ def _lines(first_row: Row, second_row: Row) -> Lines:
 
 
 def lines_text(rows: Sequence[Row]) -> list[str]:
-    """The section of the report, empty when no pair is complete."""
+    """Format the section of the report; empty if no pair is complete."""
     pairs = lines(rows)
     if not pairs:
         return []
@@ -128,7 +128,7 @@ class Growth:
 
     @property
     def right_sign(self) -> bool:
-        """Whether both grow, both shrink, or both do neither; a flat one agrees with what is within twice its band."""
+        """Whether both grow, both shrink, or both are flat; a flat one agrees with one within twice the flat band."""
         signs = _sign(self.measured), _sign(self.predicted)
         near = max(abs(self.measured - 1), abs(self.predicted - 1)) <= 2 * FLAT
         return signs[0] == signs[1] or (0 in signs and near)
@@ -150,7 +150,7 @@ class Scaling:
 
 
 def scaling(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list[Scaling]:
-    """The growth of those pairs of which both rows are there, in order.
+    """Return the growth of the complete pairs, in order.
 
     Raises:
         ValueError: a row of a pair is neither a time nor a rate.
@@ -166,13 +166,16 @@ def scaling(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> li
 def _scaling(smaller: Row, larger: Row) -> Scaling:
     measured = step_seconds(larger, larger.case.measured.value) / step_seconds(smaller, smaller.case.measured.value)
     predicted = step_seconds(larger, larger.predicted) / step_seconds(smaller, smaller.predicted)
+    # Dividing each step time by its own accumulation turns step growth into micro-batch growth.
     micro = smaller.case.accumulation / larger.case.accumulation
     return Scaling(smaller, larger, Growth(measured, predicted), Growth(measured * micro, predicted * micro))
 
 
 def step_seconds(row: Row, value: float) -> float:
-    """Seconds of a weight update when the row's quantity has this value; a rate counts the samples of the update, or
-    the sequences packed in them (``sequences_in_pack`` of the case's config).
+    """Return the seconds of a weight update if the row's quantity has this value.
+
+    A rate counts the samples of the update, or the sequences packed in them (``sequences_in_pack`` of the case's
+    config).
 
     Raises:
         ValueError: the quantity is neither a time nor a rate.
@@ -191,7 +194,7 @@ def _sign(growth: float) -> int:
 
 
 def scaling_text(rows: Sequence[Row]) -> list[str]:
-    """The section of the report, empty when no pair is complete."""
+    """Format the section of the report; empty if no pair is complete."""
     pairs = scaling(rows)
     if not pairs:
         return []

@@ -148,7 +148,7 @@ def changed_figures(
 
 
 def _with_changes(task: tuple[Case, tuple[Change, ...], bool]) -> dict[Change | None, Figures]:
-    """Figures of one program as it is and with each change that its machine has; others are as they are."""
+    """Return a program's figures, unchanged and with each change; a change its machine lacks leaves them equal."""
     case, changes, bytes_wanted = task
     try:
         on = prepared(case)

@@ -1,4 +1,4 @@
-"""The result of a validation as text."""
+"""The text of a validation's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipuperf.validation.scaling import lines_text, scaling_text
 
 
 def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[NotExpressed]) -> str:
-    """Every row, classes, growth between systems, misses, calibration, what is not expressed."""
+    """Format every row, classes, growth between systems, misses, calibration, and the rows that no case expresses."""
     parts = [
         *_rows(rows),
         *_classes(rows),
@@ -26,7 +26,7 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
 
 
 def why_none_ran(skipped: Sequence[Skipped]) -> str:
-    """One line that names each reason once, with its cases, the first three by name."""
+    """Name each reason once in one line, with its cases, the first three by name."""
     reasons: dict[str, list[str]] = {}
     for skipped_case in skipped:
         reasons.setdefault(skipped_case.reason, []).append(skipped_case.case.id)
@@ -78,6 +78,7 @@ def _classes(rows: Sequence[Row]) -> list[str]:
     lines = [f"{'class':26}{'runs':>6}{'values':>8}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
     groups = by_class(rows)
     modelled_rows = [row for row in rows if not row.case.host_bound]
+    # Agreement with a row that a figure was fitted to is no evidence, so a line leaves such rows out.
     open_rows = [row for row in modelled_rows if not row.calibrated]
     if open_rows and len(open_rows) < len(modelled_rows):
         groups += [summarise("all, not calibrated on", open_rows)]
@@ -103,7 +104,7 @@ def _misses(rows: Sequence[Row]) -> list[str]:
 
 
 def _memory(rows: Sequence[Row]) -> list[str]:
-    """What the programs of slow cases (large models) need on the fullest tile of each IPU, once for each program."""
+    """List the bytes that slow cases (large models) need on the fullest tile of each IPU, once for each program."""
     programs: dict[Hashable, Row] = {}
     for row in rows:
         if row.case.slow and row.figures.demand:

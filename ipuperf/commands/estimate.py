@@ -1,4 +1,4 @@
-"""``ipuperf estimate``: how many cycles one product, convolution or vertex takes on a chip, and why."""
+"""``ipuperf estimate``: the cycles of one product, convolution or vertex on a chip, and their parts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
     def apply(function: _Function) -> _Function:
+        # Decorators apply from the last one up, and click lists options in the opposite order.
         for option in reversed(options):
             function = option(function)
         return function
@@ -68,7 +69,7 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
 
 
 def _table(source: Path, target: Path) -> None:
-    """Answer the questions of a file in a file."""
+    """Answer the questions of one file in another file."""
     import csv
     import sys
 

@@ -1,4 +1,4 @@
-"""``ipuperf machines``: which machines there are, and everything about one of them."""
+"""``ipuperf machines``: list the machines, or describe one of them."""
 
 from __future__ import annotations
 

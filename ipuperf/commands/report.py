@@ -1,4 +1,4 @@
-"""``ipuperf report``: the page of a run that was simulated before."""
+"""``ipuperf report``: the page of a run that was simulated earlier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def trace_file(run: Path) -> Path:
-    """The trace of a run that is given by its trace or by the folder of its report; `click.UsageError` without one."""
+    """Return the trace of a run, given as the trace or as the folder of its report; `click.UsageError` without one."""
     from ipuperf.runtime.reports import TRACE, unfinished
 
     path = run / TRACE if run.is_dir() else run
@@ -29,7 +29,7 @@ def trace_file(run: Path) -> Path:
 
 
 def _levers(folder: Path, trace: Trace) -> str:
-    """What changes of the program would gain, in words; or why that cannot be said."""
+    """Say what changes of the program would gain, or why that is unknown."""
     from ipuperf.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
 
     if sys.stderr.isatty():

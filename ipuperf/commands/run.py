@@ -1,4 +1,4 @@
-"""``ipuperf run``: a user's script or notebook on simulated IPUs."""
+"""``ipuperf run``: run a user's script or notebook on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 
 
 _LISTED = 4
-"""Sessions at most whose figures are said at the end, the first ones."""
+"""Most sessions whose figures are printed at the end; the first ones are."""
 
 
 class _RunCommand(click.Command):
-    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: options that are not ours are errors before SCRIPT, its own behind it.
+    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: unknown options are errors before SCRIPT, and the script's own after
+    it.
 
-    One behind SCRIPT that is nearly one of ours is an error too, as it is more likely mistyped than the script's;
-    ``--`` settles it: what follows is the script's, whatever it looks like.
+    An option after SCRIPT that nearly equals one of ours is an error too, as it is more likely a mistyped one. ``--``
+    ends our options: everything after it is the script's.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; `click.UsageError` for options in the wrong place."""
+        """Parse as click does; `click.UsageError` for options in the wrong place."""
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
         options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
@@ -41,7 +42,7 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def _question(self, ctx: click.Context, word: str) -> None:
-        """`click.UsageError` for an option that is nearly, but not quite, one of ours."""
+        """Raise `click.UsageError` for an option that nearly, but not exactly, equals one of ours."""
         ours = [name[2:] for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
         option = word.split("=")[0]
         normalised = option.lstrip("-").lower().replace("_", "-")
@@ -102,8 +103,8 @@ def run(
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
-        load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
-    there = None if report is None else report.absolute()  # a script may go to another folder
+        load_machine(machine)  # an unknown or faulty machine gives one line of error before the script starts
+    there = None if report is None else report.absolute()  # a script may change its working directory
     origin = None if there is None else origin_of(script, args, machine, clock)
     settings = RunSettings(
         machine, report_directory=there, strict_memory=strict_memory, origin=origin, numbers=not no_numbers
@@ -121,7 +122,7 @@ def run(
 
 
 def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[int, bool]:
-    """Run the script; its exit code, and whether Ctrl-C or a signal ended it."""
+    """Run the script; return its exit code, and whether Ctrl-C or a signal ended it."""
     from ipuperf.runtime.script import run_script
 
     try:
@@ -133,7 +134,7 @@ def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[
 
 
 def _figures(executable: Executable) -> list[str]:
-    """Time of a run, throughput, what bounds it, and the fullest tile, a line each."""
+    """Return a line each for the time of a run, the throughput, what bounds it, and the fullest tile."""
     from ipuperf.report import duration, step_time
     from ipuperf.trace import TraceError
 
@@ -158,7 +159,7 @@ def _figures(executable: Executable) -> list[str]:
 
 
 def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
-    """Say what does not fit and write the reports; the exit code of the process, the script's unless it is 0."""
+    """Print what does not fit and write the reports; return the script's exit code, or an error's if that is 0."""
     from ipuperf.runtime.reports import write_reports
 
     for executable in settings.executables:

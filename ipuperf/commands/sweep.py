@@ -1,4 +1,4 @@
-"""``ipuperf sweep``: many configurations of one program, and a table of them."""
+"""``ipuperf sweep``: run many configurations of one program and make a table of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _only_drawn(factors: tuple[str, ...], constraints: tuple[str, ...], args: tu
 
 
 def _factor(text: str) -> tuple[str, list[Any]]:
-    """Name and values of ``NAME=V,V``; what is a number, true or false in JSON is that, all else a text."""
+    """Return name and values of ``NAME=V,V``. A value is JSON's number, true or false if it reads as one, else text."""
     name, equals, values = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--factor {text!r}, allowed: NAME=VALUE,VALUE...")
@@ -97,7 +97,7 @@ def _value(text: str) -> Any:
 
 
 def _tell(results: pd.DataFrame, folder: Path, table: str | None) -> None:
-    """Say how it went; an error when there is no figure at all."""
+    """Print how the sweep went; raise an error if no configuration has a figure."""
     from ipuperf.sweep.table import json_text
 
     if table is None:
@@ -115,7 +115,7 @@ def _tell(results: pd.DataFrame, folder: Path, table: str | None) -> None:
 
 
 def _nothing_fits(results: pd.DataFrame) -> str:
-    """What the configuration needs that comes nearest."""
+    """Describe the memory that the nearest configuration needs."""
     from ipuperf.sweep.table import RESULTS
 
     simulated = results[results["failure"].isna()]

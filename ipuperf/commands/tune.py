@@ -1,4 +1,4 @@
-"""``ipuperf tune``: the fastest configuration of a program that fits."""
+"""``ipuperf tune``: find the fastest configuration of a program that fits."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _space(
     program: str | None, machine: str | None, global_batch: int | None, like: str | None,
     factor_values: dict[str, tuple[Any, ...]], constraints: tuple[str, ...], args: tuple[str, ...],
 ) -> tuple[TuningSpace, dict[str, Any] | None]:  # fmt: skip
-    """What is searched, and what it begins with."""
+    """Return the space to search, and the configuration to begin with."""
     from ipuperf.tuning import case_space, file_space, model_space, script_space
 
     if (program is None) == (like is None):
@@ -110,9 +110,10 @@ def _fixed(text: str) -> tuple[str, tuple[Any, ...]]:
 
 
 def _values(text: str) -> tuple[str, tuple[Any, ...]]:
-    """Name and values: JSON values with commas between them (lists are values), or texts."""
+    """Return name and values: JSON values separated by commas (lists are values), or texts."""
     name, value_text = _split(text, "--factor")
     try:
+        # As one JSON array: commas within a list of layers then separate nothing.
         parsed = json.loads(f"[{value_text}]")
     except ValueError:
         return name, tuple(_json(element) for element in value_text.split(","))

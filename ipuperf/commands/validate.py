@@ -1,4 +1,4 @@
-"""``ipuperf validate``: published measurements beside predictions."""
+"""``ipuperf validate``: compare predictions with published measurements."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def validate(
 def _check_options(
     choices: bool, sensitive: bool, figures: tuple[str, ...], left_out: bool, plot_path: Path | None
 ) -> None:
-    """One clear error for options that do not go together."""
+    """Raise one clear error for options that do not go together."""
     if sensitive and left_out:
         raise click.UsageError("--sensitivity and --leave-one-out, allowed: one of them")
     analysis = "--sensitivity" if sensitive else "--leave-one-out" if left_out else ""
@@ -159,7 +159,7 @@ def _leave_one_out(cases: Sequence[Case], jobs: int) -> tuple[str, list[dict[str
 
 @contextmanager
 def _bar(total: int, title: str) -> Iterator[Callable[..., None]]:
-    """A progress bar on a terminal; the function moves it by one and may say how many there are."""
+    """Give a progress bar on a terminal; the function moves it by one and may set the total."""
     import sys
 
     from tqdm import tqdm

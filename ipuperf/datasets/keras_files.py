@@ -1,12 +1,9 @@
-"""Local files for ``tf.keras.datasets``: where a program would download ``mnist.npz``, it reads what is on this
-machine.
+"""Local files for ``tf.keras.datasets``: a program that would download ``mnist.npz`` reads this machine's file instead.
 
-:func:`serve_keras` stands before Keras' ``get_file`` in the modules of ``tf_keras.src.datasets`` (it imports nothing:
-they
-are changed when they are imported). A file is looked for in ``$IPUPERF_DATA`` under its own name (``imdb.npz``); MNIST
-is
-also made of IDX files (:func:`~ipuperf.datasets.load_mnist`). What is not there is left to Keras, which looks into its
-own folder and downloads.
+:func:`serve_keras` wraps Keras' ``get_file`` in the modules of ``tf_keras.src.datasets``. It imports nothing: the
+modules are changed when they are imported. A file is looked up in ``$IPUPERF_DATA`` under its own name
+(``imdb.npz``). MNIST is also made from IDX files (:func:`~ipuperf.datasets.load_mnist`). Any other file is left to
+Keras, which looks into its own folder and downloads.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ _GET_FILE = "get_file"
 
 
 def local_file(name: str) -> Path | io.BytesIO | None:
-    """The file ``name`` of ``tf.keras.datasets`` where it is on this machine: a path, or its content; None: it is not.
+    """Return the local file ``name`` of ``tf.keras.datasets``: its path, or its content; None if there is none.
 
     Raises:
         DatasetError: ``IPUPERF_DATA`` names no folder, or MNIST's files are damaged.
@@ -49,7 +46,7 @@ def local_file(name: str) -> Path | io.BytesIO | None:
 
 
 def serve_keras() -> bool:
-    """Let ``tf.keras.datasets`` read local files; whether it did not before."""
+    """Let ``tf.keras.datasets`` read local files; return whether this changed anything."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return False
     sys.meta_path.insert(0, _Finder())
@@ -93,7 +90,7 @@ def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Keras' modules of data sets as Python does, and changes them after they are executed."""
+    """Finds Keras' data set modules as Python does, and wraps their ``get_file`` after they are executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

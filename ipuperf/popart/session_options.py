@@ -251,7 +251,7 @@ def _checked(name: str, current: Any, value: Any) -> Any:
 
 
 def _entry(option: str, key: str, value: str) -> None:
-    """Note that an entry of a dictionary option has no effect, unless plans use it or it asks for what happens anyway."""
+    """Note that a dictionary's entry has no effect, unless plans use it or it asks for what happens anyway."""
     check_callback_option(key, value)
     accepted_keys = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
     if key in accepted_keys or value in _ANYWAY.get(key, ()):

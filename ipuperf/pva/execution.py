@@ -1,8 +1,8 @@
-"""What was executed: runs and steps, with the cycles and bytes of each IPU.
+"""The executed runs and steps, with the cycles and bytes of each IPU.
 
-A step is one execution of a program on one IPU; on the others it has taken no cycles. Time in which an IPU runs no
-program (the host's fixed cost of a run, idling) is in no step, so the cycles of all steps of an IPU are those of
-``Trace.totals()`` less such time.
+A step is one execution of a program on one IPU; it takes no cycles on the others. Time in which an IPU runs no program
+(the host's fixed cost of a run, idling) belongs to no step. The cycles of all steps of an IPU are therefore those of
+``Trace.totals()`` minus such time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Cycles(ReportPart):
 
 
 class From(ReportPart):
-    """``min`` and ``max`` over the tiles of the cycle at which they begin: the tiles of a phase begin together."""
+    """``min`` and ``max`` over the tiles of the cycle at which they begin; both are equal, as a phase's tiles begin
+    together.
+    """
 
     def __init__(self, cycle: int) -> None:
         self.min = self.max = cycle
@@ -54,14 +56,14 @@ class ActiveCycles(ReportPart):
 
 
 class StepIpu(ReportPart):
-    """What a step took on one IPU.
+    """One step's figures on one IPU.
 
     Attributes:
-        cycles: of the slowest tile.
-        activeCycles: when.
-        tileBalance, activeTileBalance: the average over the slowest of all tiles, of those that do something: 0 to 1;
+        cycles: cycles of the slowest tile.
+        activeCycles: first and last cycle of the step.
+        tileBalance, activeTileBalance: the average over the slowest tile, of all tiles and of the active ones: 0 to 1;
             1 in a step of no cycles.
-        dataIn, dataOut: bytes that arrived and left.
+        dataIn, dataOut: bytes received and sent.
     """
 
     def __init__(self, cycles: int, active: ActiveCycles, balance: tuple[float, float], data: tuple[int, int]) -> None:
@@ -72,7 +74,7 @@ class StepIpu(ReportPart):
 
 
 class Step(ReportPart):
-    """One execution of ``program`` on one IPU; ``ipus`` has what it took on each IPU of the system."""
+    """One execution of ``program`` on one IPU; ``ipus`` has its figures on each IPU of the system."""
 
     ABSENT: ClassVar = {
         "cyclesByTile": "the trace holds the slowest and the average tile of this step: ipus[i].cycles, "
@@ -119,7 +121,7 @@ class Step(ReportPart):
 
 
 class Steps(Sequence[Step]):
-    """Steps in order of time, made when asked for."""
+    """Steps in order of time. A step object is made when it is asked for."""
 
     def __init__(self, trace: Trace, programs: Programs, executed: Slices) -> None:
         self.columns, self.instances = trace.columns("steps"), trace.columns("instances")
@@ -128,7 +130,7 @@ class Steps(Sequence[Step]):
 
     @cached_property
     def by_tile(self) -> dict[tuple[int, int], list[int]]:
-        """Rows of table ``tile_runs`` by segment and sequence."""
+        """Rows of table ``tile_runs`` by segment and sequence number."""
         runs = self._trace.columns("tile_runs")
         result: dict[tuple[int, int], list[int]] = {}
         for row, key in enumerate(zip(runs["segment"].tolist(), runs["seq"].tolist(), strict=True)):
@@ -144,7 +146,7 @@ class Steps(Sequence[Step]):
         return [int(cycles) for cycles in result]
 
     def of_run(self, run: int) -> Steps:
-        """Those of one run."""
+        """Return the steps of one run."""
         rows = np.flatnonzero(self.instances["parent"][self.found.instance] == run)
         return Steps(self._trace, self.programs, self.found.take(rows))
 
@@ -190,7 +192,7 @@ class Run(ReportPart):
 
 
 class Execution(ReportPart):
-    """What was executed."""
+    """The executed runs and steps."""
 
     ABSENT: ClassVar = {"blocks": "nothing is sampled here: every execution of every step is in steps"}
 
@@ -205,7 +207,7 @@ class Execution(ReportPart):
 
     @cached_property
     def steps(self) -> Steps:
-        """Steps of all runs in order of time. Raises ``TraceError`` for more than can be expanded at once."""
+        """Steps of all runs in order of time. Raises ``TraceError`` if there are too many to expand at once."""
         columns = self._trace.columns("steps")
         executed = slices(self._trace, steps=columns["program_id"] >= 0)
         ipu = self._trace.columns("instances")["ipu"][executed.instance]

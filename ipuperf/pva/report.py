@@ -1,4 +1,4 @@
-"""Opening a report: a trace of ipuperf seen through libpva's object model."""
+"""Open a report: a trace of ipuperf, seen through libpva's object model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACE_FILE = "trace.ipt"
 
 
 class PoplarVersion(ReportPart):
-    """``string``: what simulated the program. It says ipuperf, as no Poplar was there."""
+    """``string``: what simulated the program. It names ipuperf, as no Poplar took part."""
 
     ABSENT: ClassVar = dict.fromkeys(("major", "minor", "point", "packageHash"), "no Poplar was there")
 
@@ -28,11 +28,11 @@ class PoplarVersion(ReportPart):
 
 
 class Report(ReportPart):
-    """A trace as libpva shows a profile.
+    """A trace in the form in which libpva shows a profile.
 
     Attributes:
         trace: the trace itself, with every table; libpva has no such name.
-        poplarVersion: says ipuperf.
+        poplarVersion: names ipuperf.
     """
 
     ABSENT: ClassVar = {
@@ -51,21 +51,24 @@ class Report(ReportPart):
 
     @cached_property
     def compilation(self) -> Compilation:
-        """What was compiled."""
+        """The compiled program."""
         return Compilation(self.trace, self._programs)
 
     @cached_property
     def execution(self) -> Execution:
-        """What was executed."""
+        """The executed runs and steps."""
         return Execution(self.trace, self._programs)
 
 
 def find_trace(path: str | os.PathLike[str]) -> Path:
-    """The ``.ipt`` file that ``path`` stands for: itself, ``trace.ipt`` of a report folder, or, for the path of a
-    ``profile.pop`` that is not there, the trace beside which Poplar would have put it.
+    """Return the ``.ipt`` file that ``path`` stands for.
+
+    This is the path itself or ``trace.ipt`` of a report folder. For the path of a ``profile.pop`` that does not exist,
+    it is the trace beside which Poplar would have put the profile.
 
     Raises:
-        FileNotFoundError: there is none. TraceError: a real ``profile.pop`` (which nothing here reads).
+        FileNotFoundError: there is none.
+        TraceError: the path is a real ``profile.pop``, which nothing here reads.
     """
     report_path = Path(path)
     if report_path.is_file() and report_path.suffix != ".pop":
@@ -90,13 +93,13 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
 
 @checked()
 def openReport(profileFilename: str | os.PathLike[str], debugInfoFilename: str | os.PathLike[str] = "") -> Report:
-    """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
-    (ipuperf writes none; the trace in that folder is opened). What Poplar writes into a second file, the lines of the
-    user's program, is in the trace, so no file ``debugInfoFilename`` has to be there.
+    """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``.
 
-    Raises:
-        FileNotFoundError, TraceError: see :func:`find_trace`, a trace that cannot be read, and a second file that is
-            there: it is Poplar's.
+    ipuperf writes no ``profile.pop``; the trace in that folder is opened. The trace also has the lines of the user's
+    program, for which Poplar writes a second file, so no file ``debugInfoFilename`` has to exist.
+
+    Raises: FileNotFoundError, TraceError: see :func:`find_trace`; also for a trace that cannot be read, and for a
+    second file that exists, as it is Poplar's.
     """
     if os.fspath(debugInfoFilename) and Path(debugInfoFilename).is_file():
         raise TraceError(

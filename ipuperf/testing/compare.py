@@ -1,4 +1,4 @@
-"""What moved between two records: figures by name, ops by their place in the program."""
+"""Differences between two records: figures by name, ops by their place in the program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a figure may be from its baseline: at most ``rtol`` times the baseline plus ``atol`` (in the unit of the
-    figure, cycles or bytes).
+    """The allowed distance of a figure from its baseline: ``rtol`` times the baseline plus ``atol``.
+
+    ``atol`` is in the unit of the figure, cycles or bytes.
 
     Raises:
-        ValueError: a tolerance that is negative or no finite number.
+        ValueError: a tolerance is negative or no finite number.
     """
 
     rtol: float = 0.0
@@ -40,7 +41,7 @@ class Tolerance:
 
 
 def at_least_zero(name: str, value: Any) -> float:
-    """``value`` if it is a finite number of at least 0; ``ValueError`` naming it otherwise."""
+    """Return ``value`` if it is a finite number of at least 0; raise ``ValueError`` with its name otherwise."""
     number = not isinstance(value, bool) and isinstance(value, int | float)
     if not number or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name}: {value!r}, expected a number of at least 0")
@@ -49,8 +50,11 @@ def at_least_zero(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """A figure before and after. ``label`` and ``kind`` name it (``kind`` is the type of an op, else ""), ``note`` says
-    what numbers do not: new, gone, other calls."""
+    """A figure before and after.
+
+    ``label`` and ``kind`` name it; ``kind`` is the type of an op, else "". ``note`` adds what numbers do not show: new,
+    gone, other calls.
+    """
 
     label: str
     kind: str
@@ -67,14 +71,15 @@ class Moved:
 def moved_sections(
     baseline: Record, current: Record, tolerance: Tolerance, only: Iterable[str] | None = None
 ) -> dict[str, list[Moved]]:
-    """What moved in each section, the largest absolute change first (the total cycles before all); sections in which
-    nothing moved are left out.
+    """Return the figures that moved in each section, the largest absolute change first.
+
+    The total cycles come before all other figures. Sections in which nothing moved are left out.
 
     Args:
         only: the sections to compare; None compares all. ``system`` is always compared.
 
     Raises:
-        ValueError: an unknown section.
+        ValueError: a section is unknown.
     """
     chosen = {"system", *check_sections(only)}
     moved: dict[str, list[Moved]] = {}
@@ -88,7 +93,7 @@ def moved_sections(
 
 
 def check_sections(only: Iterable[str] | None) -> tuple[str, ...]:
-    """The sections asked for; ``ValueError`` for an unknown one."""
+    """Return the sections to compare; raise ``ValueError`` for an unknown one."""
     allowed = (*SECTIONS, "operations")
     if only is None:
         return allowed
@@ -133,12 +138,12 @@ def _moved_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures
 
 
 def paired_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures]) -> Iterator[Pair]:
-    """Ops of two programs that correspond, scope by scope; None stands for an op that is new or gone.
+    """Pair the ops of two programs that correspond, scope by scope; None stands for an op that is new or gone.
 
-    Where the types of a scope come in the same order, ops correspond by place. Otherwise those that are alike in type,
-    calls and cycles and stand in the same order correspond, then, between them, those of one type, and last what is
-    left of each type in order. So one op more in the middle of a program is one new op, not a change in all that
-    follow.
+    If the types of a scope come in the same order, ops correspond by place. Otherwise ops that agree in type, calls and
+    cycles and stand in the same order correspond first. Between those, ops of one type do, and finally the remaining
+    ops of each type in order. An additional op in the middle of a program is therefore one new op, not a change in all
+    ops after it.
     """
     old, new = _by_scope(baseline), _by_scope(current)
     for scope in dict.fromkeys([*old, *new]):
@@ -172,8 +177,9 @@ def _paired_in_scope(old: Sequence[OpFigures], new: Sequence[OpFigures]) -> Iter
 def _aligned(
     old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], Any]
 ) -> Iterator[tuple[Sequence[Item], Sequence[Item]]]:
-    """Pairs of one item each where the keys agree, and the stretches between them."""
+    """Yield pairs of one op each where the keys agree, and the stretches between them."""
     left, right = [key(op) for op in old], [key(op) for op in new]
+    # autojunk would ignore keys that are frequent in long programs, which ops often are.
     for tag, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
             yield from (([old_op], [new_op]) for old_op, new_op in zip(old[a:b], new[c:d], strict=True))

@@ -1,4 +1,4 @@
-"""Baselines as files: JSON that people read and version control diffs, one figure or op on a line."""
+"""Baselines as files: readable JSON with one figure or op per line, so that version control shows small differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER = {"ipuperf_version": str, "schema_version": int, "machine": str, "progr
 
 
 def text_of(record: Record) -> str:
-    """The file of a record; the same record gives the same text."""
+    """Return the text of a record's file; equal records give equal text."""
     parts = [f'"format": {json.dumps(FORMAT)}', f'"format_version": {FORMAT_VERSION}', _block("header", record.header)]
     parts += [_block(name, record.figures.get(name, {})) for name in SECTIONS]
     rows = [json.dumps({key: getattr(op, key) for key in _OP_KEYS}, ensure_ascii=False) for op in record.operations]
@@ -33,7 +33,9 @@ def _block(name: str, values: dict[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Put ``text`` at ``path``, all or nothing, with its folder if needed; False if it was there already."""
+    """Write ``text`` at ``path`` completely or not at all, with its folder if needed; return False if it was there
+    already.
+    """
     from ipuperf.trace import replacing
 
     if path.is_file() and path.read_bytes() == text.encode():
@@ -45,10 +47,10 @@ def write_text(path: Path, text: str) -> bool:
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
-    """The record at ``path``.
+    """Read the record at ``path``.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no file.
         BaselineError: the file cannot be read, is no baseline, or has a layout of another version.
     """
     name = os.fspath(path)

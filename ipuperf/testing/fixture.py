@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from ipuperf.testing.record import Header
 
 ROWS = 20
-"""Rows of a section that a failure shows unless told otherwise."""
+"""Default number of rows of a section that a failure shows."""
 
 _LONGEST_NAME = 120
-"""Characters of the name of a file before its ending; longer ones end in a hash instead."""
+"""Most characters of a file name before its suffix; a longer name is cut and ends in a hash."""
 
 
 @dataclass
 class Ledger:
-    """What the baselines of one pytest run have in common: whose files were asked for, and what was written."""
+    """The shared state of the baselines of one pytest run: the test that owns each file, and the files written."""
 
     owners: dict[str, str] = field(default_factory=dict)
     written: list[tuple[Path, str]] = field(default_factory=list)
     unchanged: int = 0
 
     def claim(self, path: Path, owner: str) -> None:
-        """Note that a test uses a file.
+        """Record that a test uses a file.
 
-        Raises:
-            BaselineError: another test uses it, too (names that differ in characters a file name cannot have).
+        Raises: BaselineError: another test uses it, too; their names differ only in characters that a file name cannot
+        have.
         """
+        # Some file systems do not tell upper from lower case.
         key = str(path).casefold()
         first_owner = self.owners.setdefault(key, owner)
         if first_owner != owner:
@@ -46,14 +47,14 @@ class Ledger:
 
 
 class CycleBaseline:
-    """Compares programs with their baselines; made by the fixture ``cycle_baseline`` for one test.
+    """Compares programs with their baselines. The fixture ``cycle_baseline`` makes one for each test.
 
     Args:
         test: identifier of the test, as pytest writes it.
         stem: start of the names of its files.
-        folder: where they lie.
-        update: rewrite instead of comparing.
-        command: what records them again, for messages.
+        folder: folder of the files.
+        update: whether to rewrite the files instead of comparing.
+        command: the command that records them again, for messages.
         ledger: shared by the tests of one run.
     """
 
@@ -67,10 +68,10 @@ class CycleBaseline:
         self._used: set[Path] = set()
 
     def path(self, name: str = "step") -> Path:
-        """The file of the check of that name: ``<test file>.<test>.<name>.json`` in the folder of baselines.
+        """Return the file of the check of that name: ``<test file>.<test>.<name>.json`` in the folder of baselines.
 
         Raises:
-            ValueError: a name that is empty or has characters other than letters, digits, ``_``, ``-`` and ``.``.
+            ValueError: the name is empty or has characters other than letters, digits, ``_``, ``-`` and ``.``.
         """
         return self.folder / f"{_shortened(f'{self.stem}.{_checked_name(name)}')}.json"
 
@@ -135,19 +136,17 @@ class CycleBaseline:
         rtol: float = 0.0,
         rows: int = ROWS,
     ) -> None:
-        """Compare a table of one's own with ``<folder>/<name>.csv``, or write it under ``--update-baselines``.
+        """Compare a table of the test's own with ``<folder>/<name>.csv``, or write it under ``--update-baselines``.
 
-        Args:
-            table: rows with the same columns; values are compared as text, numbers within ``rtol``.
-            name: name of the file without its ending.
-            keys: columns that name a row; the others are values.
-            folder: where the file lies; by default that of the other baselines, the name of the test before ``name``.
-            rtol, rows: as in :meth:`check`.
+        Args: table: rows with the same columns; values are compared as text, numbers within ``rtol``. name: name of the
+        file without its suffix. keys: columns that name a row; the other columns are values. folder: folder of the
+        file; by default the folder of the other baselines, with the test's name before ``name``. rtol, rows: as in
+        :meth:`check`.
 
         Raises:
             AssertionError: rows are new, gone or changed.
             BaselineError: the file is missing, or is no table with these keys.
-            ValueError: rows of one name, other columns, or another argument that cannot be.
+            ValueError: two rows have one name, the columns differ, or another argument is invalid.
         """
         __tracebackhide__ = True
         from ipuperf.testing import tables
@@ -201,7 +200,7 @@ class CycleBaseline:
         return f"{when}, run\n    {self.command}"
 
     def _same_kind(self, path: Path, baseline: Header, current: Header) -> None:
-        """Raise unless the baseline was recorded on this machine, by this major version, from such traces."""
+        """Raise unless the baseline is of this machine, this major version and this schema of traces."""
         __tracebackhide__ = True
         for problem in (_other_version(baseline, current), _other_machine(baseline, current)):
             if problem:
@@ -276,8 +275,10 @@ def _check_rows(rows: int) -> None:
 
 
 def stem_of(test_file: str, test: str) -> str:
-    """Start of the names of the files of a test: its file without the ending and its name, characters that a file name
-    should not have as ``-``."""
+    """Return the start of the names of a test's files: its file without the suffix and its name.
+
+    Characters that a file name should not have become ``-``.
+    """
     return ".".join(re.sub(r"[^A-Za-z0-9_.=+-]+", "-", part).strip("-.") for part in (test_file, test))
 
 

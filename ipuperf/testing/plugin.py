@@ -1,7 +1,7 @@
 """The pytest plug-in of ipuperf: fixture ``cycle_baseline`` and option ``--update-baselines``.
 
-pytest loads this module in every run where ipuperf is installed, so it imports nothing but pytest; everything else
-comes with the first test that asks for the fixture. ``pytest -p no:ipuperf`` leaves it out altogether.
+pytest loads this module in every run where ipuperf is installed. It therefore imports only pytest; everything else
+is imported by the first test that asks for the fixture. ``pytest -p no:ipuperf`` leaves the plug-in out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and settings."""
+    """Add options and settings."""
     group = parser.getgroup("ipuperf", "cycles and bytes of IPU programs (ipuperf)")
     group.addoption(
         "--update-baselines",
@@ -63,7 +63,7 @@ def cycle_baseline(request: pytest.FixtureRequest) -> CycleBaseline:
 
 
 def _folder(config: pytest.Config, beside: Path) -> Path:
-    """Where the baselines of the test files in a folder lie."""
+    """Return the folder of the baselines for the test files beside which it is asked for."""
     folder = Path(config.getoption("--baselines-dir") or config.getini("ipuperf_baselines"))
     if not folder.is_absolute():
         return beside / folder
@@ -74,7 +74,7 @@ def _folder(config: pytest.Config, beside: Path) -> Path:
 
 
 def _command(config: pytest.Config, node: pytest.Item) -> str:
-    """What a user types to record the baselines of a test, from the folder in which pytest was started."""
+    """Return the command that records a test's baselines, from the folder in which pytest was started."""
     try:
         place = os.path.relpath(node.path, config.invocation_params.dir)
     except ValueError:  # another drive
@@ -84,7 +84,7 @@ def _command(config: pytest.Config, node: pytest.Item) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which baselines were written."""
+    """Print the baselines that were written."""
     ledger = config.stash.get(_LEDGER, None)
     if ledger is None or not config.getoption("--update-baselines"):
         return

@@ -1,4 +1,4 @@
-"""What a baseline records of a trace: figures by section, and a table of its ops."""
+"""The record that a baseline keeps of a trace: figures by section, and a table of its ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS = {
 """Sections of figures and their titles; ``operations`` is the section of the table of ops."""
 
 MACHINE_KEYS = ("machine", "clock_hz", "tiles_per_ipu", "bytes_per_tile")
-"""Keys of a header that say which machine it was; a baseline is compared on the same one only."""
+"""Keys of a header that describe the machine; a baseline is only compared on an equal machine."""
 
 Header = dict[str, Any]
 Figures = dict[str, int]
@@ -31,8 +31,11 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class OpFigures:
-    """One op: the scopes it stands in, its type, its number among the ops of that type there, how often it ran and the
-    cycles of all its steps, on all IPUs and replicas together."""
+    """One op and its figures.
+
+    The op is named by its scope, its type, and its number among the ops of that type there. Its figures are the number
+    of its runs and the cycles of all its steps, on all IPUs and replicas together.
+    """
 
     scope: str
     type: str
@@ -42,7 +45,7 @@ class OpFigures:
 
     @property
     def name(self) -> str:
-        """Name in tables: type and number; "(no op)" for the steps of no op."""
+        """Name in tables: type and number; "(no op)" for steps that belong to no op."""
         return f"{self.type} {self.number}" if self.type else "(no op)"
 
     @property
@@ -53,8 +56,7 @@ class OpFigures:
 
 @dataclass(frozen=True)
 class Record:
-    """Header, figures by section (see :data:`SECTIONS`), and ops in the order in which the program creates
-    them."""
+    """Header, figures by section (see :data:`SECTIONS`), and ops in the order in which the program creates them."""
 
     header: Header
     figures: dict[str, Figures]
@@ -62,7 +64,7 @@ class Record:
 
 
 def record(trace: Trace) -> Record:
-    """The record of a trace.
+    """Make the record of a trace.
 
     ``system``: IPUs and replicas. ``cycles``: the whole trace (and each run if there are several), the parts of the
     last run on its critical IPU (:func:`ipuperf.report.breakdown_cycles`), and the cycles of each kind on all IPUs.
@@ -84,10 +86,11 @@ def record(trace: Trace) -> Record:
 
 
 def operation_figures(trace: Trace) -> Iterator[OpFigures]:
-    """The ops of a trace in the order in which the program creates them; cycles of all their steps, waiting included.
+    """Yield the ops of a trace in the order in which the program creates them, with the cycles of all their steps.
 
-    The numbers at the end of their names, and in those of graphs, count everything created before, so that one new op
-    would rename all later ones: they give the order and are left out. Ops are numbered by type within their scope.
+    Waiting is included. The numbers at the end of the names of ops and graphs count everything created before, so one
+    new op would rename all later ones. They give the order but are left out of the record; ops are numbered by type
+    within their scope instead.
     """
     place = {name: row for row, name in enumerate(trace.columns("ops")["name"])}
     table = trace.operations()
@@ -109,7 +112,7 @@ def _trailing_number(name: str) -> int:
 
 
 def _sorted(figures: Figures) -> Figures:
-    """By name, numbers within names by value."""
+    """Sort by name; numbers within names sort by value."""
 
     def key(name: str) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,4 +1,4 @@
-"""Tables of one's own as baselines: CSV files, rows named by key columns."""
+"""Tables as baselines: CSV files whose rows are named by key columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Key = tuple[str, ...]
 
 
 def normalised(table: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Rows:
-    """The table with values as text.
+    """Return the table with values as text.
 
     Raises:
-        ValueError: no rows, rows of different columns, a key that is no column, or two rows of one key.
+        ValueError: there are no rows, rows have different columns, a key is no column, or two rows have one key.
     """
     rows = [{str(column): str(value) for column, value in row.items()} for row in table]
     if not rows:
@@ -40,11 +40,11 @@ def normalised(table: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Rows:
 
 
 def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
-    """The table at ``path``.
+    """Read the table at ``path``.
 
     Raises:
-        FileNotFoundError: there is none.
-        BaselineError: it is no such table.
+        FileNotFoundError: there is no file.
+        BaselineError: the file is no such table.
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
 
 
 def text_of(rows: Rows) -> str:
-    """The file of a table."""
+    """Return the text of a table's file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -73,7 +73,7 @@ def text_of(rows: Rows) -> str:
 
 
 def keyed(rows: Rows, keys: Sequence[str]) -> dict[Key, Row]:
-    """Values by key; ``ValueError`` where two rows have one key."""
+    """Return the values by key; raise ``ValueError`` if two rows have one key."""
     rows_by_key: dict[Key, Row] = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
@@ -84,7 +84,7 @@ def keyed(rows: Rows, keys: Sequence[str]) -> dict[Key, Row]:
 
 
 def moved(baseline: Rows, current: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
-    """One line for each row that is new (``+``), gone (``-``) or has other values (``~``), gone ones first."""
+    """Return a line for each row that is new (``+``), gone (``-``) or changed (``~``); gone rows come first."""
     tolerance = tolerance or Tolerance()
     old, new = keyed(baseline, keys), keyed(current, keys)
     lines = [f"- {' | '.join(key)}" for key in old if key not in new]
@@ -103,7 +103,7 @@ def moved(baseline: Rows, current: Rows, keys: Sequence[str], tolerance: Toleran
 
 
 def report(title: str, lines: Sequence[str], rows: int) -> str:
-    """The lines as text, at most so many of them and the number of the rest."""
+    """Return the lines as text, at most ``rows`` of them and the number of the remaining ones."""
     shown = [f"{title}: {counted(len(lines), 'row')} moved", *(f"  {line}" for line in lines[:rows])]
     if len(lines) > rows:
         shown.append(f"  ... and {len(lines) - rows:,} more")
@@ -121,6 +121,7 @@ def _same(baseline: str | None, current: str | None, tolerance: Tolerance) -> bo
     if baseline == current:
         return True
     old, new = _number(baseline), _number(current)
+    # Without a tolerance, values are compared as text: 1.0 and 1 differ.
     wide = tolerance.rtol > 0 or tolerance.atol > 0
     return wide and old is not None and new is not None and tolerance.holds(old, new)
 

@@ -1,4 +1,4 @@
-"""What moved, in words and columns."""
+"""Text of the figures that moved, in columns."""
 
 from __future__ import annotations
 

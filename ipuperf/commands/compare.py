@@ -51,6 +51,7 @@ def compare(runs: tuple[Path, ...], page: Path | None, values: Path | None, limi
     from ipuperf.report import comparison_page, comparison_text, comparison_values
     from ipuperf.trace import Trace
 
+    # click cannot ask for two arguments or more.
     if len(runs) < 2:
         raise click.UsageError(f"one RUN is given ({runs[0]}), a comparison takes at least two")
     paths = [trace_file(run) for run in runs]

@@ -95,6 +95,7 @@ def _train(
     )
     correct = count = 0
     with inference.session as session:
+        # The inference program has a fixed batch, so a last partial batch is left out.
         for start in range(0, len(test[0]) - TEST_BATCH + 1, TEST_BATCH):
             logits = session.run({inference.images: test[0][start : start + TEST_BATCH]})[inference.logits]
             correct += int(np.sum(np.argmax(logits, axis=-1) == test[1][start : start + TEST_BATCH]))

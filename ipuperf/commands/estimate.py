@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
     def apply(function: _Function) -> _Function:
-        # Decorators apply from the last one up, and click lists options in the opposite order.
+        # The last option is applied first, as if the options were written as decorators above the function.
         for option in reversed(options):
             function = option(function)
         return function

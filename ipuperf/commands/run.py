@@ -111,6 +111,7 @@ def run(
     )
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
+            # Said before this run makes its own journal, which has the same kind of name.
             for cut_short in unfinished(there):
                 say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
             settings.journal = Journal(there, origin)
@@ -130,6 +131,7 @@ def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[
             return run_script(script, args, clock=clock, debug=debug).exit_code, False
     except KeyboardInterrupt as stop:
         say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
+        # Shells report a process that a signal ended as 128 plus the signal's number.
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
@@ -184,6 +186,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
         if problem is None:
             raise
         say(problem)
+        # The journal stays: its traces are all that is left of the run.
         if settings.journal is not None and settings.journal.holds_sessions:
             say(f"the traces are kept, 'ipuperf report {report} --recover' makes their reports")
         elif settings.journal is not None:

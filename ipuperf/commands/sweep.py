@@ -110,6 +110,7 @@ def _tell(results: pd.DataFrame, folder: Path, table: str | None) -> None:
     if failed == len(results):
         reason, count = next(iter(results["failure"].value_counts().items()))
         raise click.ClickException(f"all {failed:,} configurations failed, {count:,} of them with: {reason}")
+    # Without one configuration that fits, the sweep answers no question.
     if failed + small == len(results):
         raise click.ClickException(_nothing_fits(results))
 

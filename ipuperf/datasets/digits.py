@@ -70,6 +70,7 @@ def _bilinear_weights(source: int, target: int) -> np.ndarray:
     lower = np.floor(centres).astype(np.int64)
     upper = np.minimum(lower + 1, source - 1)
     fraction = centres - lower
+    # ``add.at`` adds both weights also where lower and upper are the same pixel, at the edge.
     weights = np.zeros((target, source))
     np.add.at(weights, (np.arange(target), lower), 1 - fraction)
     np.add.at(weights, (np.arange(target), upper), fraction)

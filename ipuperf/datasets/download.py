@@ -108,6 +108,7 @@ def _write(target: Path, content: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        # ``mkstemp`` makes files that only their owner may read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except OSError as error:

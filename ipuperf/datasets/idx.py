@@ -95,6 +95,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
             f"{path}: {len(body)} bytes of elements found, expected {expected} for shape {shape} of {dtype.name}: "
             "the file is cut short"
         )
+    # For a gzip stream this read also checks the checksum at the end.
     if stream.read(1):
         raise DatasetError(
             f"{path}: bytes found after the last element, expected exactly {expected} bytes of elements "

@@ -49,6 +49,7 @@ def serve_keras() -> bool:
     """Let ``tf.keras.datasets`` read local files; return whether this changed anything."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return False
+    # First in the list, so that it sees modules before Python's own finder loads them.
     sys.meta_path.insert(0, _Finder())
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE):

@@ -103,7 +103,7 @@ def _advice(searched: Sequence[Path]) -> str:
 
 
 def data_folder() -> Path | None:
-    """Return the folder that the environment names; an error if it is missing, as any other data would be a surprise."""
+    """Return the folder that the environment names; a missing folder is an error, so that no other data is used."""
     configured_folder = os.environ.get(ENVIRONMENT_VARIABLE)
     if not configured_folder:
         return None

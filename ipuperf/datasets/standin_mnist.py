@@ -96,6 +96,7 @@ class MNIST(_Base):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """The items of a whole batch; PyTorch's data loader asks for this where it exists."""
+        # A subclass with its own ``__getitem__`` must see each index.
         length = self._tabulated_length() if type(self).__getitem__ is MNIST.__getitem__ else 0
         if not length:
             return [self[index] for index in indices]

@@ -83,6 +83,7 @@ def install_standin() -> bool:
     if _NAME in sys.modules or importlib.util.find_spec(_NAME) is not None:
         return False
     sys.modules.update(build_standin())
+    # Last in the list: only what nothing else found is missing.
     sys.meta_path.append(_MissingSubmodules())
     return True
 

@@ -73,6 +73,7 @@ class DeviceManager:
             choose_machine(current_settings().machine, 1, device.numIpus)
         except MachineError as error:
             raise IrError(f"DeviceManager.acquireAvailableDevice: {error}") from error
+        # With other connection types the program attaches itself.
         if connectionType is DeviceConnectionType.Always:
             device.attach()
         return device

@@ -238,6 +238,7 @@ def _checked(name: str, current: Any, value: Any) -> Any:
         return Flags(name, _entry, value)
     kind = type(current)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        # C++ converts integers for options of type double.
         value = float(value)
     if kind in (set, list) and isinstance(value, (set, list, tuple)):
         value = kind(value)

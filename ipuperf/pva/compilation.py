@@ -160,6 +160,7 @@ class LivenessStep(ReportPart):
     @property
     def program(self) -> StepProgram:
         """The program that runs; an ``AttributeError`` if the IPUs run different programs in their n-th steps."""
+        # Python then calls ``__getattr__``, whose message says why.
         if len(self._names) != 1:
             raise AttributeError(name="program")
         return StepProgram(self._names[0])
@@ -264,6 +265,7 @@ class Variables:
         size = columns["bytes"][rows]
         if tile is not None:  # a row's bytes are spread evenly over its tiles
             size = size // (columns["tile_to"][rows] - columns["tile_from"][rows])
+        # A variable may have several rows, one for each range of tiles.
         ids, first_rows, place = np.unique(columns["var_id"][rows], return_index=True, return_inverse=True)
         total = np.zeros(len(ids), dtype=np.int64)
         np.add.at(total, place.reshape(-1), size)
@@ -307,7 +309,7 @@ class Compilation(ReportPart):
             raise AttributeError(
                 "Compilation.tiles: the trace says nothing about memory (its table tile_memory is empty)"
             )
-        # IPUs without a row have no memory in use, but scripts index them all the same.
+        # An IPU without a row in the table is still one of the replica.
         count = max(int(memory["ipu"].max()) + 1, self.target.ipusPerReplica)
         bytes_by_tile: list[dict[str, int]] = [{} for _ in range(count * tiles)]
         places = memory["ipu"].astype(np.int64) * tiles + memory["tile"]

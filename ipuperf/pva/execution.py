@@ -104,6 +104,7 @@ class Step(ReportPart):
     def ipus(self) -> list[StepIpu]:
         """One for each IPU of the system."""
         start = int(self._steps.found.start[self._row])
+        # All idle IPUs share one object, as it is read only.
         idle = StepIpu(0, ActiveCycles(start, start), (1.0, 1.0), (0, 0))
         result = [idle] * self._steps.ipus
         result[self._ipu] = self._own(start)
@@ -211,6 +212,7 @@ class Execution(ReportPart):
         columns = self._trace.columns("steps")
         executed = slices(self._trace, steps=columns["program_id"] >= 0)
         ipu = self._trace.columns("instances")["ipu"][executed.instance]
+        # By start, then IPU, lane and place in the program: equal starts have a fixed order.
         order = np.lexsort((columns["seq"][executed.step], columns["lane"][executed.step], ipu, executed.start))
         return Steps(self._trace, self._programs, executed.take(order))
 

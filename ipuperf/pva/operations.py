@@ -81,6 +81,7 @@ class OperationAnalysis(ReportPart):
         programs_by_op: dict[int, list[Program]] = {}
         programs = self._report.compilation.programs
         for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), programs, strict=True):
+            # -1 marks a program that belongs to no op.
             if op >= 0:
                 programs_by_op.setdefault(op, []).append(program)
         return programs_by_op

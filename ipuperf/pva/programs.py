@@ -79,7 +79,7 @@ class ProgramVisitor:
         """A kind of sync that only libpva distinguishes; never called here."""
 
     def visitOnEveryTileSwitch(self, program: Program) -> None:
-        """The programs that the host can start; never called here, as they are the roots of ``compilation.programs``."""
+        """The programs that the host can start; never called here: they are the roots of ``compilation.programs``."""
 
 
 class VertexType(ReportPart):
@@ -169,6 +169,7 @@ class Programs:
     @cached_property
     def _children(self) -> dict[int, list[int]]:
         children: dict[int, list[int]] = {}
+        # Sorted by parent, then by order within it, so each list of children is in program order.
         for row in np.lexsort((self.columns["order"], self.columns["parent"])).tolist():
             children.setdefault(int(self.columns["parent"][row]), []).append(row)
         return children

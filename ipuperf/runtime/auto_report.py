@@ -60,10 +60,12 @@ def write_auto_report(executable: Executable) -> Path | None:
     directory = report_directory()
     if directory is None:
         return None
+    # Imported here: most runs write no such report.
     from ipuperf.report import write_report
 
     base = (directory / executable.report_name).absolute()
     number = _written.get(base, 0)
+    # A name may hold anything; a folder's name should not.
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
     folder = base / f"{number}-{stem}" if number else base
     folder.parent.mkdir(parents=True, exist_ok=True)

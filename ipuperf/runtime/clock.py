@@ -124,6 +124,7 @@ class _TimeModule(ModuleType):
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__("time", doc="The time module as seen by a program on ipuperf's simulated clock.")
+        # Without it, ``from time import *`` would import only what this module itself holds.
         self.__all__ = [name for name in dir(real_time) if not name.startswith("_")]
         for name in _REPLACED:
             setattr(self, name, getattr(clock, name))

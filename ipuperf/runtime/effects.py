@@ -33,6 +33,7 @@ class Effect(NamedTuple):
 
     def asked_for(self, value: Any) -> bool:
         """Whether ``value`` asks for anything else than what happens anyway (``True`` is not 1)."""
+        # The types are compared first, because True == 1 and False == 0 in Python.
         return not any(type(value) is type(neutral) and bool(value == neutral) for neutral in self.neutral)
 
 
@@ -50,6 +51,7 @@ warnings.filterwarnings("once", category=WithoutEffectWarning, append=True)  # f
 
 def tell(note: str) -> None:
     """Show ``note`` as a warning at the innermost line outside ipuperf, once in a run."""
+    # The number of frames between differs from call to call, so no ``stacklevel`` of ``warnings.warn`` fits.
     file, _, line = user_location().rpartition(":")
     warnings.warn_explicit(printable(note), WithoutEffectWarning, file or "ipuperf", int(line or 0))
 

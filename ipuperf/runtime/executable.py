@@ -50,6 +50,7 @@ def choose_machine(
     elif machine is not None and machine != AUTO:
         chosen_machine = load_machine(machine)
     else:
+        # Candidates come smallest first. If none fits, the largest one gives the error below.
         for name in candidates:
             chosen_machine = load_machine(name)
             try:
@@ -120,6 +121,7 @@ class Executable:
         self.prefetch_depth = prefetch_depth
         self.front_end = front_end
         self.callback_threads = callback_threads
+        # A process without a replica would have nothing to serve.
         self.host_processes = min(host_processes, ir.replication_factor)
         self.floating_point_exceptions = floating_point_exceptions
         self._loaded = False
@@ -312,6 +314,7 @@ class Executable:
             self.settings.before_run(self)
         if not self.runs:
             keep_finished(self.settings)
+        # On the wall clock nothing else would lower the program.
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
@@ -322,6 +325,7 @@ class Executable:
             write_auto_report(self)
         clock = active_clock()
         if clock is not None:
+            # Engines take longer in the first run after loading (``host.first_run_seconds``).
             seconds = self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds)
             if self.values_each_run and self.new_values is not None:
                 seconds -= self.value_run_seconds  # bring_values has advanced the clock by these already
@@ -355,6 +359,7 @@ class Executable:
     def weight_copy_seconds(self, direction: Direction, only: Sequence[Variable] | None = None) -> float:
         """Seconds that copying variables (default: all) takes between two runs, ``h2d`` to the IPUs or ``d2h`` to the
         host: see :mod:`ipuperf.runtime.weight_copies`."""
+        # The cache needs a key that can be hashed.
         variables = tuple(self.ir.variables() if only is None else only)
         cycles = self._weight_copies.get((direction, variables))
         if cycles is None:
@@ -367,6 +372,7 @@ class Executable:
 
         If most came after a run that brings new values, the trace of the returned program holds such a run.
         """
+        # New values before the first run are part of loading, so that run does not count.
         if self.values_each_run or self.new_values is None or 2 * self._value_runs <= self.runs - 1:
             return self
         return self._with_values_each_run

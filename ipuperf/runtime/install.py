@@ -93,6 +93,7 @@ class AliasFinder(MetaPathFinder):
         if fullname in _BESIDE and fullname in self.targets:
             os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Keras on the IPU is Keras 2
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages on this machine's processors and GPUs
+        # Submodules follow their package: ours only if the package that was imported is ours.
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
         if "tensorflow" in self.targets and top in keras_names.TOP:
@@ -126,6 +127,7 @@ def _deeper_first(targets: tuple[tuple[str, str], ...]) -> dict[str, str]:
     modules: dict[str, str] = {}
     for name, target in targets:
         modules.update(_BESIDE.get(name, {name: target}))
+    # Reverse alphabetical order puts ``a.b`` before ``a``, so the first match is the deepest.
     return dict(sorted(modules.items(), reverse=True))
 
 
@@ -137,6 +139,7 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     name = targets[known] + fullname[len(known) :]
     loaded = sys.modules.get(name)
     if loaded is not None:
+        # Only packages have a search path for submodules.
         is_package = hasattr(loaded, "__path__")
     else:
         module_spec = importlib.util.find_spec(name)
@@ -193,7 +196,9 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         return
     if finder is None:
         finder = AliasFinder()
+        # First in the list: the front ends must be found before any package of the same name.
         sys.meta_path.insert(0, finder)
+        # Last in the list: a program's own module takes precedence over a stand-in.
         sys.meta_path.append(_LastFinder())
     taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
@@ -238,6 +243,7 @@ def as_installed(name: str) -> Iterator[ModuleType | None]:
     Afterwards the stand-in has the name again. Modules of the real package are kept.
     """
     finder = _installed_finder()
+    # Without its target, the finder no longer answers for this name.
     target = finder.targets.pop(name, None) if finder else None
     ours = _take_out({name}) if target is not None else {}
     if finder is not None:

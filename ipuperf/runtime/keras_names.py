@@ -96,6 +96,7 @@ def is_private(fullname: str) -> bool:
 def stand_for_private() -> None:
     """Let Keras stand for TensorFlow's :data:`PRIVATE` copy, of which TensorFlow itself has loaded all it needs."""
     for name in [name for name in sys.modules if name == PRIVATE or name.startswith(f"{PRIVATE}.")]:
+        # The modules are kept, as TensorFlow's own references to them must stay valid.
         _private[name] = sys.modules.pop(name)
 
 

@@ -106,6 +106,7 @@ def _without_cell_magic(lines: list[str], filename: str) -> list[str]:
         _note(filename, first_line, f"skipped the whole cell, as %%{magic} is not Python")
         return []
     _note(filename, first_line, f"skipped {lines[first_line].strip()!r}")
+    # An empty line takes the magic's place, so that later lines keep their numbers.
     return [*lines[:first_line], "\n", *lines[first_line + 1 :]]
 
 
@@ -122,13 +123,16 @@ def _without_lines_of_ipython(lines: list[str], filename: str) -> list[str]:
         statements = [statement for kind in kinds if (statement := kind.find(tokens)) is not None]
         if not statements:
             return lines
+        # A replacement changes the tokens behind it, so only the first statement is handled in each pass.
         statement = min(statements, key=lambda candidate: candidate.sortby())
         start = statement.start_line
         is_question = isinstance(statement, ipython.HelpEnd)
         last_line = statement.q_line if is_question else ipython.find_end_of_continued_line(lines, start)
+        # The program needs the value, so leaving the line out would change what it computes.
         if isinstance(statement, ipython.MagicAssign | ipython.SystemAssign):
             _refuse_value(lines[start : last_line + 1], start, filename)
         instead = _instead("".join(lines[start : last_line + 1]).rstrip("\n"), start, filename)
+        # The replacement has as many lines as the statement: tracebacks stay right.
         lines = [*lines[:start], *_of_length(instead, last_line + 1 - start), *lines[last_line + 1 :]]
 
 

@@ -77,6 +77,7 @@ def content_hash(path: Path) -> str:
 def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str) -> Origin:
     """Describe how a program is started in this process."""
     if Path(machine).is_file():
+        # A later run may start in another folder.
         machine = str(Path(machine).absolute())
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_SURROUNDINGS)}
     return Origin(

@@ -78,6 +78,7 @@ class ProgramStore:
         try:
             with zipfile.ZipFile(path) as file:
                 document = json.loads(file.read(_DOCUMENT))
+                # Other versions may lower the same program differently.
                 if document["versions"] != _versions():
                     logger.info("%s: written by another version; it is written anew", path)
                     return None
@@ -96,6 +97,7 @@ class ProgramStore:
             document, tables = stored(program)
             path.parent.mkdir(parents=True, exist_ok=True)
             head = {"versions": _versions(), "arrays": list(tables), "program": document}
+            # The file gets its name when it is complete, so no process reads half of it.
             with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as file:
                 _put(file, _DOCUMENT, json.dumps(head).encode())
                 for name, table in tables.items():

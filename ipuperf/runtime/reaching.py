@@ -46,8 +46,10 @@ def executable_of(
     def stop(executable: Executable) -> None:
         executables = settings.executables
         if len(executables) > session and executables[session] is executable:
+            # The exception unwinds the user's program from within its first run.
             raise _Reached
 
+    # ``before_run`` is called before anything of a run is computed.
     settings.before_run = stop
     with ExitStack() as surroundings:
         surroundings.enter_context(RUN.afresh())

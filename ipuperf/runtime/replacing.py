@@ -14,6 +14,7 @@ def replaced(owner: Any, **values: Any) -> Iterator[None]:
 
     An attribute of a class is restored as the class holds it: a class method comes back unbound.
     """
+    # ``getattr`` on a class would give a bound method or a descriptor's value.
     class_attributes = vars(owner) if isinstance(owner, type) else {}
     old_values = {name: class_attributes[name] if name in class_attributes else getattr(owner, name) for name in values}
     try:

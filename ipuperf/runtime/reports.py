@@ -59,6 +59,7 @@ class Journal:
         self.folder = directory / f"{_PREFIX}{secrets.token_hex(4)}"
         self._origin = origin
         self._traces: dict[str, Trace] = {}
+        # The random part of the name keeps runs into the same directory apart.
         self.folder.mkdir()
         try:
             _write_origin(origin, self.folder)
@@ -76,6 +77,7 @@ class Journal:
             name, trace = _folder_name(number, executable), executable.as_called().trace
         except Exception:  # simulating the session for its report will fail again and show the error
             return
+        # The trace is cached by the executable, so identity tells whether it was written.
         if self._traces.get(name) is trace:
             return
         with uninterrupted():
@@ -215,6 +217,7 @@ def _folder_name(number: int, executable: Executable) -> str:
 def _folders(directory: Path) -> list[Path]:
     """The reports, or the kept sessions, in a folder, in order of creation."""
     folders = [path.parent for path in directory.glob(f"[0-9]*-*/{ORIGIN}")]
+    # Numbers have no leading zeros: a shorter number comes first.
     return sorted(folders, key=lambda folder: (len(folder.name.partition("-")[0]), folder.name))
 
 

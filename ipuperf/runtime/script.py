@@ -130,12 +130,14 @@ def _main_module(path: Path) -> ModuleType:
     main = ModuleType(_MAIN)
     absolute = os.path.abspath(path)
     loader = importlib.machinery.SourceFileLoader(_MAIN, absolute) if path.suffix != ".ipynb" else None
+    # Programs find their data beside ``__file__``.
     main.__dict__.update(__file__=absolute, __cached__=None, __builtins__=builtins, __loader__=loader)
     return main
 
 
 def _execute(sources: Sequence[Source], main: ModuleType, debug: bool) -> tuple[int, BaseException | None]:
     """Run the pieces in order; returns the exit code and the exception that ended the program, if one did."""
+    # A program may install a hook of its own, which then shows its errors.
     hook = sys.excepthook
     try:
         for source in sources:
@@ -194,6 +196,7 @@ def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) ->
     if problem and not debug:
         print(f"ipuperf: {printable(problem)}", file=sys.stderr)
         return
+    # The plain message does not say which extra installs the package.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
         error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
     if hook is not None:
@@ -258,6 +261,7 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # Libraries stay imported: importing some of them twice fails.
         for name in set(sys.modules) - names_before:
             file = getattr(sys.modules[name], "__file__", None)
             if isinstance(file, str) and _is_users(file, folder):

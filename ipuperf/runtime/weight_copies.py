@@ -74,7 +74,9 @@ def control_run_cycles(
 
     options = {**host_options, "prefetch_depth": 0, "front_end": False}
     if not callbacks:
+        # None is one thread per replica: together their callbacks take the time of one.
         options["callback_threads"] = None
+    # The main program's run, which follows, waits for the last process.
     host = replace(machine.host, process_spread_seconds=0.0)
     return int(simulate(program, replace(machine, host=host), **options).columns("runs")["dur"][0])
 

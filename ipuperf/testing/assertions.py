@@ -174,6 +174,7 @@ def _on_tile(trace: Trace, ipu: int, tile: int) -> str:
     rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
     variable_bytes = []
     for row in rows.tolist():
+        # A row has the bytes of all its tiles, in equal parts.
         tiles = max(int(variables["tile_to"][row] - variables["tile_from"][row]), 1)
         variable_bytes.append((str(variables["name"][row]), int(variables["bytes"][row]) // tiles))
     parts = [_listed("bytes of this tile by category", _largest(categories))]

@@ -179,7 +179,7 @@ def _aligned(
 ) -> Iterator[tuple[Sequence[Item], Sequence[Item]]]:
     """Yield pairs of one op each where the keys agree, and the stretches between them."""
     left, right = [key(op) for op in old], [key(op) for op in new]
-    # autojunk would ignore keys that are frequent in long programs, which ops often are.
+    # autojunk would ignore keys that are frequent in a long sequence, as types of ops are.
     for tag, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
             yield from (([old_op], [new_op]) for old_op, new_op in zip(old[a:b], new[c:d], strict=True))

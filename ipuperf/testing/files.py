@@ -22,6 +22,7 @@ def text_of(record: Record) -> str:
     """Return the text of a record's file; equal records give equal text."""
     parts = [f'"format": {json.dumps(FORMAT)}', f'"format_version": {FORMAT_VERSION}', _block("header", record.header)]
     parts += [_block(name, record.figures.get(name, {})) for name in SECTIONS]
+    # One op per line, so that version control shows which op moved.
     rows = [json.dumps({key: getattr(op, key) for key in _OP_KEYS}, ensure_ascii=False) for op in record.operations]
     parts.append('"operations": [' + ",".join(f"\n    {row}" for row in rows) + ("\n  ]" if rows else "]"))
     return "{\n  " + ",\n  ".join(parts) + "\n}\n"
@@ -100,6 +101,7 @@ def _typed(value: Any, types: dict[str, type], where: str, exact: bool = False) 
     for key, kind in types.items():
         if key not in fields:
             raise ValueError(f"{where}.{key} is missing")
+        # bool is a subclass of int, and no figure is one.
         if not isinstance(fields[key], kind) or isinstance(fields[key], bool):
             raise ValueError(
                 f"{where}.{key} is {fields[key]!r}, expected {'text' if kind is str else 'a whole number'}"

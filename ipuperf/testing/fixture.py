@@ -115,6 +115,7 @@ class CycleBaseline:
         tolerance, sections = Tolerance(rtol, atol), check_sections(only)
         _check_rows(rows)
         path = self._claim(self.path(name))
+        # Read before simulating: a missing baseline fails at once.
         if not self.update:
             baseline = self._read(path, read_record)
         current = record(trace_of(subject))
@@ -285,6 +286,7 @@ def stem_of(test_file: str, test: str) -> str:
 def _shortened(name: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
+    # The hash keeps names apart whose beginnings are equal; its dash and eight digits take nine characters.
     return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 

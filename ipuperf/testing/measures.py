@@ -107,6 +107,7 @@ def bubble(trace: Trace, waiting_for_host: bool = False) -> Share:
     steps = _steps(trace, KINDS)
     runs = trace.columns("runs")
     if len(runs["start"]):
+        # Time between runs belongs to the user's program, not to the IPUs.
         windows = union(runs["start"], runs["start"] + runs["dur"])
     else:
         windows = union(steps.start, steps.end)
@@ -152,6 +153,7 @@ def overlap(trace: Trace, between: Sequence[str | Collection[str]]) -> Share:
     is_hidden_kind = np.isin(steps.kind, _codes(hidden))
     whole = part = 0
     contributors: Counter[str] = Counter()
+    # Replicas run side by side: time hidden in one does not hide another's.
     for replica in np.unique(steps.replica).tolist():
         hidden_steps = steps.take((steps.replica == replica) & is_hidden_kind)
         behind_steps = steps.take((steps.replica == replica) & ~is_hidden_kind)

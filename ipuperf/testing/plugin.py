@@ -51,6 +51,7 @@ def cycle_baseline(request: pytest.FixtureRequest) -> CycleBaseline:
     from ipuperf.testing.fixture import CycleBaseline, Ledger, stem_of
 
     config, node = request.config, request.node
+    # The identifier begins with the file's path. The folder and the stem name that file already.
     name = ".".join(node.nodeid.split("::", 1)[1:]).replace("::", ".") or node.name
     return CycleBaseline(
         test=node.nodeid,

@@ -92,12 +92,14 @@ def operation_figures(trace: Trace) -> Iterator[OpFigures]:
     new op would rename all later ones. They give the order but are left out of the record; ops are numbered by type
     within their scope instead.
     """
+    # The table's row breaks ties between names with the same number.
     place = {name: row for row, name in enumerate(trace.columns("ops")["name"])}
     table = trace.operations()
     order = [(_trailing_number(name), place.get(name, -1)) for name in table["op"]]
     numbers: Counter[tuple[str, str]] = Counter()
     for row in sorted(range(len(order)), key=order.__getitem__):
         name, kind = str(table["op"].iloc[row]), str(table["type"].iloc[row])
+        # Graph names carry such numbers too.
         scope = re.sub(r"\(\d+\)", "", name.rpartition("/")[0])
         numbers[scope, kind] += 1
         calls = int(table["calls"].iloc[row])

@@ -98,30 +98,21 @@ class Choice:
 class Case:
     """One measured value with its program.
 
-    Attributes:
-        id, category, source, confidence, note: as published; ``note`` explains a choice made to express it.
-        machine: preset or absolute path of a TOML file.
-        model: what runs; ``config`` are its own parameters.
-        mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is type of the data, then
-            of the partial sums (``f16.32``: half data, float partial sums).
-        io_tiles: with overlapped I/O, the tiles of each IPU that load and store while the others compute.
-        prefetch: slices of an input that the host prepares ahead (Graphcore's stream buffering depth); 0 only in
-            micro-benchmarks.
-        calls: the time is the mean of so many calls from the first one after loading on; 0: of later calls.
-        micro_batch, accumulation, replicas: of one step.
-        pipeline: layers of each stage; empty: no pipeline.
-        offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
-            replicas (0: never).
-        slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
-        host_bound: the measured time is mostly that of a script on the host, which is not modelled; such rows are a
-            class of their own.
-        calibrates: figures of the machine that were fitted to this very value.
-        run: the run that was measured, where several values (step and rate, divisions of a competition that differ in
-            nothing that the program has) are of one; it counts once. Without it the case is a run of its own.
-        choices: settings that no source states.
-        minus: the program whose value is taken off, where a difference of two programs was published.
-        measured: the value.
-        file: the file it stands in.
+    Attributes: id, category, source, confidence, note: as published; ``note`` explains a choice made to express it.
+    machine: preset or absolute path of a TOML file. model: the program that runs; ``config`` has its own parameters.
+    mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is the type of the data, then
+    of the partial sums (``f16.32``: half data, float partial sums). io_tiles: with overlapped I/O, the tiles of each
+    IPU that load and store while the others compute. prefetch: slices of an input that the host prepares ahead
+    (Graphcore's stream buffering depth); 0 only in micro-benchmarks. calls: the time is the mean of this many calls,
+    beginning with the first one after loading; 0: of later calls. micro_batch, accumulation, replicas: of one step.
+    pipeline: layers of each stage; empty: no pipeline. offload: the tensors in Streaming Memory. sharding: number of
+    elements from which such a tensor is sharded over the replicas (0: never). slow: the build takes so long that
+    ``ipuperf validate`` runs the case only with ``--all``. host_bound: the measured time is mostly a script's on the
+    host, which is not modelled; such rows are a class of their own. calibrates: figures of the machine that were fitted
+    to this very value. run: the measured run, if several values belong to it (step and rate, or divisions of a
+    competition that run the same program); a run counts once. Without a name, the case is a run of its own. choices:
+    settings that no source states. minus: the program whose value is subtracted, where a difference of two programs was
+    published. measured: the value. file: the file that has the case.
     """
 
     id: str
@@ -173,7 +164,7 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The class that its error counts in."""
+        """The class in which its error counts."""
         return "bound by the host" if self.host_bound else self.category
 
     @property
@@ -269,6 +260,7 @@ def _why_no_case(cases: Cases, name: str) -> str:
         ids = [i for i in rows.ids if name.lower() in i.lower()]
         if ids:
             return f"; {', '.join(ids[:3])}: {rows.reason}"
+    # Upper case on both sides, as names match in any case.
     near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in cases.cases], 3, 0.4)
     spelled = {case.id.upper(): case.id for case in cases.cases}
     return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
@@ -343,6 +335,7 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         changed = _table(data["minus"], f"{where}: minus")
         _only_keys(changed, PROGRAM_KEYS, f"{where}: minus")
         minus = _plain_case(_merged(plain, changed, f"{where}: minus"), f"{where}: minus", file)
+        # The difference of a program with itself would be zero.
         if minus.program_key == case.program_key:
             raise CaseError(f"{where}: minus: {changed!r} is the same program; say what is different")
     return replace(case, choices=tuple(choices), minus=minus)

@@ -28,6 +28,7 @@ def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
     """Price ``formula`` for ``elements`` elements on every tile that has any."""
 
     def cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
+        # The linear mapping decides which tiles have a vertex; its counts are not the priced ones.
         there = np.asarray(counts, dtype=np.int64) > 0
         return np.where(there, formula(np.full(there.shape, elements, dtype=np.int64), chip), 0)
 

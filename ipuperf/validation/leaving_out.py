@@ -171,7 +171,7 @@ class _Programs:
             for known, factor in factors.items()
             if known.key in there and there[known.key].source == known.source
         }
-        # Rounded factors make the golden section's repeated queries hit the cache.
+        # Cases that measure one program share its figures.
         request = case.program_key, tuple(sorted(machine_factors.items()))
         if request not in self.known_figures:
             machine = load_scaled(case.machine, machine_factors)

@@ -58,6 +58,7 @@ def classes(folder: Path) -> str:
 
 def _summary(summary: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
     errors = sorted(run.error for run in runs(rows))
+    # The smallest error that nine of ten runs do not exceed.
     tenth = errors[math.ceil(0.9 * len(errors)) - 1]
     spread = (summary.mean, median(errors), tenth, summary.largest)
     counts = (str(summary.misses), str(summary.calibrated))

@@ -24,7 +24,7 @@ GOAL = 0.10
 
 @checked()
 def check_format(path: str | Path) -> None:
-    """CaseError unless matplotlib draws files with this suffix."""
+    """Raise CaseError unless matplotlib draws files with this suffix."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = FigureCanvasBase.get_supported_filetypes()
@@ -35,12 +35,15 @@ def check_format(path: str | Path) -> None:
 
 @checked()
 def draw(rows: Sequence[Row], path: str | Path) -> None:
-    """Write a picture (the format follows the suffix): predicted / measured over the measured value, each in its own
-    unit, one colour a unit. Bands are +-10 and +-25 %; misses carry their ids; hollow points are those that a figure
-    was calibrated on.
+    """Draw predicted / measured over the measured value, in a panel per class; the format follows the suffix of
+    ``path``.
+
+    Each value has its own unit, with a colour per unit. Bands are +-10 and +-25 %. Misses carry their ids. Hollow
+    points are rows that a figure was calibrated on.
 
     Raises:
-        ValueError: no rows, or a suffix that matplotlib does not know. OSError: the file cannot be written.
+        ValueError: there are no rows, or matplotlib does not know the suffix.
+        OSError: the file cannot be written.
     """
     if not rows:
         raise ValueError("nothing to draw: no case could run")

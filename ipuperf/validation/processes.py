@@ -26,6 +26,7 @@ def each(function: Callable[[_Item], _Result], items: Iterable[_Item], jobs: int
         for number, argument in enumerate(items):
             yield number, function(argument)
         return
+    # Spawned, not forked: a fork would copy locks that threads of libraries may hold.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         numbers: dict[Future[_Result], int] = {pool.submit(function, argument): n for n, argument in enumerate(items)}
         try:

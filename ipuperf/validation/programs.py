@@ -161,7 +161,8 @@ _LARGEST_SIZE = 10**9
 
 
 def _config_problem(case: Case, builder: Recipe) -> str | None:
-    """All parameters of micro-benchmarks are whole numbers above 0, and small enough for 64 bits of bytes."""
+    """Check a micro-benchmark's config: its parameters are whole numbers above 0, small enough for 64 bits of bytes."""
+    # The first two parameters are the case and the machine, which every micro-benchmark takes.
     parameters = list(inspect.signature(builder).parameters.values())[2:]
     names = [p.name for p in parameters]
     for name, value in case.config.items():
@@ -177,7 +178,7 @@ def _config_problem(case: Case, builder: Recipe) -> str | None:
     return _unused(case)
 
 
-#: What only programs of models look at, with the value that means "not stated".
+#: Keys that only programs of models use, with the value that means "not stated".
 _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
     {"mode": "kernel", "micro_batch": 1, "accumulation": 1, "pipeline": (), "optimiser": "none", "recompute": "none",
      "offload": (), "sharding": 0, "io": "none", "io_tiles": 0, "prefetch": 1}
@@ -185,7 +186,7 @@ _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
 
 
 def _unused(case: Case) -> str | None:
-    """A micro-benchmark ignores nothing that is stated."""
+    """Refuse a key that a micro-benchmark would ignore."""
     for key, value in _STEP_KEYS.items():
         if getattr(case, key) != value and not (key == "prefetch" and case.model in HOST_BENCHMARKS):
             return f"{key}: {getattr(case, key)!r} means nothing to micro-benchmark {case.model!r}, leave it out"
@@ -199,7 +200,7 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
         built = BENCHMARKS[case.model](case, machine, **case.config)
         machine.place(case.replicas, ipus_per_replica(built.ir))
         return _built_figures(built, case, machine)
-    except ValueError as error:  # of a size that no plan is for, or that the machine does not have
+    except ValueError as error:  # no plan exists for the size, or the machine is too small
         raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
 
 
@@ -209,6 +210,7 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
     )
     if not built.counted and not built.part:
         return _figures(executable, built.work, built.rate, built.times, case.calls)
+    # Parts of a host transfer are only in the trace; vertices are only in the lowered program.
     if built.part:
         steps = executable.trace.expand()
         cycles = int(steps.loc[steps["kind"] == built.part, "dur"].sum())
@@ -219,7 +221,7 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
 
 
 def _counted(built: Benchmark, step: Step) -> int:
-    """Cycles of a step that a micro-benchmark counts, 0 for those it does not count."""
+    """Return the cycles of a step that a micro-benchmark counts; 0 for any other step."""
     if not isinstance(step, Phase):
         return 0
     counts = step.kind == "exchange" if built.counted == "exchange" else step.vertex.startswith(built.counted)
@@ -231,9 +233,10 @@ def _counted(built: Benchmark, step: Step) -> int:
 
 @contextmanager
 def front_ends() -> Iterator[None]:
-    """``import popxl`` and its like find ipuperf for the duration of the block."""
+    """Let ``import popxl`` and the like find ipuperf within the block."""
     from ipuperf.runtime.install import install, installed_names, uninstall
 
+    # Front ends that the caller installed must stay after the block.
     names_before = set(installed_names())
     install()
     try:
@@ -308,6 +311,7 @@ def _program_figures(program: Program, calls: int) -> Figures:
         values[key] *= program.runs / program.steps
     values.update(_memory(executable.trace, program.loads))
     if program.updates:
+        # The quantity is the second update's: the first one follows the start of the run.
         begin, end = weight_update_windows(executable.trace)[1]
         values["cycles of an update"] = float(end - begin)
     return replace(figures, values=values)
@@ -333,7 +337,9 @@ def _memory(trace: Trace, loads: str) -> dict[str, float]:
 
 def _figures(executable: Executable, work: float, rate: str, times: int, calls: int) -> Figures:
     """``calls`` as in :class:`~ipuperf.validation.cases.Case`: each has its share of what the first one takes more."""
+    # Seconds of one cycle.
     clock = executable.trace.seconds(1)
+    # Device time leaves out the stretch at the start in which only the host works.
     whole = executable.simulated_run_cycles
     device = whole - executable.host_start_cycles
     seconds = whole * clock + (executable.first_run_seconds / calls if calls else 0.0)

@@ -42,6 +42,7 @@ def measure(
     cases = [case for case in read_cases().cases if slow or not case.slow]
     figures_folder = aside / fingerprint()
     figures_folder.mkdir(parents=True, exist_ok=True)
+    # ``predict`` reports cases, not how many: this iterator counts them.
     done = iter(range(1, len(cases) + 1))
     rows, _ = predict(
         cases,
@@ -52,6 +53,7 @@ def measure(
         jobs=jobs,
     )
     _write(folder / ROWS, [row.as_dict() for row in rows])
+    # Sensitivity predicts every case once for each figure and factor, which is too much for slow cases.
     cheap = [case for case in cases if not case.slow]
     effects = sensitivity(cheap, jobs=jobs, progress=lambda n, of: say("sensitivity", n, of))
     _write(folder / SENSITIVITY, [effect.as_dict() for effect in effects])

@@ -189,6 +189,7 @@ def predict(
     all_cases = tuple(cases)
     cases_to_run = [case for case in all_cases if slow or not case.slow]
     for case in all_cases:
+        # Skipped cases count as progress, so that a bar reaches its end.
         if case.slow and not slow:
             progress(case)
     known = simulated(programs_of(cases_to_run, choices), simulate, jobs, _Finished(cases_to_run, choices, progress))
@@ -281,6 +282,7 @@ def row_of(case: Case, known: Mapping[str, Figures | NotAvailable], choices: boo
         for choice in (case.choices if choices else ())
         for value, alternative in zip(choice.others, choice.cases, strict=True)
     )
+    # A published difference of two programs is predicted as one.
     return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), case_figures, others)
 
 

@@ -92,6 +92,7 @@ def _lines(first_row: Row, second_row: Row) -> Lines:
         )
 
     def line(first_seconds: float, second_seconds: float) -> Line:
+        # Both steps have the same rest, so it cancels in their difference.
         micro_batch = (first_seconds - second_seconds) / more
         return Line(micro_batch, first_seconds - first_row.case.accumulation * micro_batch)
 

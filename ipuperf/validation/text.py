@@ -40,6 +40,7 @@ def _some(names: Sequence[str]) -> str:
 def _rows(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return ["no case could run"]
+    # Columns are as wide as their longest cell; a metric is cut at 44 characters.
     wide = max(len(row.case.id) for row in rows)
     metric = min(44, max(len(row.case.measured.metric) for row in rows))
     lines = [f"{'case':{wide}}  {'metric':{metric}} {'predicted':>12} {'measured':>12} {'unit':9} {'error':>8}"]

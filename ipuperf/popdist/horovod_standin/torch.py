@@ -94,6 +94,7 @@ def allreduce(
     """
     reduced = _checked(tensor, average, op).clone()
     factor = prescale_factor * postscale_factor
+    # Integer tensors keep their type unless a factor changes them.
     return reduced if factor == 1.0 else reduced * factor
 
 

@@ -20,6 +20,7 @@ def announce(targets: Mapping[str, str]) -> None:
     """Make these names, and no others, known to the processes started from now on."""
     folder, old_paths = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = [path for path in old_paths if path and path != folder]
+    # Without front ends the environment becomes what it was, so that children start as usual.
     if targets:
         os.environ[VARIABLE] = ",".join(f"{name}={target}" for name, target in targets.items())
         paths.insert(0, folder)

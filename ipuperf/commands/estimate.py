@@ -182,14 +182,23 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
         raise click.ClickException(str(error)) from error
     if as_json:
         rows = [
-            {"vertex": v.vertex, "dtype": dtype, "elements": n, "cycles": c, "low_confidence": v.low_confidence}
-            for v in estimates
-            for n, c in zip(counts, v.cycles, strict=True)
+            {
+                "vertex": vertex_estimate.vertex,
+                "dtype": dtype,
+                "elements": count,
+                "cycles": cycles,
+                "low_confidence": vertex_estimate.low_confidence,
+            }
+            for vertex_estimate in estimates
+            for count, cycles in zip(counts, vertex_estimate.cycles, strict=True)
         ]
         echo(json.dumps(rows, indent=2))
         return
-    width = max(len(v.vertex) for v in estimates)
-    echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
-    for v in estimates:
-        note = "  low confidence" if v.low_confidence else ""
-        echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)
+    width = max(len(vertex_estimate.vertex) for vertex_estimate in estimates)
+    echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{count:>10,}" for count in counts)]))
+    for vertex_estimate in estimates:
+        note = "  low confidence" if vertex_estimate.low_confidence else ""
+        echo(
+            " ".join([f"{vertex_estimate.vertex:{width}}", *(f"{cycles:>10,}" for cycles in vertex_estimate.cycles)])
+            + note
+        )

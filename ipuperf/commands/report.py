@@ -22,6 +22,7 @@ def trace_file(run: Path) -> Path:
     path = run / TRACE if run.is_dir() else run
     if not path.is_file():
         folders = sorted(trace_path.parent.name for trace_path in run.glob(f"*/{TRACE}"))
+        # A user easily names DIR of ``--report DIR``, which has a folder for each session.
         hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
         hint += "; a run into it was cut short: --recover makes the reports of its sessions" if unfinished(run) else ""
         raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")

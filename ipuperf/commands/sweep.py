@@ -93,6 +93,7 @@ def _value(text: str) -> Any:
         parsed = json.loads(text)
     except ValueError:
         return text
+    # ``null``, lists and strings of JSON stay text.
     return parsed if isinstance(parsed, (int, float)) else text
 
 

@@ -149,9 +149,11 @@ def _sensitivity(cases: Sequence[Case], figures: tuple[str, ...], jobs: int) -> 
 def _leave_one_out(cases: Sequence[Case], jobs: int) -> tuple[str, list[dict[str, object]]]:
     from ipuperf.validation import by_class_left_out, leave_one_out, left_out_text, predict, runs
 
+    # The number of fits is known only when the first one ends.
     with _bar(0, "fits") as move:
         left = leave_one_out(cases, jobs=jobs, progress=lambda done, of: move("", of))
     with _bar(len(cases), "cases") as move:
+        # The cases were selected before, so slow ones among them are meant.
         rows, _ = predict(cases, slow=True, progress=lambda case: move(case.id), jobs=jobs)
     classes = by_class_left_out(runs(rows), left)
     return left_out_text(left, classes), [*(entry.as_dict() for entry in left), *(entry.as_dict() for entry in classes)]

@@ -126,6 +126,7 @@ class MNIST(_Base):
         key, length = split_tabulated(self.transform)
         if not length or self._pixels.dtype != np.uint8 or self._pixels.ndim != 3:
             return 0
+        # A program may change its transforms at any time; the key tells.
         if self._table is None or key != self._table_key:
             self._table, self._table_key = tabulate(self.transform, length), key
         return length

@@ -61,6 +61,7 @@ class TensorLocation:
     replicatedTensorSharding: ReplicatedTensorSharding = ReplicatedTensorSharding.Off
 
     def __post_init__(self) -> None:
+        # Upstream's binding refuses values of another enumeration, too.
         kinds = (TensorStorage, TileSet, TileSet, ReplicatedTensorSharding)
         for (name, value), kind in zip(vars(self).items(), kinds, strict=True):
             if not isinstance(value, kind):

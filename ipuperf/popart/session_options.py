@@ -133,13 +133,14 @@ def _defaults() -> dict[str, Any]:
         "bufferingDepthMap": {},
         "prefetchBufferingDepthMap": {},
     }
-    on = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
+    # Upstream's defaults, and those that ``popxl.Ir`` sets; every other flag starts as False.
+    flags = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
         decomposeGradSum enableOutlining enableOutliningCopyCostPruning separateCallOpPdfs rearrangeAnchorsOnHost
         enablePrefetchDatastreams compileEngine constantWeights delayVarUpdates enableFullyConnectedPass
         enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange
         throwIfLog2ScaleTensorNotInRange""".split()
     locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
-    defaults = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
+    defaults = {**numbers, **texts, **members, **dict.fromkeys(flags, True), "enableEngineCaching": cache is not None}
     defaults.update((name, TensorLocationSettings()) for name in locations)
     return {name: defaults.get(name, False) for name in EFFECTS if name not in _FLAGS} | defaults
 

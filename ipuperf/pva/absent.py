@@ -19,6 +19,7 @@ class ReportPart:
         return self.ABSENT.get(name, "")
 
     def __getattr__(self, name: str) -> NoReturn:
+        # Python itself asks for such names (``copy``, ``pickle``) and needs no explanation.
         if name.startswith("__"):
             raise AttributeError(name)
         there = [known for known in dir(self) if not known.startswith("_") and known not in ("ABSENT", name)]

@@ -84,7 +84,7 @@ class Step(ReportPart):
     def __init__(self, steps: Steps, row: int) -> None:
         self._steps = steps
         self._row = row
-        self._step = int(steps.found.step[row])
+        self._step = int(steps.executed.step[row])
         columns = steps.columns
         self.program: Program = steps.programs.of(int(columns["program_id"][self._step]))
         by_tile = steps.by_tile.get((int(columns["segment"][self._step]), int(columns["seq"][self._step])))
@@ -93,7 +93,7 @@ class Step(ReportPart):
 
     @property
     def _ipu(self) -> int:
-        return int(self._steps.instances["ipu"][self._steps.found.instance[self._row]])
+        return int(self._steps.instances["ipu"][self._steps.executed.instance[self._row]])
 
     @property
     def computeSets(self) -> list[ComputeSet]:
@@ -103,7 +103,7 @@ class Step(ReportPart):
     @cached_property
     def ipus(self) -> list[StepIpu]:
         """One for each IPU of the system."""
-        start = int(self._steps.found.start[self._row])
+        start = int(self._steps.executed.start[self._row])
         # All idle IPUs share one object, as it is read only.
         idle = StepIpu(0, ActiveCycles(start, start), (1.0, 1.0), (0, 0))
         result = [idle] * self._steps.ipus
@@ -126,7 +126,7 @@ class Steps(Sequence[Step]):
 
     def __init__(self, trace: Trace, programs: Programs, executed: Slices) -> None:
         self.columns, self.instances = trace.columns("steps"), trace.columns("instances")
-        self.programs, self.found, self._trace = programs, executed, trace
+        self.programs, self.executed, self._trace = programs, executed, trace
         self.ipus, self.tiles_per_ipu = int(trace.meta["num_ipus"]), int(trace.meta["tiles_per_ipu"])
 
     @cached_property
@@ -148,11 +148,11 @@ class Steps(Sequence[Step]):
 
     def of_run(self, run: int) -> Steps:
         """Return the steps of one run."""
-        rows = np.flatnonzero(self.instances["parent"][self.found.instance] == run)
-        return Steps(self._trace, self.programs, self.found.take(rows))
+        rows = np.flatnonzero(self.instances["parent"][self.executed.instance] == run)
+        return Steps(self._trace, self.programs, self.executed.take(rows))
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.executed)
 
     @overload
     def __getitem__(self, index: int) -> Step: ...

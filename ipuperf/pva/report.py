@@ -82,6 +82,7 @@ def find_trace(path: str | os.PathLike[str]) -> Path:
     trace_path = folder / TRACE_FILE
     if trace_path.is_file():
         return trace_path
+    # A folder of several sessions is ambiguous, but one session is what was meant.
     below = sorted(folder.glob(f"*/{TRACE_FILE}"))
     if len(below) == 1:
         return below[0]

@@ -67,6 +67,7 @@ class Browser:
             preexec_fn=lambda: (os.dup2(their_input, 3), os.dup2(their_output, 4)),
             pass_fds=(3, 4),
         )
+        # The browser has its own copies; an end held open here would hide that it has gone.
         os.close(their_input)
         os.close(their_output)
         self._number, self._rest, self._answers = 0, b"", dict[int, dict[str, Any]]()
@@ -112,6 +113,7 @@ class Browser:
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if session:
             message["sessionId"] = session
+        # A zero byte ends each message of the pipe protocol.
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self._input, data) :]
@@ -135,6 +137,7 @@ class Browser:
         *messages, self._rest = (self._rest + data).split(b"\0")
         for text in messages:
             message = json.loads(text)
+            # Replies have the number of their command; events have the session of their page.
             if "id" in message:
                 self._answers[message["id"]] = message
             elif message.get("sessionId") in self._pages:

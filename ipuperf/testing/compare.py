@@ -180,8 +180,11 @@ def _aligned(
     """Yield pairs of one op each where the keys agree, and the stretches between them."""
     left, right = [key(op) for op in old], [key(op) for op in new]
     # autojunk would ignore keys that are frequent in a long sequence, as types of ops are.
-    for tag, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+    for tag, old_start, old_end, new_start, new_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (([old_op], [new_op]) for old_op, new_op in zip(old[a:b], new[c:d], strict=True))
+            yield from (
+                ([old_op], [new_op])
+                for old_op, new_op in zip(old[old_start:old_end], new[new_start:new_end], strict=True)
+            )
         else:
-            yield old[a:b], new[c:d]
+            yield old[old_start:old_end], new[new_start:new_end]

@@ -81,7 +81,10 @@ def record(trace: Trace) -> Record:
         "memory": _memory(trace, summary),
         "transfers": _transfers(trace, summary),
     }
-    nonzero = {name: _sorted({k: v for k, v in values.items() if v}) for name, values in figures.items()}
+    nonzero = {
+        name: _sorted({figure_name: amount for figure_name, amount in values.items() if amount})
+        for name, values in figures.items()
+    }
     return Record(header, nonzero, tuple(operation_figures(trace)))
 
 

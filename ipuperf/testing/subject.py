@@ -43,6 +43,7 @@ def _search(subject: Any, depth: int) -> tuple[Trace | None, bool]:
     """Return the trace, and whether an attribute that should lead to it is still None."""
     if isinstance(subject, Trace):
         return subject, False
+    # A class has the attributes of its objects as properties, which lead nowhere.
     if subject is None or isinstance(subject, type) or depth < 0:
         return None, False
     if isinstance(trace_attribute := getattr(subject, "trace", None), Trace):

@@ -56,6 +56,7 @@ def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
         raise BaselineError(f"baseline {os.fspath(path)} cannot be read: {error}") from None
     try:
         for place, row in enumerate(rows, start=2):
+            # ``DictReader`` puts extra cells under the key None and None into missing ones.
             if None in row or None in row.values():
                 raise ValueError(f"line {place} has more or fewer cells than the first")
         return normalised(rows, keys)

@@ -44,6 +44,7 @@ def _section(name: str, moved: Sequence[Moved], rows: int) -> str:
     for row in moved[:rows]:
         values = [f"{row.before:,}", f"{row.after:,}", f"{row.change:+,}", percent(row.before, row.after)]
         cells.append([row.label, row.kind, *values, row.note])
+    # The column of types is empty in every section but that of ops.
     used = [place for place in range(7) if place != 1 or any(row.kind for row in moved)]
     shown = [[row[place] for place in used] for row in cells]
     lines += columns(shown, [place for place, column in enumerate(used) if column in (0, 1, 6)], "  ")

@@ -78,6 +78,7 @@ Recipe = Callable[..., Benchmark]
 def _variable(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, ipu: int = 0) -> Variable:
     """Make a variable whose values are never read; its zeros take no memory on the host."""
     main = ir.main_graph
+    # A broadcast view: one zero, whatever the shape.
     data = np.broadcast_to(np.zeros((), dtype.numpy), shape)
     tensor = Variable(main.tensor_id(name), TensorSpec(shape, dtype), main, data, ir.grouping())
     tensor.ipu = ipu
@@ -250,14 +251,18 @@ def repeated_interaction(
     body.add_input(TensorSpec((atoms, width), data), "before")
     features, distances, basis, sources, targets = (body.add_input(t.spec, t.name) for t in operands)
 
-    def linear(t: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
+    def linear(features_in: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
         """Weights lie as their product wants them (PopART transposes in place)."""
-        product = t @ body.add_input(TensorSpec((width_in, width), data), name)
+        product = features_in @ body.add_input(TensorSpec((width_in, width), data), name)
         return product + body.add_input(TensorSpec((width,), data), f"{name}_bias") if bias else product
 
-    def activation(t: Tensor) -> Tensor:
+    def activation(values: Tensor) -> Tensor:
         """The shifted softplus of the publication's program, which is exact for large numbers."""
-        return elementary.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
+        return (
+            elementary.log1p(arithmetic.exp(-arithmetic.abs(values)))
+            + arithmetic.clamp(values, 0, math.inf)
+            - math.log(2.0)
+        )
 
     builder = Builder(body)
     with CONTEXT.building(builder):
@@ -313,6 +318,7 @@ def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int
     ir = Ir()
     main = ir.main_graph
     x = [_variable(ir, f"x{ipu}", (elements, 1), INT32) for ipu in range(ipus)]
+    # All operands start on IPU 0, as PopLibs' linear mapping fills tiles from the first one.
     there = [x[0], *(_sent(main, tensor, ipu) for ipu, tensor in enumerate(x[1:], start=1))]
     for ipu, tensor in enumerate(there):
         ten = _variable(ir, f"ten{ipu}", (1, copies), INT32, ipu)
@@ -353,6 +359,7 @@ def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips
         Builder(body).create(ops.IpuCopy, [result, x], ["back"], source=ipu, destination=0)
     operands: list[Tensor] = [_variable(ir, "five", (1,), INT32)]
     operands += [_variable(ir, f"x{ipu}", (elements,), INT32) for ipu in range(ipus)]
+    # The values are changed in place, so the loop must not copy them in and out.
     by_reference = tuple(range(1, ipus + 1))
     Builder(ir.main_graph).create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
     return Benchmark(ir)

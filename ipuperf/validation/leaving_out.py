@@ -100,14 +100,18 @@ def groups(cases: Sequence[Case]) -> list[tuple[tuple[FittedFigure, ...], tuple[
     clusters: list[tuple[set[FittedFigure], set[str]]] = []
     for case in cases:
         figures, names = set(figures_of(case)), {case.run_name}
+        # A case without calibrated figures was never seen by a fit.
         if not figures:
             continue
-        for group in [g for g in clusters if g[0] & figures or g[1] & names]:
+        # One run may join clusters that were apart so far, so all that touch it become one.
+        for group in [cluster for cluster in clusters if cluster[0] & figures or cluster[1] & names]:
             clusters.remove(group)
             figures |= group[0]
             names |= group[1]
         clusters.append((figures, names))
-    return [(tuple(sorted(figures)), tuple(c for c in cases if c.run_name in names)) for figures, names in clusters]
+    return [
+        (tuple(sorted(figures)), tuple(case for case in cases if case.run_name in names)) for figures, names in clusters
+    ]
 
 
 def leave_one_out(
@@ -186,6 +190,7 @@ def _group(group_of_figures: tuple[tuple[FittedFigure, ...], tuple[Case, ...]]) 
     figures, cases = group_of_figures
     try:
         programs = _Programs(cases, figures)
+    # Without PyTorch none of the group's programs can be built.
     except NotAvailable:
         return []
     names = list(dict.fromkeys(case.run_name for case in cases))

@@ -47,10 +47,12 @@ def classes(folder: Path) -> str:
         lines.append(_summary(summary, inside))
         for name, models in _PARTS.items():
             part = [row for row in inside if row.case.model in models]
+            # A family that is the whole class would only repeat its line.
             if 0 < len(part) < len(inside):
                 lines.append(_summary(summarise(f"- of it {name}", part), part))
     head = ("class", "runs", "values", "mean abs. error", "median", "nine of ten within", "largest", "bias",
             f"misses > {100 * MISS:.0f} %", "runs a figure was fitted to")  # fmt: skip
+    # Results measured without slow cases are complete but for these.
     missing = len(cases) - len(rows)
     text = table(head, lines)
     return text if not missing else f"{text}\n\n{missing} values of slow cases are not in these results."

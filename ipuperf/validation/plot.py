@@ -56,6 +56,7 @@ def draw(rows: Sequence[Row], path: str | Path) -> None:
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
         _panel(axes, name, [row for row in rows if row.case.group == name])
+    # The grid may have more panels than classes.
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     _part_labels(figure)
@@ -87,6 +88,7 @@ def _panel(axes: Axes, name: str, rows: Sequence[Row]) -> None:
                 textcoords="offset points",
                 ha="right" if right else "left",
             )
+    # Measurements of one class may span orders of magnitude.
     if max(values) > 30 * min(values):
         axes.set_xscale("log")
     reach = max(0.3, 1.15 * summary.largest)
@@ -101,6 +103,7 @@ def _part_labels(figure: Figure) -> None:
     """Move the labels of each panel up until none lies over another, the lowest first."""
     from matplotlib.text import Annotation
 
+    # Labels have a size only after a layout.
     figure.draw_without_rendering()
     points = 72 / figure.dpi
     for axes in figure.axes:

@@ -164,7 +164,7 @@ def _config_problem(case: Case, builder: Recipe) -> str | None:
     """Check a micro-benchmark's config: its parameters are whole numbers above 0, small enough for 64 bits of bytes."""
     # The first two parameters are the case and the machine, which every micro-benchmark takes.
     parameters = list(inspect.signature(builder).parameters.values())[2:]
-    names = [p.name for p in parameters]
+    names = [parameter.name for parameter in parameters]
     for name, value in case.config.items():
         if name not in names:
             return f"config: unknown key {name!r} for {case.model!r}, allowed: {', '.join(names)}"

@@ -41,6 +41,7 @@ class Row:
         """The error with the sign of rates reversed: positive if the prediction is too slow (or has too many bytes)."""
         quantity = QUANTITIES[self.case.measured.quantity]
         counts_up = quantity.less_is_faster or quantity.dimension == "bytes"
+        # A rate that is too high is a program that is too fast.
         return self.error if counts_up else -self.error
 
     @property
@@ -230,6 +231,7 @@ class _Finished:
 
     def __call__(self, key: str) -> None:
         left = []
+        # Several cases may wait for one program, and one case for several.
         for case, keys in self.waiting:
             keys.discard(key)
             if keys:

@@ -131,6 +131,7 @@ class Growth:
     def right_sign(self) -> bool:
         """Whether both grow, both shrink, or both are flat; a flat one agrees with one within twice the flat band."""
         signs = _sign(self.measured), _sign(self.predicted)
+        # Otherwise 1.04 and 1.06 would have different signs.
         near = max(abs(self.measured - 1), abs(self.predicted - 1)) <= 2 * FLAT
         return signs[0] == signs[1] or (0 in signs and near)
 
@@ -182,6 +183,7 @@ def step_seconds(row: Row, value: float) -> float:
         ValueError: the quantity is neither a time nor a rate.
     """
     quantity = row.case.measured.quantity
+    # To seconds, or to a number per second.
     value *= UNITS[row.case.measured.unit][1]
     if quantity in ("time", "device time"):
         return value

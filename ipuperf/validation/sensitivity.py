@@ -151,15 +151,16 @@ def _with_changes(task: tuple[Case, tuple[Change, ...], bool]) -> dict[Change | 
     """Return a program's figures, unchanged and with each change; a change its machine lacks leaves them equal."""
     case, changes, bytes_wanted = task
     try:
-        on = prepared(case)
+        figures_on = prepared(case)
     except NotAvailable:
         return {}
-    plain = on(load_machine(case.machine), True)
+    # The unchanged machine lowers the program once; changes that only the simulation reads use it again.
+    plain = figures_on(load_machine(case.machine), True)
     figures: dict[Change | None, Figures] = {None: plain}
     for key, factor in changes:
         # Sizes of code move bytes alone, so most programs need no second simulation for them.
         there = key in movable_figures((case.machine,)) and (bytes_wanted or not moves_bytes_only(key))
-        figures[key, factor] = on(_scaled(case.machine, key, factor), only_simulated(key)) if there else plain
+        figures[key, factor] = figures_on(_scaled(case.machine, key, factor), only_simulated(key)) if there else plain
     return figures
 
 
@@ -199,13 +200,15 @@ def sensitivity_text(effects: Sequence[FigureEffect]) -> str:
     lines = [f"{'figure':{wide}} {'kind':10} {'change':>7}  {'class':18}{'runs':>5}{'mean':>8}{'then':>8}{'bias':>8}"
              f"{'then':>8}  largest change of a prediction"]  # fmt: skip
     quiet: dict[str, bool] = {}
-    for e in effects:
-        still = abs(e.largest) < 0.0005
-        quiet[e.figure] = quiet.get(e.figure, True) and still
+    for effect in effects:
+        # 0.05 %: less rounds to nothing in the column of one decimal.
+        still = abs(effect.largest) < 0.0005
+        quiet[effect.figure] = quiet.get(effect.figure, True) and still
         if not still:
             lines.append(
-                f"{e.figure:{wide}} {e.kind:10} {e.factor - 1:+7.0%}  {e.name:18}{e.runs:>5}{e.mean:>8.1%}"
-                f"{e.changed_mean:>8.1%}{e.bias:>+8.1%}{e.changed_bias:>+8.1%}  {e.largest:+.1%} {e.row}"
+                f"{effect.figure:{wide}} {effect.kind:10} {effect.factor - 1:+7.0%}  {effect.name:18}"
+                f"{effect.runs:>5}{effect.mean:>8.1%}{effect.changed_mean:>8.1%}{effect.bias:>+8.1%}"
+                f"{effect.changed_bias:>+8.1%}  {effect.largest:+.1%} {effect.row}"
             )
     still_ones = [figure for figure, nothing in quiet.items() if nothing]
     if still_ones:

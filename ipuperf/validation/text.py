@@ -46,7 +46,7 @@ def _rows(rows: Sequence[Row]) -> list[str]:
     lines = [f"{'case':{wide}}  {'metric':{metric}} {'predicted':>12} {'measured':>12} {'unit':9} {'error':>8}"]
     for name in dict.fromkeys(row.case.group for row in rows):
         lines.append(f"-- {name}")
-        for row in (r for r in rows if r.case.group == name):
+        for row in (class_row for class_row in rows if class_row.case.group == name):
             measured = row.case.measured
             marks = "".join(f"  {mark}" for mark in _marks(row))
             marks += "  <-- miss" if row.miss else ""

@@ -45,6 +45,7 @@ class _Program(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the command line and end the process, as click does; without ``standalone_mode`` errors are raised."""
+        # A caller that embeds the group handles errors itself.
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         try:

@@ -165,6 +165,7 @@ def _in_order(value: Any) -> Any:
     """Return ``value``, or a tuple of its elements if it is an iterable but no sequence."""
     if isinstance(value, (list, tuple, str, bytes, Mapping)) or not isinstance(value, Iterable):
         return value
+    # Arrays and tensors are sequences of their own kind, and a range is one already.
     return value if hasattr(value, "shape") or isinstance(value, range) else tuple(value)
 
 
@@ -246,6 +247,7 @@ class Kinds:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
         if name in scope:
             return ANYTHING
+        # Imports for type checkers alone are not in the scope; the module's source names them.
         later = (scope["__later__"], name) if "__later__" in scope else _imports(scope.get("__name__", "")).get(name)
         return ArgumentKind(_is_class(*later), _one(name)) if later else ANYTHING
 
@@ -309,6 +311,7 @@ class ParameterKinds:
 
     def _known(self) -> list[tuple[int | slice | None, str, ArgumentKind]]:
         """Return the parameters whose kind is known."""
+        # Reading annotations parses sources, which functions that are never called should not pay for.
         if self._parameters is None:
             self._parameters = self._kinds.parameters(self._function, self._skipped)
         return self._parameters

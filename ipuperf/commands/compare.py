@@ -90,5 +90,6 @@ def _names(runs: tuple[Path, ...]) -> list[str]:
     """Return the names of the runs as given; a repeated name is numbered, and a name of a column becomes a path."""
     from ipuperf.report.comparison import COLUMNS
 
+    # Runs become columns beside the comparison's own, so their names must differ.
     names = [f"./{run}" if str(run) in COLUMNS else str(run) for run in runs]
     return [name if name not in names[:place] else f"{name} ({place + 1})" for place, name in enumerate(names)]

@@ -61,6 +61,7 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
             raise click.UsageError("--csv and --out go without a command")
         return
     if source is None or target is None:
+        # Without command and options, the help says what can be asked.
         if source is None and target is None:
             echo(context.get_help())
             return
@@ -80,6 +81,7 @@ def _table(source: Path, target: Path) -> None:
 
     try:
         with source.open(encoding="utf-8-sig", newline="") as file:
+            # ``utf-8-sig`` above, as spreadsheets write a byte order mark.
             reader = csv.DictReader(file)
             questions = read_questions(reader, reader.fieldnames or ())
         with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:

@@ -53,6 +53,7 @@ def line_of(error: BaseException) -> str | None:
 
 
 def _text_of(error: BaseException) -> str | None:
+    # Only wrong usage points to the help; other errors of click need none.
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{error.format_message()} (see '{error.ctx.command_path} --help')"
     if isinstance(error, click.ClickException):

@@ -33,6 +33,7 @@ class OutputFile(FilePath):
         path = super().convert(value, param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{path}: the folder {path.parent} does not exist", param, ctx)
+        # A simulation of minutes should not end in an error about its output.
         if not os.access(path.parent, os.W_OK):
             self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
         return path

@@ -116,6 +116,7 @@ def run(
                 say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
             settings.journal = Journal(there, origin)
         code, ended = _run(script, args, clock, debug)
+        # The program ended before its first run, so nothing has made the trace yet.
         if no_numbers and not code:
             for executable in settings.executables:
                 _ = executable.trace
@@ -165,6 +166,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
     from ipuperf.runtime.reports import write_reports
 
     for executable in settings.executables:
+        # This also removes the progress line, which would mix with what is printed next.
         executable.unload()
         for line in executable.memory_problems():
             say(f"{executable.name}: {line}")
@@ -192,6 +194,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
         elif settings.journal is not None:
             settings.journal.close()
         return code or WRONG
+    # The hint is only for runs that would have had a report.
     if report is None and not code and any(executable.is_simulated for executable in settings.executables):
         say("report: none, '--report DIR' before the script writes one", "")
     if report is not None and not settings.executables:

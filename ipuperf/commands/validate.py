@@ -97,6 +97,7 @@ def validate(
         check_format(plot_path)
     selection = read_cases(BUILT_IN if source is None else source, known=problem)
     if names:
+        # A case that is named is wanted, however slow it is.
         selection, slow = select(selection, names), True
     cases_to_run = [case for case in selection.cases if slow or not case.slow]
     if sensitive:

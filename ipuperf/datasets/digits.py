@@ -41,6 +41,7 @@ def _file() -> Path:
     """Return the file in scikit-learn's package without importing it, which would take ten times as long as all else
     here.
     """
+    # ``None`` in ``sys.modules`` blocks an import, which ``find_spec`` would not notice.
     blocked = sys.modules.get("sklearn.datasets", sys) is None
     package = None if blocked else find_spec("sklearn")
     if package is None or package.origin is None:

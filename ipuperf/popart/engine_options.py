@@ -31,4 +31,5 @@ def callback_threads(options: Mapping[str, str]) -> int | None:
     if options.get(MODE, "single") == "single":
         return 1
     workers = options.get(THREADS, "0")
+    # Poplar's one thread, and the workers beside it.
     return None if workers == "auto" else 1 + int(workers)

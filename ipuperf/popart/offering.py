@@ -14,6 +14,7 @@ def offered(package: str, modules: str = "") -> list[str]:
     spaces) are included. Names that begin with an underscore are private.
     """
     module_names = modules.split()
+    # Called at the end of a package's imports, when its names are complete.
     return sorted(n for n, value in vars(sys.modules[package]).items() if n in module_names or _is_public(n, value))
 
 

@@ -94,6 +94,7 @@ class Flags(dict[str, str]):
 
 
 def _defaults() -> dict[str, Any]:
+    # Caching is on upstream if one of these variables is set.
     cache = os.environ.get("POPXL_CACHE_DIR", os.environ.get("POPART_CACHE_DIR"))
     numbers: dict[str, Any] = {
         "numIOTiles": 0,
@@ -195,6 +196,7 @@ class SessionOptions:
         if name not in self._kept:
             raise _unknown(name)
         value = _checked(name, self._kept[name], value)
+        # Setting an option to its present value asks for nothing.
         if name not in _FLAGS and value != self._kept[name]:
             _TABLE.given(f"SessionOptions.{name}", value)
         self._changed(name, value)

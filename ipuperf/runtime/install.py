@@ -90,6 +90,7 @@ class AliasFinder(MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
         top, dot, _ = fullname.partition(".")
+        # Both variables must be set before TensorFlow itself is imported, which happens next.
         if fullname in _BESIDE and fullname in self.targets:
             os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Keras on the IPU is Keras 2
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages on this machine's processors and GPUs
@@ -184,6 +185,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     targets = _targets(FRONT_ENDS if names is None else names)
     finder = _installed_finder()
     known = finder.targets if finder else {}
+    # Names that are installed already keep their modules.
     new = {name: target for name, target in targets.items() if known.get(name) != target}
     for name in new:
         real = None if name in known or name in _IN_FRONT or name in _BESIDE else _real_package(name)

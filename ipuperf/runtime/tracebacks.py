@@ -60,6 +60,7 @@ def calling_line(error: BaseException) -> str:
 def _shown(frames: list[TracebackType], on_purpose: bool) -> list[TracebackType]:
     """Return the program's frames, and the frames of libraries that the program calls itself."""
     runs = [(library, list(run)) for library, run in groupby(frames, lambda frame: _is_library(_file_of(frame)))]
+    # Without a frame of the program there is nothing to shorten to.
     if all(library for library, _ in runs):
         return frames
     # Runs of library frames and of program frames alternate. Only the last run can hold the line that raised.

@@ -25,6 +25,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 _OPTIONS = (
     "--headless=new",
+    # Chromium refuses its sandbox to root, as in containers.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",

@@ -81,6 +81,7 @@ def moved_sections(
     Raises:
         ValueError: a section is unknown.
     """
+    # Figures of different numbers of IPUs cannot be compared.
     chosen = {"system", *check_sections(only)}
     moved: dict[str, list[Moved]] = {}
     for section in SECTIONS:
@@ -161,6 +162,7 @@ def _paired_in_scope(old: Sequence[OpFigures], new: Sequence[OpFigures]) -> Iter
     if [op.type for op in old] == [op.type for op in new]:
         yield from zip(old, new, strict=True)
         return
+    # Stretches without a one-to-one match; their ops are paired by type below.
     left: list[OpFigures] = []
     right: list[OpFigures] = []
     for some, others in _aligned(old, new, lambda op: (op.type, op.calls, op.cycles)):

@@ -156,6 +156,7 @@ class CycleBaseline:
         tolerance = Tolerance(rtol)
         _check_rows(rows)
         _checked_name(name)
+        # In a folder that the test names, the file just has the table's name.
         stem = name if folder is not None else _shortened(f"{self.stem}.{name}")
         path = self._claim((self.folder if folder is None else Path(folder)) / f"{stem}.csv")
         current = tables.normalised(table, keys)

@@ -190,6 +190,7 @@ def _pair(between: Sequence[str | Collection[str]]) -> tuple[tuple[str, ...], tu
     if isinstance(between, str) or len(between) != 2:
         raise ValueError(f"between: {between!r}, expected a pair (hidden kinds, kinds they are hidden behind)")
     hidden, behind = (_kinds(part) for part in between)
+    # A kind on both sides would be hidden behind itself.
     both = [kind for kind in hidden if kind in behind]
     if both:
         raise ValueError(f"between: {both[0]!r} is on both sides of {between!r}")

@@ -329,6 +329,7 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
         for number, entry in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
     ]
     minus = None
+    # A choice would leave open which of the two programs it changes.
     if choices and "minus" in data:
         raise CaseError(f"{where}: choices and minus, allowed: one of them")
     if "minus" in data:
@@ -353,6 +354,7 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     if not others:
         raise CaseError(f"{where}: others: [], allowed: a list of values, at least one")
     cases = []
+    # An alternative that changes nothing about the program would be simulated for nothing.
     unchanged = _plain_case(plain, where, file).program_key
     for value in others:
         changed = {key: value} if option == key else {"config": {option: value}}
@@ -391,6 +393,7 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             f"{where}: io = {values.get('io', 'none')!r} with io_tiles = {values.get('io_tiles', 0)}; overlapped I/O "
             "needs a number of I/O tiles, and nothing else has one"
         )
+    # Read last, so that simpler mistakes are reported first.
     values["machine"] = _machine(values["machine"], f"{where}: machine", file)
     return Case(**values, file=str(file))
 
@@ -427,6 +430,7 @@ def _measured(data: Mapping[str, Any], where: str) -> Measured:
         raise CaseError(f"{where}.value: {value!r}, allowed: a finite number above 0")
     harness = _whole(data.get("harness_cycles", 0), f"{where}.harness_cycles", 0)
     source = _text(data["harness_source"], f"{where}.harness_source", None) if "harness_source" in data else ""
+    # Cycles without a source would be a free correction of any measurement.
     if harness and not source:
         raise CaseError(f"{where}: harness_cycles = {harness} without harness_source; say who measured it")
     if harness and not QUANTITIES[quantity].less_is_faster:

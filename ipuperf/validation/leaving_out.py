@@ -190,7 +190,7 @@ def _group(group_of_figures: tuple[tuple[FittedFigure, ...], tuple[Case, ...]]) 
     figures, cases = group_of_figures
     try:
         programs = _Programs(cases, figures)
-    # Without PyTorch none of the group's programs can be built.
+    # The fit needs all programs of the group, and one of them cannot be built here.
     except NotAvailable:
         return []
     names = list(dict.fromkeys(case.run_name for case in cases))

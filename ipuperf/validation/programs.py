@@ -225,6 +225,7 @@ def _counted(built: Benchmark, step: Step) -> int:
     if not isinstance(step, Phase):
         return 0
     counts = step.kind == "exchange" if built.counted == "exchange" else step.vertex.startswith(built.counted)
+    # ``slowest`` leaves out the launch of the workers.
     return (step.cycles.max if built.launched else step.slowest) if counts else 0
 
 
@@ -258,6 +259,7 @@ def mnist_mlp(case: Case) -> Program:
         return Program(session.executable, case.samples, loads="image")
     offloads = ((), ("optimiser",)) if case.optimiser == "adam" else ((),)
     require(case, mode=("training",), optimiser=("adam", "sgd"), offload=offloads)
+    # Without sharding, no tensor reaches an infinite threshold.
     threshold = None if not case.offload else float(case.sharding) if case.sharding else math.inf
     if threshold is None and case.sharding:
         raise _unsupported(case, "sharding", case.sharding, "0 unless offload names the optimiser")
@@ -281,6 +283,7 @@ def _maker(name: str) -> Callable[[Case], Program]:
     try:
         module = importlib.import_module(f"ipuperf.models.{name}")
     except ModuleNotFoundError as error:
+        # Any other missing module is a defect of the model.
         if error.name != "torch":
             raise
         raise NotAvailable("needs PyTorch: pip install 'ipuperf[torch]'") from error

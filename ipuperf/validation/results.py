@@ -78,7 +78,9 @@ def put_aside(folder: Path, case: Case) -> Figures:
     if path.exists():
         data = json.loads(path.read_text(encoding="utf-8"))
         fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+            # JSON has no tuples, and ``Figures`` holds no lists.
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in data.items()
         }
         return Figures(**fields)
     case_figures = figures(case)
@@ -100,6 +102,7 @@ def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
     entries = {entry["id"]: entry for entry in read(folder / ROWS)}
     known = {case.id: case for case in cases}
     for name in entries:
+        # A case was renamed or removed since the results were measured.
         if name not in known:
             raise KeyError(f"{folder / ROWS}: {name!r} is no case; measure anew")
     return [_row(known[name], entries[name]) for name in known if name in entries]

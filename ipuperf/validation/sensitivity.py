@@ -137,6 +137,7 @@ def changed_figures(
     A program whose packages are not installed is absent.
     """
     programs = programs_of(cases, choices=False)
+    # Only cases that measure bytes can tell a change of code sizes.
     bytes_wanted = {case.program_key for case in cases if QUANTITIES[case.measured.quantity].dimension == "bytes"}
     items = [(program, tuple(changes), program.program_key in bytes_wanted) for program in programs]
     known: dict[Change | None, KnownFigures] = {change: {} for change in (None, *changes)}

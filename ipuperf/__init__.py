@@ -1,7 +1,7 @@
 """ipuperf: run IPU programs without an IPU, with real numbers and simulated time.
 
-The rooms of the package and who may import whom are described in ``docs/design.md``. ``import ipuperf`` itself is
-cheap: everything below is loaded when it is first used.
+``docs/design.md`` describes the rooms of the package and who may import whom. ``import ipuperf`` itself is cheap:
+everything below is loaded on first use.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 
 
 def install(**options: Any) -> None:
-    """Make ``import popxl``, ``popxl_addons``, ``poptorch``, ``popart``, ``popdist`` and ``tensorflow`` find ours; see
-    :mod:`ipuperf.runtime.install`."""
+    """Let ``import popxl``, ``popxl_addons``, ``poptorch``, ``popart``, ``popdist`` and ``tensorflow`` find ipuperf's.
+
+    See :mod:`ipuperf.runtime.install`.
+    """
     from ipuperf.runtime.install import install as install_front_ends
 
     install_front_ends(**options)
 
 
 def simulate_session(session: Any, machine: str | Machine | None = None, **options: Any) -> Trace:
-    """The trace of one ``session.run`` of a ``popxl.Session`` (numbers are not computed).
+    """Return the trace of one ``session.run`` of a ``popxl.Session`` (numbers are not computed).
 
     Args:
         session: the session.
-        machine: preset name, TOML file or machine; ``None`` takes the session's own choice.
+        machine: preset name, TOML file or machine; ``None`` takes the session's own machine.
         options: passed to :func:`ipuperf.simulation.simulate` (``fidelity``, ``fold``, ``prefetch_depth``, ``seed``
-            ...); what concerns the host is otherwise the session's own, as its sync pattern always is.
+            ...); by default, options about the host are the session's own. The sync pattern always is.
 
     Raises:
-        TypeError: ``session`` has no executable. MachineError: no such machine, or one that is too small.
+        TypeError: ``session`` has no executable.
+        MachineError: the machine does not exist or is too small.
     """
     from ipuperf.lowering import ipus_per_replica, lower
     from ipuperf.runtime.executable import Executable, choose_machine

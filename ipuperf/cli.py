@@ -1,5 +1,6 @@
 """The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``,
-``sweep``, ``tune``. One file each in commands."""
+``sweep``, ``tune``. Each command has a file in ``commands``.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 class _Program(click.Group):
     """The group of all commands: an error is one line on standard error that begins with ``ipuperf:``.
 
-    Exit codes: 0 done, 2 wrong options, files or environment, 130 Ctrl-C; those of ``ipuperf run`` are otherwise the
-    script's. Only a defect of ipuperf shows a traceback (1).
+    Exit codes: 0 success; 2 wrong options, files or environment; 130 Ctrl-C. Otherwise ``ipuperf run`` ends with the
+    script's code. Only a defect of ipuperf shows a traceback (1).
     """
 
     def main(
@@ -44,6 +45,7 @@ class _Program(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the command line and end the process, as click does; without ``standalone_mode`` errors are raised."""
+        # A caller that embeds the group handles errors itself.
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
         try:
@@ -60,9 +62,9 @@ class _Program(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Tell the versions of ipuperf and of what computes the numbers."""
-    if asked:
+def _version(context: click.Context, _: click.Parameter, is_requested: bool) -> None:
+    """Print the versions of ipuperf and of the library that computes the numbers."""
+    if is_requested:
         click.echo(f"ipuperf, version {__version__}, numbers by {arithmetic()}")
         context.exit()
 

@@ -1,7 +1,7 @@
-"""What enumerations of the vendor's interfaces print, count and compare as: as upstream, whatever Python runs here.
+"""Enumerations of the vendor's interfaces: they print, convert and compare as upstream in every version of Python.
 
 A native one, bound by pybind11, is no integer and prints as ``Name.Member``. One written in Python for Python 3.8
-prints so as well, where Python 3.11 prints the number of an ``IntEnum``; its format and JSON are the number in both.
+prints the same way, where Python 3.11 prints the number of an ``IntEnum``; its format and JSON are the number in both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 
 
 class NativeEnum(Enum):
-    """A native enumeration: its members are equal to no number, but ``int`` gives theirs."""
+    """A native enumeration: its members equal no number, but ``int`` converts them."""
 
     def __int__(self) -> int:
         number: int = self.value

@@ -1,10 +1,10 @@
-"""Kinds of arguments: a value of a wrong kind is refused where arguments are bound, by a function's annotations.
+"""Kinds of arguments: values of a wrong kind are refused when arguments are bound, by a function's annotations.
 
-An annotation says what is allowed: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``None``, sequences and mappings,
-``Literal`` (whose values the function compares itself), classes, and unions of these. What a name means beside that
-(``Tensor``, ``DType``) a front end says; names that nothing is known of allow everything. Whether a number is whole, or
-in its range, is asked elsewhere (``ipuperf.popxl.arguments``, the function). Where a ``Sequence`` is needed, an
-iterator, a view of a dictionary or another iterable is read into a tuple.
+An annotation states what is allowed: ``Tensor``, ``int``, ``float``, ``bool``, ``str``, ``None``, sequences and
+mappings, ``Literal`` (whose values the function compares itself), classes, and unions of these. A front end defines the
+meaning of its own names (``Tensor``, ``DType``). Unknown names allow everything. Other code checks whether a number is
+whole or in its range (``ipuperf.popxl.arguments``, the function). Where a ``Sequence`` is needed, an iterator, a view
+of a dictionary or another iterable is read into a tuple.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Holds = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class ArgumentKind:
-    """What an argument may be.
+    """The values that an argument may have.
 
     Attributes:
-        holds: whether a value is one.
-        words: what errors call it.
-        exact: types whose values are all of this kind: what :meth:`ParameterKinds.check` looks at first.
-        ordered: whether it is, or may be, a sequence.
+        holds: whether a value is of this kind.
+        words: the name of the kind in errors.
+        exact: types whose values are all of this kind; :meth:`ParameterKinds.check` tests them first.
+        ordered: whether the kind is, or may be, a sequence.
     """
 
     holds: Holds
@@ -51,19 +51,21 @@ def is_number(value: Any) -> bool:
 
 
 def _is_truth(value: Any) -> bool:
-    """Whether ``value`` is True, False, or the number that they are."""
+    """Whether ``value`` is True, False, or the number that equals one of them."""
     return isinstance(value, (bool, np.bool_)) or (is_number(value) and value in (0, 1))
 
 
 def _is_class(module: str, name: str) -> Holds:
-    """Whether a value is of a class of a module, which nothing can be before that is imported."""
+    """Test whether a value is of a module's class. Before the module is imported, no value can be."""
     return lambda value: isinstance(value, getattr(sys.modules.get(module), name, ()))
 
 
 @cache
 def _imports(module: str) -> Mapping[str, tuple[str, str]]:
-    """What a module's source calls the names that it imports, for type checkers alone among them: by that word the
-    module, and the name there ("" for the module itself)."""
+    """Return the names that a module's source imports, including imports for type checkers alone.
+
+    Each maps to its module and its name there ("" for the module itself).
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):  # a program typed at a prompt
@@ -80,7 +82,7 @@ def _imports(module: str) -> Mapping[str, tuple[str, str]]:
 
 
 def _one(name: str) -> str:
-    """A class as errors call one of it."""
+    """Name one object of a class, as errors call it."""
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
@@ -120,7 +122,7 @@ _MAPPINGS = frozenset(["Mapping", "dict", "Dict", "MutableMapping"])
 
 
 def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
-    """One of several kinds."""
+    """Return the kind that holds values of any of several kinds."""
     if len(kinds) == 1:
         return kinds[0]
     if any(kind is ANYTHING for kind in kinds):
@@ -134,9 +136,11 @@ def _union(kinds: Sequence[ArgumentKind]) -> ArgumentKind:
     )
 
 
-def _several(name: str, item: ArgumentKind) -> ArgumentKind:
-    """Several values of a kind, in an annotation of this name: no string, and no mapping where they have an order.
-    Those of an iterator are not looked at."""
+def _several(name: str, element_kind: ArgumentKind) -> ArgumentKind:
+    """Return the kind of several values of ``element_kind``, in an annotation called ``name``.
+
+    A string never holds, and a mapping does not where order counts. The elements of an iterator are not checked.
+    """
     ordered = name in _SEQUENCES
 
     def holds(value: Any) -> bool:
@@ -146,16 +150,22 @@ def _several(name: str, item: ArgumentKind) -> ArgumentKind:
             return False
         if ordered and isinstance(value, Mapping):
             return False
-        return item is ANYTHING or not isinstance(value, Collection) or all(item.holds(v) for v in value)
+        # Checking the elements of an iterator would consume them.
+        return (
+            element_kind is ANYTHING or not isinstance(value, Collection) or all(element_kind.holds(v) for v in value)
+        )
 
-    several = item.words.removeprefix("a ").removeprefix("an ")
-    return ArgumentKind(holds, "a sequence" if item is ANYTHING else f"a sequence of {several}s", ordered=ordered)
+    several = element_kind.words.removeprefix("a ").removeprefix("an ")
+    return ArgumentKind(
+        holds, "a sequence" if element_kind is ANYTHING else f"a sequence of {several}s", ordered=ordered
+    )
 
 
 def _in_order(value: Any) -> Any:
-    """``value``, or its items in a tuple where it is an iterable that is no sequence yet."""
+    """Return ``value``, or a tuple of its elements if it is an iterable but no sequence."""
     if isinstance(value, (list, tuple, str, bytes, Mapping)) or not isinstance(value, Iterable):
         return value
+    # Arrays and tensors are sequences of their own kind, and a range is one already.
     return value if hasattr(value, "shape") or isinstance(value, range) else tuple(value)
 
 
@@ -164,28 +174,28 @@ def _mapping() -> ArgumentKind:
 
 
 def _said(tree: ast.expr, scope: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """A name of an annotation, and where it is looked up: that of ``module.name`` in the module."""
+    """Return a name of an annotation and the scope to look it up in: for ``module.name``, the module."""
     if not isinstance(tree, ast.Attribute):
         return getattr(tree, "id", ""), scope
-    root, inner = _said(tree.value, scope)
-    if root in inner:
-        return tree.attr, getattr(inner[root], "__dict__", {})
-    module, _ = _imports(inner.get("__name__", "")).get(root, (ast.unparse(tree.value), ""))
+    root, root_scope = _said(tree.value, scope)
+    if root in root_scope:
+        return tree.attr, getattr(root_scope[root], "__dict__", {})
+    module, _ = _imports(root_scope.get("__name__", "")).get(root, (ast.unparse(tree.value), ""))
     return tree.attr, {"__later__": module}
 
 
 class Kinds:
-    """Kinds of a front end: what its names mean.
+    """The kinds of a front end: the meaning of its names.
 
     Args:
-        names: kinds by the name that annotations have for them.
+        names: kinds by their names in annotations.
     """
 
     def __init__(self, names: Mapping[str, ArgumentKind]) -> None:
         self._names = {**PLAIN, **names}
 
     def of(self, annotation: str, scope: Mapping[str, Any]) -> ArgumentKind:
-        """The kind that an annotation says, whose own names are those of ``scope`` (the module of the function)."""
+        """Return the kind of an annotation, whose names are looked up in ``scope`` (the globals of the function)."""
         try:
             tree = ast.parse(annotation.strip() or "Any", mode="eval").body
         except SyntaxError:
@@ -193,7 +203,7 @@ class Kinds:
         return self._read(tree, scope)
 
     def _read(self, tree: ast.expr, scope: Mapping[str, Any]) -> ArgumentKind:
-        """The kind that a part of an annotation says."""
+        """Return the kind of a part of an annotation."""
         if isinstance(tree, ast.Constant):
             return self._names["None"] if tree.value is None else self.of(str(tree.value), scope)
         if isinstance(tree, ast.BinOp):
@@ -203,7 +213,7 @@ class Kinds:
         return self._named(*_said(tree, scope))
 
     def _read_of(self, tree: ast.Subscript, scope: Mapping[str, Any]) -> ArgumentKind:
-        """The kind that ``Name[...]`` says."""
+        """Return the kind of ``Name[...]``."""
         name, where = _said(tree.value, scope)
         parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
         if name in _SEQUENCES | _ITERABLES:
@@ -219,7 +229,7 @@ class Kinds:
         return self._named(name, where)
 
     def _named(self, name: str, scope: Mapping[str, Any]) -> ArgumentKind:
-        """The kind of a name: the front end's, or what the function's module calls so."""
+        """Return the kind of a name: the front end's, or the object of that name in the function's module."""
         if name in self._names:
             return self._names[name]
         if name in ("", "Any", "object"):
@@ -237,14 +247,17 @@ class Kinds:
             return self.of(str(meant).replace("typing.", "").replace("NoneType", "None"), {**scope, name: None})
         if name in scope:
             return ANYTHING
+        # Imports for type checkers alone are not in the scope; the module's source names them.
         later = (scope["__later__"], name) if "__later__" in scope else _imports(scope.get("__name__", "")).get(name)
         return ArgumentKind(_is_class(*later), _one(name)) if later else ANYTHING
 
     def parameters(
         self, function: Callable[..., Any], skipped: Collection[str]
     ) -> list[tuple[int | slice | None, str, ArgumentKind]]:
-        """Place (None: given by name alone; a slice: all of them, ``*``), name and kind of the parameters of which
-        something is known."""
+        """Return place, name and kind of the parameters whose kind is known.
+
+        The place is None for a keyword-only parameter, and a slice for ``*`` parameters.
+        """
         plain = inspect.unwrap(function)
         code, scope = plain.__code__, plain.__globals__
         count = code.co_argcount + code.co_kwonlyargcount
@@ -256,28 +269,28 @@ class Kinds:
         ]
         names = code.co_varnames[: count + starred]
         notes = plain.__annotations__
-        found = [
+        parameters = [
             (place, name, self.of(str(notes.get(name, "")), scope))
             for place, name in zip(places, names, strict=True)
             if name not in skipped
         ]
-        return [one for one in found if one[2] is not ANYTHING]
+        return [parameter for parameter in parameters if parameter[2] is not ANYTHING]
 
 
 def _literal(values: Sequence[Any]) -> ArgumentKind:
-    """One of a few values: here only whether it is of their type, as the function says which there are."""
+    """Return the kind of a few values. Only their type is checked: the function names the allowed values itself."""
     types = tuple({type(value) for value in values})
     return ArgumentKind(lambda value: isinstance(value, types), " or ".join(repr(value) for value in values))
 
 
 class ParameterKinds:
-    """The kinds of a function's parameters, read when it is first called.
+    """The kinds of a function's parameters, read on its first call.
 
     Args:
-        function: whose annotations say them.
-        name: what errors call it.
-        kinds: what names mean.
-        skipped: names of parameters that are looked at elsewhere.
+        function: its annotations state the kinds.
+        name: its name in errors.
+        kinds: the meaning of names.
+        skipped: names of parameters that are checked elsewhere.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, kinds: Kinds, skipped: Collection[str] = ()) -> None:
@@ -287,51 +300,55 @@ class ParameterKinds:
         self._kinds = kinds
         self._parameters: list[tuple[int | slice | None, str, ArgumentKind]] | None = None
 
-    def order(self, given: list[Any], named: dict[str, Any]) -> None:
+    def order(self, positional: list[Any], named: dict[str, Any]) -> None:
         """Replace iterables by tuples where sequences are needed."""
         for place, name, kind in self._known():
             if kind.ordered:
-                if type(place) is int and place < len(given):
-                    given[place] = _in_order(given[place])
+                if type(place) is int and place < len(positional):
+                    positional[place] = _in_order(positional[place])
                 elif name in named:
                     named[name] = _in_order(named[name])
 
     def _known(self) -> list[tuple[int | slice | None, str, ArgumentKind]]:
-        """The parameters of which something is known."""
+        """Return the parameters whose kind is known."""
+        # Reading annotations parses sources, which functions that are never called should not pay for.
         if self._parameters is None:
             self._parameters = self._kinds.parameters(self._function, self._skipped)
         return self._parameters
 
-    def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    def check(self, positional: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Compare arguments with the kinds of their parameters.
 
         Raises:
-            TypeError: one is of another kind; names the function, the parameter, the value and what is allowed.
+            TypeError: an argument is of another kind; the message names function, parameter, value and what is allowed.
         """
-        count = len(given)
+        count = len(positional)
         for place, name, kind in self._known():
             if type(place) is slice:
-                for value in given[place]:
+                for value in positional[place]:
                     self._compare(name, value, kind)
             elif place is not None and place < count:
-                self._compare(name, given[place], kind)
+                self._compare(name, positional[place], kind)
             elif name in named:
                 self._compare(name, named[name], kind)
 
     def _compare(self, name: str, value: Any, kind: ArgumentKind) -> None:
         """See :meth:`check`."""
+        # The set of exact types decides most calls; ``holds`` is slower.
         if type(value) not in kind.exact and not kind.holds(value):
             raise TypeError(f"{self._name}: {name} is {told(value)}; {kind.words} is needed")
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What errors call a function: with its class, a constructor as that."""
+    """Return the name of a function in errors: with its class; a constructor is named as its class."""
     return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: arguments must be of the kinds that their annotations say, see :meth:`ParameterKinds.check`; those of
-    the names ``skipped`` are looked at elsewhere. Without ``kinds``, names mean what they mean in Python."""
+    """Decorate a function: its arguments must be of the kinds of their annotations, see :meth:`ParameterKinds.check`.
+
+    Parameters named in ``skipped`` are checked elsewhere. Without ``kinds``, names have their meaning in Python.
+    """
     kinds = kinds or Kinds({})
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -339,25 +356,25 @@ def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callab
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            given: list[Any] = list(args)
-            signature.order(given, kwargs)
-            signature.check(given, kwargs)
-            return function(*given, **kwargs)
+            positional: list[Any] = list(args)
+            signature.order(positional, kwargs)
+            signature.check(positional, kwargs)
+            return function(*positional, **kwargs)
 
         return call
 
     return decorated
 
 
-#: Types that a value's text shows.
+#: Types that are evident from a value's text.
 _SHOWN = (bool, int, float, str, list, tuple, dict, type(None))
 
 
 def told(value: Any) -> str:
-    """A value as errors show it: short, with its type where its text does not tell it."""
+    """Return a value as errors show it: short, with its type if its text does not show that."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a value of the program's own whose repr fails is still to be named
+    except Exception:  # a program's own class may have a repr that fails
         text = "a value"
     text = f"{text[:57]}..." if len(text) > 60 else text
     return text if type(value) in _SHOWN else f"{text} ({type(value).__name__})"

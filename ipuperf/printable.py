@@ -22,7 +22,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[31m")
     'a\\\\x1b[31m'
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def in_markdown(text: str) -> str:

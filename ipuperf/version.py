@@ -1,12 +1,12 @@
-"""The version of ipuperf, and of what computes its numbers, by itself so that every room can name it."""
+"""The version of ipuperf and of the library that computes its numbers, in a file that every room can import."""
 
 __version__ = "0.1.0"
 
 
 def arithmetic() -> str:
-    """What computes values on this machine: NumPy and, where it tells, the library that multiplies matrices for it.
+    """Name the libraries that compute values on this machine: NumPy and, if it tells, its BLAS library.
 
-    Nothing else does, whatever else a program imports; another version may sum in another order.
+    No other library does, whatever else a program imports. Another version may sum in another order.
     """
     import numpy
 

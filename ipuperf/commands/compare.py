@@ -1,4 +1,4 @@
-"""``ipuperf compare``: several runs side by side, and a limit on what grows for CI."""
+"""``ipuperf compare``: several runs side by side, with a limit on growth for CI."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class _Percent(click.ParamType):
-    """A percentage with its sign, ``2%``, as a share."""
+    """A percentage with its sign, ``2%``, converted to a share."""
 
     name = "percentage"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share; `click.BadParameter` for anything but a number that is not negative, with a percent sign."""
+        """Return the share; `click.BadParameter` unless the text is a number of at least 0 with a percent sign."""
         if isinstance(value, float):
             return value
         if not re.fullmatch(r"\d+(\.\d+)?\s*%", str(value).strip()):
@@ -51,6 +51,7 @@ def compare(runs: tuple[Path, ...], page: Path | None, values: Path | None, limi
     from ipuperf.report import comparison_page, comparison_text, comparison_values
     from ipuperf.trace import Trace
 
+    # click cannot ask for two arguments or more.
     if len(runs) < 2:
         raise click.UsageError(f"one RUN is given ({runs[0]}), a comparison takes at least two")
     paths = [trace_file(run) for run in runs]
@@ -68,7 +69,7 @@ def compare(runs: tuple[Path, ...], page: Path | None, values: Path | None, limi
 
 
 def _above(comparison: Comparison, limit: float) -> dict[str, float]:
-    """What grew by more than the limit; `click.UsageError` for runs that are not alike enough to have one."""
+    """Return what grew by more than the limit; `click.UsageError` for runs that cannot be compared so."""
     different = (*comparison.machines_differ, *comparison.models_differ)
     if different:
         raise click.UsageError(f"--fail-above compares runs of one model on one machine: {different[0]}")
@@ -86,8 +87,9 @@ def _write(file: Path, text: str) -> None:
 
 
 def _names(runs: tuple[Path, ...]) -> list[str]:
-    """Names of the runs as they were given; what is given again is numbered, names of columns become paths."""
+    """Return the names of the runs as given; a repeated name is numbered, and a name of a column becomes a path."""
     from ipuperf.report.comparison import COLUMNS
 
+    # Runs become columns beside the comparison's own, so their names must differ.
     names = [f"./{run}" if str(run) in COLUMNS else str(run) for run in runs]
     return [name if name not in names[:place] else f"{name} ({place + 1})" for place, name in enumerate(names)]

@@ -87,9 +87,15 @@ def _train(
     trained = program.session.get_tensors_data(program.variables.tensors)
     inference = inference_session(TEST_BATCH, options)
     mapping = program.variables.to_mapping(inference.variables)
-    inference.session.write_variables_data({there: trained[here].copy() for here, there in mapping.items()})
+    inference.session.write_variables_data(
+        {
+            inference_variable: trained[training_variable].copy()
+            for training_variable, inference_variable in mapping.items()
+        }
+    )
     correct = count = 0
     with inference.session as session:
+        # The inference program has a fixed batch, so a last partial batch is left out.
         for start in range(0, len(test[0]) - TEST_BATCH + 1, TEST_BATCH):
             logits = session.run({inference.images: test[0][start : start + TEST_BATCH]})[inference.logits]
             correct += int(np.sum(np.argmax(logits, axis=-1) == test[1][start : start + TEST_BATCH]))

@@ -1,4 +1,4 @@
-"""``ipuperf estimate``: how many cycles one product, convolution or vertex takes on a chip, and why."""
+"""``ipuperf estimate``: the cycles of one product, convolution or vertex on a chip, and their parts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
     def apply(function: _Function) -> _Function:
+        # The last option is applied first, as if the options were written as decorators above the function.
         for option in reversed(options):
             function = option(function)
         return function
@@ -60,6 +61,7 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
             raise click.UsageError("--csv and --out go without a command")
         return
     if source is None or target is None:
+        # Without command and options, the help says what can be asked.
         if source is None and target is None:
             echo(context.get_help())
             return
@@ -68,7 +70,7 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
 
 
 def _table(source: Path, target: Path) -> None:
-    """Answer the questions of a file in a file."""
+    """Answer the questions of one file in another file."""
     import csv
     import sys
 
@@ -79,6 +81,7 @@ def _table(source: Path, target: Path) -> None:
 
     try:
         with source.open(encoding="utf-8-sig", newline="") as file:
+            # ``utf-8-sig`` above, as spreadsheets write a byte order mark.
             reader = csv.DictReader(file)
             questions = read_questions(reader, reader.fieldnames or ())
         with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
@@ -172,23 +175,32 @@ def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> No
     from ipuperf.ops.vertex_families import estimate_vertices
 
     try:
-        counts = [int(each) for each in elements.split(",")]
+        counts = [int(count) for count in elements.split(",")]
     except ValueError as error:
         raise click.ClickException(f"--elements is {elements!r}; whole numbers with commas are needed") from error
     try:
-        found = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
+        estimates = estimate_vertices(name, dtype_named(dtype), counts, chip_named(chip))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         rows = [
-            {"vertex": v.vertex, "dtype": dtype, "elements": n, "cycles": c, "low_confidence": v.low_confidence}
-            for v in found
-            for n, c in zip(counts, v.cycles, strict=True)
+            {
+                "vertex": vertex_estimate.vertex,
+                "dtype": dtype,
+                "elements": count,
+                "cycles": cycles,
+                "low_confidence": vertex_estimate.low_confidence,
+            }
+            for vertex_estimate in estimates
+            for count, cycles in zip(counts, vertex_estimate.cycles, strict=True)
         ]
         echo(json.dumps(rows, indent=2))
         return
-    width = max(len(v.vertex) for v in found)
-    echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{n:>10,}" for n in counts)]))
-    for v in found:
-        note = "  low confidence" if v.low_confidence else ""
-        echo(" ".join([f"{v.vertex:{width}}", *(f"{c:>10,}" for c in v.cycles)]) + note)
+    width = max(len(vertex_estimate.vertex) for vertex_estimate in estimates)
+    echo(" ".join([f"{'tile cycles for elements:':{width}}", *(f"{count:>10,}" for count in counts)]))
+    for vertex_estimate in estimates:
+        note = "  low confidence" if vertex_estimate.low_confidence else ""
+        echo(
+            " ".join([f"{vertex_estimate.vertex:{width}}", *(f"{cycles:>10,}" for cycles in vertex_estimate.cycles)])
+            + note
+        )

@@ -1,4 +1,4 @@
-"""What went wrong, in the one line that the command line shows for it."""
+"""Failures in the one line that the command line shows for them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import click
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code after Ctrl-C, as shells have it."""
 WRONG = 2
-"""Exit code of a command that ipuperf could not do: a wrong option, file or environment."""
+"""Exit code of a command that failed on a wrong option, file or environment."""
 
 _LIMITS = {MemoryError: "out of memory", OverflowError: "a number is too large", RecursionError: "nested too deep"}
 
 
 class Ended(KeyboardInterrupt):
-    """A signal asks the process to end; ``number`` is the signal's. Programs meet it as they meet Ctrl-C."""
+    """A signal asks the process to end; ``number`` is the signal. Programs see it as they see Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -27,31 +27,33 @@ class Ended(KeyboardInterrupt):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """In the block :class:`Ended` is raised for what batch systems and closed terminals send, unless it is ignored."""
+    """Raise :class:`Ended` within the block for the signals of batch systems and closed terminals, unless ignored."""
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
-    before = {name: signal.getsignal(getattr(signal, name)) for name in names}
+    handlers = {name: signal.getsignal(getattr(signal, name)) for name in names}
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Ended(number)
 
-    taken = [getattr(signal, name) for name, handler in before.items() if handler is signal.SIG_DFL]
+    # Only default handlers are replaced: ``nohup`` ignores SIGHUP, and a caller's own handler stays.
+    signals = [getattr(signal, name) for name, handler in handlers.items() if handler is signal.SIG_DFL]
     try:
-        for number in taken:
+        for number in signals:
             signal.signal(number, end)
         yield
     finally:
-        for number in taken:
+        for number in signals:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
 
 
 def line_of(error: BaseException) -> str | None:
-    """The error in one line; None for what only a defect of ipuperf can raise, whose traceback is needed."""
+    """Return the error in one line; None for an error that only a defect of ipuperf raises: it needs a traceback."""
     text = _text_of(error)
     return None if text is None else " ".join(part.strip() for part in text.splitlines())
 
 
 def _text_of(error: BaseException) -> str | None:
+    # Only wrong usage points to the help; other errors of click need none.
     if isinstance(error, click.UsageError) and error.ctx is not None:
         return f"{error.format_message()} (see '{error.ctx.command_path} --help')"
     if isinstance(error, click.ClickException):
@@ -71,7 +73,7 @@ def _text_of_os_error(error: OSError) -> str:
 
 
 def _own_errors() -> tuple[type[Exception], ...]:
-    """The errors that rooms of ipuperf raise on purpose; loaded only here, since the rooms need NumPy."""
+    """Return the errors that rooms of ipuperf raise on purpose; imported only here, as the rooms need NumPy."""
     from ipuperf.datasets import DatasetError
     from ipuperf.ir import IrError
     from ipuperf.lowering.estimates import EstimateError

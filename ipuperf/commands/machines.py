@@ -1,4 +1,4 @@
-"""``ipuperf machines``: which machines there are, and everything about one of them."""
+"""``ipuperf machines``: list the machines, or describe one of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ def machines(name: str | None, as_json: bool) -> None:
     from ipuperf.machine import list_machines, load_machine
     from ipuperf.machine.describe import as_dict, describe, summary
 
-    one = name is not None
-    found = [(each, load_machine(each)) for each in (list_machines() if name is None else [name])]
+    is_single = name is not None
+    machine_list = [
+        (machine_name, load_machine(machine_name)) for machine_name in (list_machines() if name is None else [name])
+    ]
     if as_json:
-        dicts = [as_dict(machine) for _, machine in found]
-        echo(json.dumps(dicts[0] if one else dicts, indent=2))
-    elif one:
-        echo(describe(found[0][1]), nl=False)
+        dicts = [as_dict(machine) for _, machine in machine_list]
+        echo(json.dumps(dicts[0] if is_single else dicts, indent=2))
+    elif is_single:
+        echo(describe(machine_list[0][1]), nl=False)
     else:
-        echo(summary(found))
+        echo(summary(machine_list))

@@ -1,4 +1,4 @@
-"""``ipuperf report``: the page of a run that was simulated before."""
+"""``ipuperf report``: the page of a run that was simulated earlier."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 def trace_file(run: Path) -> Path:
-    """The trace of a run that is given by its trace or by the folder of its report; `click.UsageError` without one."""
+    """Return the trace of a run, given as the trace or as the folder of its report; `click.UsageError` without one."""
     from ipuperf.runtime.reports import TRACE, unfinished
 
     path = run / TRACE if run.is_dir() else run
     if not path.is_file():
-        folders = sorted(found.parent.name for found in run.glob(f"*/{TRACE}"))
+        folders = sorted(trace_path.parent.name for trace_path in run.glob(f"*/{TRACE}"))
+        # A user easily names DIR of ``--report DIR``, which has a folder for each session.
         hint = f"; it holds the reports {', '.join(folders)}: name one of them" if folders else ""
         hint += "; a run into it was cut short: --recover makes the reports of its sessions" if unfinished(run) else ""
         raise click.UsageError(f"{run}: no {TRACE} in this folder{hint}")
@@ -29,7 +30,7 @@ def trace_file(run: Path) -> Path:
 
 
 def _levers(folder: Path, trace: Trace) -> str:
-    """What changes of the program would gain, in words; or why that cannot be said."""
+    """Say what changes of the program would gain, or why that is unknown."""
     from ipuperf.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
 
     if sys.stderr.isatty():
@@ -76,6 +77,6 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool, recover
     with replacing(page) as temporary:
         Path(temporary).write_text(report_page(trace), encoding="utf-8")
     echo(f"report: {page}")
-    wanted = sys.stdout.isatty() if show is None else show
-    if wanted:
+    opens_browser = sys.stdout.isatty() if show is None else show
+    if opens_browser:
         click.launch(page.absolute().as_uri())

@@ -1,4 +1,4 @@
-"""``ipuperf run``: a user's script or notebook on simulated IPUs."""
+"""``ipuperf run``: run a user's script or notebook on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ if TYPE_CHECKING:
 
 
 _LISTED = 4
-"""Sessions at most whose figures are said at the end, the first ones."""
+"""Most sessions whose figures are printed at the end; the first ones are."""
 
 
 class _RunCommand(click.Command):
-    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: options that are not ours are errors before SCRIPT, its own behind it.
+    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: unknown options are errors before SCRIPT, and the script's own after
+    it.
 
-    One behind SCRIPT that is nearly one of ours is an error too, as it is more likely mistyped than the script's;
-    ``--`` settles it: what follows is the script's, whatever it looks like.
+    An option after SCRIPT that nearly equals one of ours is an error too, as it is more likely a mistyped one. ``--``
+    ends our options: everything after it is the script's.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's; `click.UsageError` for options in the wrong place."""
+        """Parse as click does; `click.UsageError` for options in the wrong place."""
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
-        found, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
+        options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
-        behind = found["args"] if isinstance(found["args"], (list, tuple)) else ()  # neither without a script
+        behind = options["args"] if isinstance(options["args"], (list, tuple)) else ()  # neither without a script
         settled = "--" in args[: len(args) - len(behind) - 1]
         for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
             self._question(ctx, word)
         return super().parse_args(ctx, args)
 
     def _question(self, ctx: click.Context, word: str) -> None:
-        """`click.UsageError` for an option that is nearly, but not quite, one of ours."""
+        """Raise `click.UsageError` for an option that nearly, but not exactly, equals one of ours."""
         ours = [name[2:] for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
         option = word.split("=")[0]
-        given = option.lstrip("-").lower().replace("_", "-")
-        if not word.startswith("-") or option[2:] in ours or len(given) < 3:
+        normalised = option.lstrip("-").lower().replace("_", "-")
+        if not word.startswith("-") or option[2:] in ours or len(normalised) < 3:
             return
-        near = [name for name in ours if name.startswith(given)] or difflib.get_close_matches(given, ours, 1, 0.83)
+        near = [name for name in ours if name.startswith(normalised)] or difflib.get_close_matches(
+            normalised, ours, 1, 0.83
+        )
         if near:
             problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
             raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)
@@ -100,18 +103,20 @@ def run(
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
-        load_machine(machine)  # an unknown or faulty machine is one line, before the script starts
-    there = None if report is None else report.absolute()  # a script may go to another folder
+        load_machine(machine)  # an unknown or faulty machine gives one line of error before the script starts
+    there = None if report is None else report.absolute()  # a script may change its working directory
     origin = None if there is None else origin_of(script, args, machine, clock)
     settings = RunSettings(
         machine, report_directory=there, strict_memory=strict_memory, origin=origin, numbers=not no_numbers
     )
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
+            # Said before this run makes its own journal, which has the same kind of name.
             for cut_short in unfinished(there):
                 say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
             settings.journal = Journal(there, origin)
         code, ended = _run(script, args, clock, debug)
+        # The program ended before its first run, so nothing has made the trace yet.
         if no_numbers and not code:
             for executable in settings.executables:
                 _ = executable.trace
@@ -119,7 +124,7 @@ def run(
 
 
 def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[int, bool]:
-    """Run the script; its exit code, and whether Ctrl-C or a signal ended it."""
+    """Run the script; return its exit code, and whether Ctrl-C or a signal ended it."""
     from ipuperf.runtime.script import run_script
 
     try:
@@ -127,11 +132,12 @@ def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[
             return run_script(script, args, clock=clock, debug=debug).exit_code, False
     except KeyboardInterrupt as stop:
         say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
+        # Shells report a process that a signal ended as 128 plus the signal's number.
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
 def _figures(executable: Executable) -> list[str]:
-    """Time of a run, throughput, what bounds it, and the fullest tile, a line each."""
+    """Return a line each for the time of a run, the throughput, what bounds it, and the fullest tile."""
     from ipuperf.report import duration, step_time
     from ipuperf.trace import TraceError
 
@@ -156,10 +162,11 @@ def _figures(executable: Executable) -> list[str]:
 
 
 def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
-    """Say what does not fit and write the reports; the exit code of the process, the script's unless it is 0."""
+    """Print what does not fit and write the reports; return the script's exit code, or an error's if that is 0."""
     from ipuperf.runtime.reports import write_reports
 
     for executable in settings.executables:
+        # This also removes the progress line, which would mix with what is printed next.
         executable.unload()
         for line in executable.memory_problems():
             say(f"{executable.name}: {line}")
@@ -181,11 +188,13 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
         if problem is None:
             raise
         say(problem)
+        # The journal stays: its traces are all that is left of the run.
         if settings.journal is not None and settings.journal.holds_sessions:
             say(f"the traces are kept, 'ipuperf report {report} --recover' makes their reports")
         elif settings.journal is not None:
             settings.journal.close()
         return code or WRONG
+    # The hint is only for runs that would have had a report.
     if report is None and not code and any(executable.is_simulated for executable in settings.executables):
         say("report: none, '--report DIR' before the script writes one", "")
     if report is not None and not settings.executables:

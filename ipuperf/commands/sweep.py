@@ -1,4 +1,4 @@
-"""``ipuperf sweep``: many configurations of one program, and a table of them."""
+"""``ipuperf sweep``: run many configurations of one program and make a table of them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def sweep(
         _only_drawn(factors, constraints, args, plots)
         _draw(read_table(source), plots, source.parent if out is None else out)
         return
-    wanted = _wanted(source, factors, constraints, args)
-    for plot in wanted.plots:
+    plan = _wanted(source, factors, constraints, args)
+    for plot in plan.plots:
         plot_of(plot)
     folder = source.with_name(f"{source.stem}-sweep") if out is None else out
-    found = run_sweep(wanted, folder, jobs=jobs, scheduler=scheduler, table=None if as_json else table, retry=retry)
-    _tell(found, folder, None if as_json else table)
-    _draw(found, (*wanted.plots, *plots), folder)
+    results = run_sweep(plan, folder, jobs=jobs, scheduler=scheduler, table=None if as_json else table, retry=retry)
+    _tell(results, folder, None if as_json else table)
+    _draw(results, (*plan.plots, *plots), folder)
 
 
 def _wanted(source: Path, factors: tuple[str, ...], constraints: tuple[str, ...], args: tuple[str, ...]) -> Sweep:
@@ -81,54 +81,56 @@ def _only_drawn(factors: tuple[str, ...], constraints: tuple[str, ...], args: tu
 
 
 def _factor(text: str) -> tuple[str, list[Any]]:
-    """Name and values of ``NAME=V,V``; what is a number, true or false in JSON is that, all else a text."""
+    """Return name and values of ``NAME=V,V``. A value is JSON's number, true or false if it reads as one, else text."""
     name, equals, values = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--factor {text!r}, allowed: NAME=VALUE,VALUE...")
-    return name.strip(), [_value(each) for each in values.split(",")]
+    return name.strip(), [_value(text) for text in values.split(",")]
 
 
 def _value(text: str) -> Any:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return text
-    return found if isinstance(found, (int, float)) else text
+    # ``null``, lists and strings of JSON stay text.
+    return parsed if isinstance(parsed, (int, float)) else text
 
 
-def _tell(found: pd.DataFrame, folder: Path, table: str | None) -> None:
-    """Say how it went; an error when there is no figure at all."""
+def _tell(results: pd.DataFrame, folder: Path, table: str | None) -> None:
+    """Print how the sweep went; raise an error if no configuration has a figure."""
     from ipuperf.sweep.table import json_text
 
     if table is None:
-        echo(json_text(found), nl=False)
+        echo(json_text(results), nl=False)
     else:
         echo(f"table: {folder / f'table.{table}'}")
-    failed = int(found["failure"].notna().sum())
-    small = int((found["fits"] == False).sum())  # noqa: E712 - absent is neither
-    echo(f"{len(found):,} configurations, {small:,} do not fit, {failed:,} failed", err=True)
-    if failed == len(found):
-        reason, count = next(iter(found["failure"].value_counts().items()))
+    failed = int(results["failure"].notna().sum())
+    small = int((results["fits"] == False).sum())  # noqa: E712 - absent is neither
+    echo(f"{len(results):,} configurations, {small:,} do not fit, {failed:,} failed", err=True)
+    if failed == len(results):
+        reason, count = next(iter(results["failure"].value_counts().items()))
         raise click.ClickException(f"all {failed:,} configurations failed, {count:,} of them with: {reason}")
-    if failed + small == len(found):
-        raise click.ClickException(_nothing_fits(found))
+    # Without one configuration that fits, the sweep answers no question.
+    if failed + small == len(results):
+        raise click.ClickException(_nothing_fits(results))
 
 
-def _nothing_fits(found: pd.DataFrame) -> str:
-    """What the configuration needs that comes nearest."""
+def _nothing_fits(results: pd.DataFrame) -> str:
+    """Describe the memory that the nearest configuration needs."""
     from ipuperf.sweep.table import RESULTS
 
-    simulated = found[found["failure"].isna()]
+    simulated = results[results["failure"].isna()]
     nearest = simulated.loc[(simulated["max_tile_bytes"] / simulated["bytes_per_tile"]).idxmin()]
-    said = ", ".join(f"{name} = {nearest[name]}" for name in found.columns if name not in RESULTS)
+    configuration = ", ".join(f"{name} = {nearest[name]}" for name in results.columns if name not in RESULTS)
     needs = f"{nearest['max_tile_bytes']:,} of {nearest['bytes_per_tile']:,} bytes on its fullest tile"
-    return f"none of {len(found):,} configurations fits; the nearest ({said}) needs {needs}"
+    return f"none of {len(results):,} configurations fits; the nearest ({configuration}) needs {needs}"
 
 
-def _draw(found: pd.DataFrame, plots: tuple[str, ...], folder: Path) -> None:
+def _draw(results: pd.DataFrame, plots: tuple[str, ...], folder: Path) -> None:
     from ipuperf.sweep import draw
 
     for number, plot in enumerate(plots):
         target = folder / f"plot-{number}-{plot.partition(':')[0]}.png"
-        draw(found, plot, target)
+        draw(results, plot, target)
         echo(f"plot: {target}", err=True)

@@ -1,4 +1,4 @@
-"""``ipuperf tune``: the fastest configuration of a program that fits."""
+"""``ipuperf tune``: find the fastest configuration of a program that fits."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def tune(
     from ipuperf.tuning import text_of
     from ipuperf.tuning import tune as search
 
-    given = {**dict(_fixed(text) for text in fixed), **dict(_values(text) for text in factors)}
-    space, start = _space(program, machine, global_batch, like, given, constraints, args)
+    factor_values = {**dict(_fixed(text) for text in fixed), **dict(_values(text) for text in factors)}
+    space, start = _space(program, machine, global_batch, like, factor_values, constraints, args)
     name = like or Path(program or "").stem
     folder = Path(f"{name}-tune") if out is None else out
     answer = search(space, folder, trials=trials, seed=seed, start=start, jobs=jobs)
@@ -71,30 +71,30 @@ def tune(
 
 def _space(
     program: str | None, machine: str | None, global_batch: int | None, like: str | None,
-    given: dict[str, tuple[Any, ...]], constraints: tuple[str, ...], args: tuple[str, ...],
+    factor_values: dict[str, tuple[Any, ...]], constraints: tuple[str, ...], args: tuple[str, ...],
 ) -> tuple[TuningSpace, dict[str, Any] | None]:  # fmt: skip
-    """What is searched, and what it begins with."""
+    """Return the space to search, and the configuration to begin with."""
     from ipuperf.tuning import case_space, file_space, model_space, script_space
 
     if (program is None) == (like is None):
         raise click.UsageError("either MODEL, FILE.toml or SCRIPT, or --like CASE")
     if like is not None:
-        return case_space(like, machine, global_batch, given, constraints)
+        return case_space(like, machine, global_batch, factor_values, constraints)
     assert program is not None
     if global_batch is None:
         raise click.UsageError("--global-batch is missing: samples of a weight update")
     path = Path(program)
     if path.suffix == ".toml":
-        if args or given:
+        if args or factor_values:
             raise click.UsageError("--set, --factor and ARGS go with a model or script; a TOML file says them itself")
         return file_space(path, machine, global_batch, constraints), None
     if machine is None:
         raise click.UsageError("--machine is missing: a preset (`ipuperf machines` lists them) or a machine file")
     if path.suffix == ".py":
-        return script_space(path, args, machine, global_batch, given, constraints), None
+        return script_space(path, args, machine, global_batch, factor_values, constraints), None
     if args:
         raise click.UsageError("ARGS go with a script")
-    return model_space(program, machine, global_batch, given, constraints, str(Path.cwd())), None
+    return model_space(program, machine, global_batch, factor_values, constraints, str(Path.cwd())), None
 
 
 def _split(text: str, option: str) -> tuple[str, str]:
@@ -110,13 +110,14 @@ def _fixed(text: str) -> tuple[str, tuple[Any, ...]]:
 
 
 def _values(text: str) -> tuple[str, tuple[Any, ...]]:
-    """Name and values: JSON values with commas between them (lists are values), or texts."""
-    name, said = _split(text, "--factor")
+    """Return name and values: JSON values separated by commas (lists are values), or texts."""
+    name, value_text = _split(text, "--factor")
     try:
-        found = json.loads(f"[{said}]")
+        # As one JSON array: commas within a list of layers then separate nothing.
+        parsed = json.loads(f"[{value_text}]")
     except ValueError:
-        return name, tuple(_json(each) for each in said.split(","))
-    return name, tuple(_tuples(each) for each in found)
+        return name, tuple(_json(element) for element in value_text.split(","))
+    return name, tuple(_tuples(element) for element in parsed)
 
 
 def _json(text: str) -> Any:
@@ -127,4 +128,4 @@ def _json(text: str) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+    return tuple(_tuples(element) for element in value) if isinstance(value, list) else value

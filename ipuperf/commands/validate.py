@@ -1,4 +1,4 @@
-"""``ipuperf validate``: published measurements beside predictions."""
+"""``ipuperf validate``: compare predictions with published measurements."""
 
 from __future__ import annotations
 
@@ -95,16 +95,17 @@ def validate(
     _check_options(choices, sensitive, figures, left_out, plot_path)
     if plot_path is not None:
         check_format(plot_path)
-    found = read_cases(BUILT_IN if source is None else source, known=problem)
+    selection = read_cases(BUILT_IN if source is None else source, known=problem)
     if names:
-        found, slow = select(found, names), True
-    asked = [case for case in found.cases if slow or not case.slow]
+        # A case that is named is wanted, however slow it is.
+        selection, slow = select(selection, names), True
+    cases_to_run = [case for case in selection.cases if slow or not case.slow]
     if sensitive:
-        text, table = _sensitivity(asked, figures, jobs)
+        text, table = _sensitivity(cases_to_run, figures, jobs)
     elif left_out:
-        text, table = _leave_one_out(asked, jobs)
+        text, table = _leave_one_out(cases_to_run, jobs)
     else:
-        rows, text, table = _predictions(found, slow, choices, jobs)
+        rows, text, table = _predictions(selection, slow, choices, jobs)
         if plot_path is not None:
             draw(rows, plot_path)
     echo(text)
@@ -115,25 +116,27 @@ def validate(
 def _check_options(
     choices: bool, sensitive: bool, figures: tuple[str, ...], left_out: bool, plot_path: Path | None
 ) -> None:
-    """One clear error for options that do not go together."""
+    """Raise one clear error for options that do not go together."""
     if sensitive and left_out:
         raise click.UsageError("--sensitivity and --leave-one-out, allowed: one of them")
-    other = "--sensitivity" if sensitive else "--leave-one-out" if left_out else ""
-    for name, given in (("--choices", choices), ("--plot", plot_path is not None)):
-        if other and given:
-            raise click.UsageError(f"{name} means nothing with {other}, leave it out")
+    analysis = "--sensitivity" if sensitive else "--leave-one-out" if left_out else ""
+    for name, is_given in (("--choices", choices), ("--plot", plot_path is not None)):
+        if analysis and is_given:
+            raise click.UsageError(f"{name} means nothing with {analysis}, leave it out")
     if figures and not sensitive:
         raise click.UsageError("--figure means nothing without --sensitivity")
 
 
-def _predictions(found: Cases, slow: bool, choices: bool, jobs: int) -> tuple[list, str, list[dict[str, object]]]:
+def _predictions(selection: Cases, slow: bool, choices: bool, jobs: int) -> tuple[list, str, list[dict[str, object]]]:
     from ipuperf.validation import CaseError, predict, report, why_none_ran
 
-    with _bar(len(found.cases), "cases") as move:
-        rows, skipped = predict(found.cases, slow=slow, choices=choices, progress=lambda case: move(case.id), jobs=jobs)
+    with _bar(len(selection.cases), "cases") as move:
+        rows, skipped = predict(
+            selection.cases, slow=slow, choices=choices, progress=lambda case: move(case.id), jobs=jobs
+        )
     if not rows:
         raise CaseError(why_none_ran(skipped))
-    return rows, report(rows, skipped, found.not_expressed), [row.as_dict() for row in rows]
+    return rows, report(rows, skipped, selection.not_expressed), [row.as_dict() for row in rows]
 
 
 def _sensitivity(cases: Sequence[Case], figures: tuple[str, ...], jobs: int) -> tuple[str, list[dict[str, object]]]:
@@ -147,22 +150,24 @@ def _sensitivity(cases: Sequence[Case], figures: tuple[str, ...], jobs: int) -> 
 def _leave_one_out(cases: Sequence[Case], jobs: int) -> tuple[str, list[dict[str, object]]]:
     from ipuperf.validation import by_class_left_out, leave_one_out, left_out_text, predict, runs
 
+    # The number of fits is known only when the first one ends.
     with _bar(0, "fits") as move:
         left = leave_one_out(cases, jobs=jobs, progress=lambda done, of: move("", of))
     with _bar(len(cases), "cases") as move:
+        # The cases were selected before, so slow ones among them are meant.
         rows, _ = predict(cases, slow=True, progress=lambda case: move(case.id), jobs=jobs)
     classes = by_class_left_out(runs(rows), left)
-    return left_out_text(left, classes), [*(item.as_dict() for item in left), *(item.as_dict() for item in classes)]
+    return left_out_text(left, classes), [*(entry.as_dict() for entry in left), *(entry.as_dict() for entry in classes)]
 
 
 @contextmanager
-def _bar(total: int, what: str) -> Iterator[Callable[..., None]]:
-    """A progress bar on a terminal; the function moves it by one and may say how many there are."""
+def _bar(total: int, title: str) -> Iterator[Callable[..., None]]:
+    """Give a progress bar on a terminal; the function moves it by one and may set the total."""
     import sys
 
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=what, leave=False, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=total, desc=title, leave=False, disable=not sys.stderr.isatty()) as bar:
 
         def move(name: str, total: int = total) -> None:
             bar.total = total

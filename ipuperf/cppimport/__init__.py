@@ -1,8 +1,8 @@
-"""What ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
+"""The module that ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
 
-On the device cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++: the ops of
-popxl.addons are built in under its names, and a program's own is described in Python (``docs/adding-a-custom-op.md``).
-C++ that includes none of the vendor's headers goes to the real cppimport where that is installed.
+On the device, cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++. The ops of
+popxl.addons are built in under its names, and a program's own op is described in Python
+(``docs/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the real cppimport if that is installed.
 Names: cppimport 22 (PyPI).
 """
 
@@ -29,22 +29,24 @@ _VENDOR = re.compile(
     r"^\s*#\s*include\s*[<\"](popart|poplar|poplin|popnn|popops|poprand|popsparse|poputil|gcl)\b", re.M
 )
 
-#: What the real cppimport is told; ``load_lib`` sets how long it waits for a lock.
+#: Settings of the real cppimport; ``load_lib`` sets how long it waits for a lock.
 settings: dict[str, Any] = {}
 
 
 class CppOpError(ImportError):
-    """A program asked for a custom op in C++. An ImportError, so that a program can fall back on its description."""
+    """A program asked for a custom op in C++; an ImportError, so that a program can fall back on a description."""
 
 
 def is_built_in(filepath: str | Path) -> bool:
-    """Whether a C++ file computes what an op that is built in does, so that no library is needed. Names say nothing:
-    ops of the same name compute different things."""
+    """Whether a C++ file computes the same as a built-in op, so that no library is needed.
+
+    Names do not decide: ops of the same name compute different things.
+    """
     return Path(filepath).is_file() and digest(filepath) in BUILT_IN_SOURCES
 
 
 def refused(fullname: str, file: str = "") -> CppOpError:
-    """The error for the C++ module ``fullname``, whose source is ``file`` when that is known."""
+    """Return the error for the C++ module ``fullname``, with its source ``file`` if that is known."""
     module = f"{fullname!r} ({file})" if file else repr(fullname)
     return CppOpError(
         f"{module} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
@@ -53,41 +55,42 @@ def refused(fullname: str, file: str = "") -> CppOpError:
 
 
 def imp(fullname: str, opt_in: bool = False) -> ModuleType:
-    """The module of ``fullname``'s source on ``sys.path``. :class:`CppOpError` where it is not found, and as below."""
+    """Import ``fullname``'s source from ``sys.path``. :class:`CppOpError` if it is not found, and as below."""
     return imp_from_filepath(_source(fullname, opt_in), fullname)
 
 
 def imp_from_filepath(filepath: str | Path, fullname: str | None = None) -> ModuleType:
-    """What the real cppimport makes of C++ that is not the vendor's.
+    """Import C++ that is not the vendor's, through the real cppimport.
 
     Raises:
         CppOpError: the source includes the vendor's headers, cannot be read, or there is no real cppimport.
     """
     with _real(fullname, filepath) as cppimport:
+        # Within the block the name cppimport means the installed package again.
         module: ModuleType = cppimport.imp_from_filepath(str(filepath), fullname)
         return module
 
 
 def build(fullname: str) -> str:
-    """The file that :func:`build_filepath` makes of ``fullname``'s source on ``sys.path``."""
+    """Return the file that :func:`build_filepath` builds from ``fullname``'s source on ``sys.path``."""
     return build_filepath(_source(fullname), fullname)
 
 
 def build_filepath(filepath: str | Path, fullname: str | None = None) -> str:
-    """The path of what the real cppimport compiles; errors as :func:`imp_from_filepath`."""
+    """Return the path of the file that the real cppimport compiles; errors as :func:`imp_from_filepath`."""
     with _real(fullname, filepath) as cppimport:
         return str(cppimport.build_filepath(str(filepath), fullname))
 
 
 def build_all(root_directory: str | Path, **_options: Any) -> None:
-    """:func:`build_filepath` of every module below ``root_directory`` that cppimport would compile."""
+    """Call :func:`build_filepath` for every module below ``root_directory`` that cppimport would compile."""
     for path in sorted(Path(root_directory).rglob("*.cpp")):
         if is_module(path):
             build_filepath(path)
 
 
 def refuse_vendors(fullname: str, source: str | Path) -> None:
-    """:class:`CppOpError` for a source that includes the vendor's headers or cannot be read."""
+    """Raise :class:`CppOpError` for a source that includes the vendor's headers or cannot be read."""
     path = Path(source)
     if not path.is_file() or _VENDOR.search(path.read_text(encoding="utf-8", errors="replace")):
         raise refused(fullname, str(source))
@@ -95,7 +98,7 @@ def refuse_vendors(fullname: str, source: str | Path) -> None:
 
 @contextlib.contextmanager
 def _real(fullname: str | None, source: str | Path) -> Iterator[Any]:
-    """The real cppimport under its own name, for a source that is not the vendor's; else :class:`CppOpError`."""
+    """Give the real cppimport under its own name, for a source that is not the vendor's; else :class:`CppOpError`."""
     name = fullname or Path(source).stem
     refuse_vendors(name, source)
     with as_installed("cppimport") as real:
@@ -105,7 +108,7 @@ def _real(fullname: str | None, source: str | Path) -> Iterator[Any]:
 
 
 def _source(fullname: str, opt_in: bool = False) -> Path:
-    """The C++ file of ``fullname`` on ``sys.path``; :class:`CppOpError` where there is none."""
+    """Return the C++ file of ``fullname`` on ``sys.path``; :class:`CppOpError` if there is none."""
     for folder in sys.path:
         path = Path(folder or ".", *fullname.split(".")).with_suffix(".cpp")
         if path.is_file() and (is_module(path) or not opt_in):

@@ -1,4 +1,4 @@
-"""``cppimport.checksum``: a name that ``load_lib`` replaces by one with the SDK's version in it; nothing here calls it.
+"""``cppimport.checksum``: a name that ``load_lib`` replaces by its own, with the SDK's version; nothing here calls it.
 
 Names: cppimport 22 (PyPI), ``cppimport/checksum.py``.
 """

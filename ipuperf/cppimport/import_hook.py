@@ -1,4 +1,4 @@
-"""``import cppimport.import_hook``: from then on an import of a module that only has a ``.cpp`` file asks cppimport."""
+"""``import cppimport.import_hook``: afterwards, importing a module that only has a ``.cpp`` file asks cppimport."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _HASH = Path(__file__).with_name("sdk_version_hash_lib.py")
 
 
 class CppFinder(importlib.abc.MetaPathFinder):
-    """Stands last: finds modules that nothing else found and cppimport would compile."""
+    """Stands last in ``sys.meta_path``: finds modules that nothing else found and that cppimport would compile."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Of what the real cppimport makes of the C++ file of that name in these folders; None where there is none.
+        """Return the spec of the module that the real cppimport builds from the C++ file of that name; None without a
+        file.
 
         Raises:
             CppOpError: it is an op for the IPU, or there is no real cppimport. The hash of the SDK is built in.

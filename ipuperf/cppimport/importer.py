@@ -1,5 +1,7 @@
-"""``cppimport.importer``: the steps of ``examples_utils.load_lib`` and of Optimum Graphcore's, which end at the first
-but for a source whose op is built in: its library is this process (``ctypes.CDLL(None)``).
+"""``cppimport.importer``: the steps of ``examples_utils.load_lib`` and of Optimum Graphcore's loader.
+
+They end at the first step, except for a source whose op is built in: its library is this process
+(``ctypes.CDLL(None)``).
 
 Names: cppimport 22 (PyPI), ``cppimport/importer.py``.
 """
@@ -12,15 +14,17 @@ from . import is_built_in, refused
 
 
 def setup_module_data(fullname: str, filepath: str) -> dict[str, Any]:
-    """What there is of a source whose op is built in. Raises CppOpError: what is loaded step by step is an op for the
-    IPU."""
+    """Return the facts about a source whose op is built in.
+
+    Raises CppOpError for any other source: programs load ops for the IPU step by step.
+    """
     if not is_built_in(filepath):
         raise refused(fullname, filepath)
     return {"fullname": fullname, "filepath": filepath, "ext_path": None}
 
 
 def is_build_needed(module_data: dict[str, Any]) -> bool:
-    """Never of a built-in op. Raises CppOpError."""
+    """Return False for a built-in op. Raises CppOpError for any other."""
     if is_built_in(module_data.get("filepath", "")):
         return False
     raise refused(str(module_data.get("fullname")))

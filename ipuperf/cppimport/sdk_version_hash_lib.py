@@ -1,4 +1,4 @@
-"""What ``examples_utils`` and Optimum Graphcore compile to name binaries after the SDK: ``poplar::packageHash``.
+"""The module that ``examples_utils`` and Optimum Graphcore compile to name binaries after the SDK's ``packageHash``.
 
 Source: examples-utils, ``load_lib_utils/sdk_version_hash``.
 """
@@ -9,7 +9,7 @@ from ipuperf.version import __version__
 
 
 def sdk_version_hash() -> str:
-    """ipuperf's version in the SDK's place."""
+    """Return ipuperf's version in the SDK's place."""
     return f"ipuperf-{__version__}"
 
 

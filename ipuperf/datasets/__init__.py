@@ -1,7 +1,6 @@
-"""Room ``datasets``: IDX files, MNIST, scikit-learn's digits, a stand-in for torchvision where it is not installed,
-local files for Keras.
+"""Room ``datasets``: IDX files, MNIST, scikit-learn's digits, a stand-in for torchvision, and local files for Keras.
 
-The room imports no other room of ipuperf; torch and scikit-learn are imported only when they are used.
+The room imports no other room of ipuperf. torch and scikit-learn are imported only on use.
 """
 
 from __future__ import annotations

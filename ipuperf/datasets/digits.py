@@ -23,11 +23,11 @@ _TEST_EVERY = 5
 
 @checked()
 def load_digits_28x28(train: bool) -> tuple[np.ndarray, np.ndarray]:
-    """``(images, labels)``: uint8 ``[n, 28, 28]`` with values 0 to 255, and uint8 ``[n]`` with values 0 to 9.
+    """Return ``(images, labels)``: uint8 ``[n, 28, 28]`` with values 0 to 255, and uint8 ``[n]`` with values 0 to 9.
 
-    Images are resampled bilinearly. Within each class every fifth image, in the order of the data set, belongs to the
-    test set and the others to the training set, so the split is the same everywhere and keeps the classes balanced.
-    Raises :class:`DatasetError` if scikit-learn, or its file, is not installed.
+    Images are resampled bilinearly. In the order of the data set, every fifth image of each class belongs to the test
+    set and the others to the training set. So the split is the same everywhere and keeps the classes balanced. Raises
+    :class:`DatasetError` if scikit-learn, or its file, is not installed.
     """
     table = np.loadtxt(_file(), delimiter=",")
     labels = table[:, -1].astype(np.uint8)
@@ -38,7 +38,10 @@ def load_digits_28x28(train: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _file() -> Path:
-    """The file in scikit-learn's package, which is not imported: that takes ten times as long as all else here."""
+    """Return the file in scikit-learn's package without importing it, which would take ten times as long as all else
+    here.
+    """
+    # ``None`` in ``sys.modules`` blocks an import, which ``find_spec`` would not notice.
     blocked = sys.modules.get("sklearn.datasets", sys) is None
     package = None if blocked else find_spec("sklearn")
     if package is None or package.origin is None:
@@ -52,21 +55,23 @@ def _file() -> Path:
 
 
 def resample_bilinear(images: np.ndarray, side: int) -> np.ndarray:
-    """Square ``images`` ``[n, k, k]`` enlarged or reduced to ``[n, side, side]`` by bilinear interpolation, float64.
+    """Resize square ``images`` ``[n, k, k]`` to ``[n, side, side]`` by bilinear interpolation, float64.
 
     Pixel centres lie at half-integers (as in ``torch.nn.functional.interpolate(align_corners=False)`` without
-    antialiasing); beyond the outermost centres the edge value continues.
+    antialiasing). Beyond the outermost centres the edge value continues.
     """
     weights = _bilinear_weights(images.shape[-1], side)
+    # Bilinear interpolation is separable: one product per axis.
     return weights @ images.astype(np.float64) @ weights.T
 
 
 def _bilinear_weights(source: int, target: int) -> np.ndarray:
-    """``[target, source]``: row ``i`` holds the weights with which the source pixels make target pixel ``i``."""
+    """Return ``[target, source]``: row ``i`` holds the weights of the source pixels in target pixel ``i``."""
     centres = ((np.arange(target) + 0.5) * source / target - 0.5).clip(0, source - 1)
     lower = np.floor(centres).astype(np.int64)
     upper = np.minimum(lower + 1, source - 1)
     fraction = centres - lower
+    # ``add.at`` adds both weights also where lower and upper are the same pixel, at the edge.
     weights = np.zeros((target, source))
     np.add.at(weights, (np.arange(target), lower), 1 - fraction)
     np.add.at(weights, (np.arange(target), upper), fraction)

@@ -1,8 +1,7 @@
-"""Fetching the MNIST files over https, checked against known checksums.
+"""Download the MNIST files over https and check them against known checksums.
 
-The mirrors are the two hosts that torchvision's ``MNIST`` names, asked over https. The checksums are the published
-MD5 sums of the *unpacked* files: packing the same images anew changes the sum of a ``.gz`` file but not of what it
-holds, and it is what it holds that is used.
+The mirrors are the two hosts that torchvision's ``MNIST`` names. The checksums are the published MD5 sums of the
+*unpacked* files: repacking the same images changes the sum of a ``.gz`` file but not of its content.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ UNPACKED_MD5 = {
 }
 TIMEOUT_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
-_LARGEST_BYTES = 64 << 20  # the largest unpacked file has 47,040,016 bytes: whoever sends more sends something else
+_LARGEST_BYTES = 64 << 20  # the largest unpacked file has 47,040,016 bytes; anything larger is another file
 
 
 def download_files(
@@ -42,10 +41,10 @@ def download_files(
 ) -> None:
     """Put every file named in ``checksums`` into ``folder``, trying the ``mirrors`` in order.
 
-    ``checksums`` maps the name of a gzip file to the MD5 (hex) of what it unpacks to. A file that is already there
-    with the right content is kept. A file is written only after its content was verified, under a temporary name that
-    is then moved into place. Raises :class:`DatasetError` that names each URL tried and what went wrong there;
-    ``timeout`` (seconds) holds for each connection and each read.
+    ``checksums`` maps the name of a gzip file to the MD5 (hex) of its unpacked content. A file that already has the
+    right content is kept. Content is verified first, then written under a temporary name and moved into place.
+    ``timeout`` (seconds) holds for each connection and each read. Raises :class:`DatasetError`, which names each URL
+    tried and its problem.
     """
     for name, checksum in checksums.items():
         target = folder / name
@@ -87,26 +86,29 @@ def _fetch(url: str, name: str, timeout: float) -> bytes:
 
 
 def _complaint(content: bytes, checksum: str) -> str | None:
-    """What is wrong with this gzip file, or ``None`` if it unpacks to data with that MD5."""
+    """Say what is wrong with this gzip file; ``None`` if it unpacks to data with that MD5."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             unpacked = stream.read(_LARGEST_BYTES)
     except (EOFError, OSError, zlib.error) as error:
         return f"{len(content)} bytes found that are not a whole gzip file ({error})"
-    found = hashlib.md5(unpacked, usedforsecurity=False).hexdigest()
+    actual_checksum = hashlib.md5(unpacked, usedforsecurity=False).hexdigest()
     return (
-        None if found == checksum else f"MD5 {found} of the unpacked {len(unpacked)} bytes found, expected {checksum}"
+        None
+        if actual_checksum == checksum
+        else f"MD5 {actual_checksum} of the unpacked {len(unpacked)} bytes found, expected {checksum}"
     )
 
 
 def _write(target: Path, content: bytes) -> None:
-    """Write through a temporary name in the same folder, so that no reader ever sees half a file."""
+    """Write under a temporary name in the same folder, so that no reader ever sees half a file."""
     temporary = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        # ``mkstemp`` makes files that only their owner may read.
         os.chmod(temporary, 0o644)
         os.replace(temporary, target)
     except OSError as error:

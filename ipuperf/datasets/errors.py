@@ -1,11 +1,11 @@
-"""The one exception of the datasets room."""
+"""The exception of the datasets room."""
 
 from __future__ import annotations
 
 
 class DatasetError(RuntimeError):
-    """A data file is damaged or missing, or cannot be fetched.
+    """A data file is damaged or missing, or cannot be downloaded.
 
     The message is one statement that names the file or the folders, what was found there and what was expected. It is a
-    ``RuntimeError`` because that is what torchvision raises when a data set is not on disk.
+    ``RuntimeError`` because torchvision raises that when a data set is not on disk.
     """

@@ -28,11 +28,11 @@ _CHECKED_BYTES = 1 << 28  # MNIST's largest file holds 47 MB
 
 @checked()
 def read_idx(path: str | Path) -> np.ndarray:
-    """The array held by the IDX file at ``path`` (plain or gzip), writable and in native byte order.
+    """Return the array in the IDX file at ``path`` (plain or gzip), writable and in native byte order.
 
-    Raises :class:`DatasetError` if the file is missing, is not IDX, is cut short, has bytes after its last element,
-    or if its gzip stream is damaged. No more memory is allocated than the file really holds, whatever its header
-    claims.
+    Raises :class:`DatasetError` if the file is missing, is not IDX, is cut short, has bytes after its last element, or
+    if its gzip stream is damaged. However large the header claims the array to be, no more memory is allocated than the
+    file fills.
     """
     path = Path(path)
     try:
@@ -54,8 +54,11 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 
 def _parse_packed(path: Path, stream: gzip.GzipFile) -> np.ndarray:
-    """As :func:`_parse`. When that fails, the rest of the stream (up to :data:`_CHECKED_BYTES`) is unpacked for its
-    checksum: what looks like a wrong header or length may be damage, of which gzip's error then tells."""
+    """Parse as :func:`_parse`. If that fails, unpack the rest of the stream (up to :data:`_CHECKED_BYTES`).
+
+    The end of the stream has its checksum. A header or length that looks wrong may be damage, which gzip's error then
+    reports.
+    """
     try:
         return _parse(path, stream)
     except DatasetError:
@@ -66,7 +69,7 @@ def _parse_packed(path: Path, stream: gzip.GzipFile) -> np.ndarray:
 
 
 def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
-    """Header, elements and end of one IDX stream, each checked."""
+    """Check header, elements and end of one IDX stream and return its array."""
     magic = _read(stream, 4)
     if len(magic) < 4:
         raise DatasetError(f"{path}: {len(magic)} bytes found, expected at least the 4 bytes of an IDX magic number")
@@ -92,6 +95,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
             f"{path}: {len(body)} bytes of elements found, expected {expected} for shape {shape} of {dtype.name}: "
             "the file is cut short"
         )
+    # For a gzip stream this read also checks the checksum at the end.
     if stream.read(1):
         raise DatasetError(
             f"{path}: bytes found after the last element, expected exactly {expected} bytes of elements "
@@ -102,7 +106,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
 
 
 def _read(stream: IO[bytes] | gzip.GzipFile, count: int) -> bytearray:
-    """At most ``count`` bytes, fewer only at the end of the stream; read by chunks as a header may lie about sizes."""
+    """Read at most ``count`` bytes, fewer only at the end of the stream; in chunks, as a header may lie about sizes."""
     data = bytearray()
     while len(data) < count:
         chunk = stream.read(min(_CHUNK_BYTES, count - len(data)))

@@ -1,12 +1,9 @@
-"""Local files for ``tf.keras.datasets``: where a program would download ``mnist.npz``, it reads what is on this
-machine.
+"""Local files for ``tf.keras.datasets``: a program that would download ``mnist.npz`` reads this machine's file instead.
 
-:func:`serve_keras` stands before Keras' ``get_file`` in the modules of ``tf_keras.src.datasets`` (it imports nothing:
-they
-are changed when they are imported). A file is looked for in ``$IPUPERF_DATA`` under its own name (``imdb.npz``); MNIST
-is
-also made of IDX files (:func:`~ipuperf.datasets.load_mnist`). What is not there is left to Keras, which looks into its
-own folder and downloads.
+:func:`serve_keras` wraps Keras' ``get_file`` in the modules of ``tf_keras.src.datasets``. It imports nothing: the
+modules are changed when they are imported. A file is looked up in ``$IPUPERF_DATA`` under its own name
+(``imdb.npz``). MNIST is also made from IDX files (:func:`~ipuperf.datasets.load_mnist`). Any other file is left to
+Keras, which looks into its own folder and downloads.
 """
 
 from __future__ import annotations
@@ -31,14 +28,14 @@ _GET_FILE = "get_file"
 
 
 def local_file(name: str) -> Path | io.BytesIO | None:
-    """The file ``name`` of ``tf.keras.datasets`` where it is on this machine: a path, or its content; None: it is not.
+    """Return the local file ``name`` of ``tf.keras.datasets``: its path, or its content; None if there is none.
 
     Raises:
         DatasetError: ``IPUPERF_DATA`` names no folder, or MNIST's files are damaged.
     """
-    given = data_folder()
-    if given is not None and (given / name).is_file():
-        return given / name
+    configured_folder = data_folder()
+    if configured_folder is not None and (configured_folder / name).is_file():
+        return configured_folder / name
     if name == "mnist.npz" and find_mnist() is not None:
         (x_train, y_train), (x_test, y_test) = load_mnist(True), load_mnist(False)
         content = io.BytesIO()
@@ -49,9 +46,10 @@ def local_file(name: str) -> Path | io.BytesIO | None:
 
 
 def serve_keras() -> bool:
-    """Let ``tf.keras.datasets`` read local files; whether it did not before."""
+    """Let ``tf.keras.datasets`` read local files; return whether this changed anything."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return False
+    # First in the list, so that it sees modules before Python's own finder loads them.
     sys.meta_path.insert(0, _Finder())
     for name, module in list(sys.modules.items()):
         if name.startswith(_PACKAGE):
@@ -76,9 +74,9 @@ def _serve(module: ModuleType) -> None:
 def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(get_file)
     def get(fname: Any = None, *args: Any, **kwargs: Any) -> Any:
-        found = local_file(str(fname))
-        if found is not None:
-            return found
+        local = local_file(str(fname))
+        if local is not None:
+            return local
         try:
             return get_file(fname, *args, **kwargs)
         except Exception as error:
@@ -93,7 +91,7 @@ def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Keras' modules of data sets as Python does, and changes them after they are executed."""
+    """Finds Keras' data set modules as Python does, and wraps their ``get_file`` after they are executed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

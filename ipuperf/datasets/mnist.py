@@ -1,8 +1,8 @@
-"""Finding, loading and fetching MNIST (60,000 + 10,000 images of 28 x 28 grey values, labels 0 to 9).
+"""Find, load and download MNIST (60,000 + 10,000 images of 28 x 28 grey values, labels 0 to 9).
 
-The environment variable ``IPUPERF_DATA`` names a folder of data sets and is looked at first: its sub-folder
-``mnist``, then the folder itself; where there is no such folder, everything here raises `DatasetError`. Then come the
-folders the caller names and the places where torchvision programs usually keep the files, each in torchvision's layout
+The environment variable ``IPUPERF_DATA`` names a folder of data sets, which is searched first: its sub-folder
+``mnist``, then the folder itself. If there is no such folder, everything here raises `DatasetError`. Then come the
+caller's folders and the places where torchvision programs usually keep the files, each in torchvision's layout
 (``FOLDER/MNIST/raw``) and flat. Files may be packed (``.gz``) or unpacked.
 """
 
@@ -28,9 +28,9 @@ _USUAL_FOLDERS = ("~/.torch/datasets", "./datasets")
 
 
 def find_mnist(extra_folders: Iterable[str | Path] = ()) -> Path | None:
-    """The first folder that holds all four MNIST files, packed or not; ``None`` if there is no such folder.
+    """Return the first folder that holds all four MNIST files, packed or not; ``None`` if there is none.
 
-    Searched are ``$IPUPERF_DATA/mnist`` and ``$IPUPERF_DATA``, then for each of ``extra_folders``,
+    The search covers ``$IPUPERF_DATA/mnist`` and ``$IPUPERF_DATA``, then for each of ``extra_folders``,
     ``~/.torch/datasets`` and ``./datasets`` first ``FOLDER/MNIST/raw`` and then ``FOLDER``.
     """
     return _first_with(_folders(extra_folders), _FILES[True] + _FILES[False])
@@ -38,11 +38,11 @@ def find_mnist(extra_folders: Iterable[str | Path] = ()) -> Path | None:
 
 @checked()
 def load_mnist(train: bool, root: str | Path | None = None, download: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """``(images, labels)`` of the training or of the test set: uint8 ``[n, 28, 28]`` and uint8 ``[n]``.
+    """Return ``(images, labels)`` of the training or the test set: uint8 ``[n, 28, 28]`` and uint8 ``[n]``.
 
     The files are searched as in :func:`find_mnist`, with ``root`` as the extra folder. If they are nowhere and
-    ``download`` is true they are fetched into ``ROOT/MNIST/raw`` (``$IPUPERF_DATA/mnist`` or ``~/.torch/datasets``
-    without a root). Raises :class:`DatasetError` if they cannot be had or are damaged; the message names the folders
+    ``download`` is true, they are downloaded into ``ROOT/MNIST/raw`` (``$IPUPERF_DATA/mnist`` or ``~/.torch/datasets``
+    without a root). Raises :class:`DatasetError` if they are missing or damaged; the message names the folders
     searched.
     """
     extra = () if root is None else (root,)
@@ -59,7 +59,7 @@ def load_mnist(train: bool, root: str | Path | None = None, download: bool = Fal
 
 
 def _checked(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays, after checking that they are what MNIST is and belong together."""
+    """Return both arrays, after checking that they have MNIST's form and belong together."""
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != IMAGE_SHAPE:
         raise DatasetError(f"{images_path}: {images.dtype} {images.shape} found, expected uint8 (n, 28, 28)")
@@ -78,11 +78,11 @@ def _fetch(searched: Sequence[Path], root: str | Path | None) -> Path:
     """Download all four files into the folder that belongs to ``root``; returns that folder."""
     from ipuperf.datasets.download import download_files
 
-    given = data_folder()
+    configured_folder = data_folder()
     if root is not None:
         folder = Path(root).expanduser() / "MNIST" / "raw"
-    elif given is not None:
-        folder = given / "mnist"
+    elif configured_folder is not None:
+        folder = configured_folder / "mnist"
     else:
         folder = Path(_USUAL_FOLDERS[0]).expanduser() / "MNIST" / "raw"
     try:
@@ -103,22 +103,24 @@ def _advice(searched: Sequence[Path]) -> str:
 
 
 def data_folder() -> Path | None:
-    """The folder that the environment names. To pass over one that is not there would be to use other data unasked."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    if not given:
+    """Return the folder that the environment names; a missing folder is an error, so that no other data is used."""
+    configured_folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not configured_folder:
         return None
-    folder = Path(given).expanduser()
+    folder = Path(configured_folder).expanduser()
     if not folder.is_dir():
-        raise DatasetError(f"{ENVIRONMENT_VARIABLE}={given}: no such folder; make it, or unset {ENVIRONMENT_VARIABLE}")
+        raise DatasetError(
+            f"{ENVIRONMENT_VARIABLE}={configured_folder}: no such folder; make it, or unset {ENVIRONMENT_VARIABLE}"
+        )
     return folder
 
 
 def _folders(extra_folders: Iterable[str | Path]) -> Iterator[Path]:
-    """Every folder to look into, in order."""
-    given = data_folder()
-    if given is not None:
-        yield given / "mnist"
-        yield given
+    """Yield every folder to search, in order."""
+    configured_folder = data_folder()
+    if configured_folder is not None:
+        yield configured_folder / "mnist"
+        yield configured_folder
     for folder in (*extra_folders, *_USUAL_FOLDERS):
         expanded = Path(folder).expanduser()
         yield expanded / "MNIST" / "raw"
@@ -130,5 +132,5 @@ def _first_with(folders: Iterable[Path], names: Sequence[str]) -> Path | None:
 
 
 def _existing(folder: Path, name: str) -> Path | None:
-    """The unpacked file, else the packed one, else ``None``."""
+    """Return the unpacked file, else the packed one, else ``None``."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)

@@ -96,6 +96,7 @@ class MNIST(_Base):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """The items of a whole batch; PyTorch's data loader asks for this where it exists."""
+        # A subclass with its own ``__getitem__`` must see each index.
         length = self._tabulated_length() if type(self).__getitem__ is MNIST.__getitem__ else 0
         if not length:
             return [self[index] for index in indices]
@@ -125,6 +126,7 @@ class MNIST(_Base):
         key, length = split_tabulated(self.transform)
         if not length or self._pixels.dtype != np.uint8 or self._pixels.ndim != 3:
             return 0
+        # A program may change its transforms at any time; the key tells.
         if self._table is None or key != self._table_key:
             self._table, self._table_key = tabulate(self.transform, length), key
         return length

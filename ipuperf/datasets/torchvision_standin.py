@@ -80,9 +80,11 @@ def install_standin() -> bool:
     """
     if is_standin_installed():
         return True
+    # A torchvision that is there offers everything, so the stand-in would only take away.
     if _NAME in sys.modules or importlib.util.find_spec(_NAME) is not None:
         return False
     sys.modules.update(build_standin())
+    # Last in the list: only what nothing else found is missing.
     sys.meta_path.append(_MissingSubmodules())
     return True
 

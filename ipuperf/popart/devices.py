@@ -1,4 +1,4 @@
-"""``popart.DeviceManager``: devices are descriptions here; the machine that runs is the simulated one.
+"""``popart.DeviceManager``: a device is only a description here; programs run on the simulated machine.
 
 Source: popart: willow/include/popart/devicemanager.hpp and the names of its Python binding.
 """
@@ -18,11 +18,12 @@ from .enums import DeviceConnectionType, DeviceType
 
 @dataclass
 class DeviceInfo:
-    """A device: so many IPUs, of a kind. ``popxl.Session(ir, device)`` takes one; the program's own number of IPUs and
-    the machine of the run decide what is simulated.
+    """A device: a number of IPUs of a kind. ``popxl.Session(ir, device)`` takes one.
+
+    The program's own number of IPUs and the machine of the run decide what is simulated.
 
     Attributes:
-        type: what was asked for; all kinds run alike.
+        type: the requested kind; all kinds run alike.
         numIpus: number of IPUs.
         connectionType: as given.
         isAttached: whether :meth:`attach` was called last.
@@ -43,7 +44,7 @@ class DeviceInfo:
         return self.attach()
 
     def detach(self) -> None:
-        """The device is given back."""
+        """Give the device back."""
         self.isAttached = False
 
     def __enter__(self) -> DeviceInfo:
@@ -55,12 +56,12 @@ class DeviceInfo:
 
 
 class DeviceManager:
-    """Where programs get their devices from."""
+    """The object that gives devices to programs."""
 
     def acquireAvailableDevice(
         self, numIpus: int = 1, connectionType: DeviceConnectionType = DeviceConnectionType.Always
     ) -> DeviceInfo:
-        """A device of ``numIpus`` IPUs of the machine of the run, attached unless it is to be later.
+        """Return a device of ``numIpus`` IPUs of the run's machine, attached if ``connectionType`` is ``Always``.
 
         Raises:
             IrError (``popart_exception``): the machine has fewer IPUs, or ``numIpus`` is no number of IPUs.
@@ -72,6 +73,7 @@ class DeviceManager:
             choose_machine(current_settings().machine, 1, device.numIpus)
         except MachineError as error:
             raise IrError(f"DeviceManager.acquireAvailableDevice: {error}") from error
+        # With other connection types the program attaches itself.
         if connectionType is DeviceConnectionType.Always:
             device.attach()
         return device
@@ -79,15 +81,17 @@ class DeviceManager:
     def tryAcquireAvailableDevice(
         self, numIpus: int = 1, connectionType: DeviceConnectionType = DeviceConnectionType.Always
     ) -> DeviceInfo | None:
-        """:meth:`acquireAvailableDevice`, or None where that is an error."""
+        """Return :meth:`acquireAvailableDevice`'s device, or None if that raises an error."""
         try:
             return self.acquireAvailableDevice(numIpus, connectionType)
         except IrError:
             return None
 
     def createIpuModelDevice(self, options: Mapping[str, object]) -> DeviceInfo:
-        """A device of ``options["numIPUs"]`` IPUs (default 1); other options describe the IPU, which the machine of the
-        run does here: they are said to be without effect."""
+        """Return a device of ``options["numIPUs"]`` IPUs (default 1).
+
+        Other options describe the IPU. Here the machine of the run does that, so a note says that they have no effect.
+        """
         return self._described(DeviceType.IpuModel, "createIpuModelDevice", options)
 
     def createOfflineIPUDevice(self, options: Mapping[str, object]) -> DeviceInfo:
@@ -99,20 +103,20 @@ class DeviceManager:
         return DeviceInfo(DeviceType.Cpu, 1)
 
     @staticmethod
-    def _described(kind: DeviceType, what: str, options: Mapping[str, object]) -> DeviceInfo:
-        given = dict(options)
-        count = _count(given.pop("numIPUs", 1), what)
-        if given:
+    def _described(kind: DeviceType, method: str, options: Mapping[str, object]) -> DeviceInfo:
+        unused = dict(options)
+        count = _count(unused.pop("numIPUs", 1), method)
+        if unused:
             tell(
-                f"popart.DeviceManager.{what}({', '.join(map(str, given))}) is without effect: the machine is the "
+                f"popart.DeviceManager.{method}({', '.join(map(str, unused))}) is without effect: the machine is the "
                 "simulated one of `ipuperf run --machine`"
             )
         return DeviceInfo(kind, count)
 
 
-def _count(number: object, what: str) -> int:
-    """A number of IPUs, given as a number or in digits."""
+def _count(number: object, method: str) -> int:
+    """Read a number of IPUs, given as a number or in digits."""
     text = str(number)
     if not text.isdecimal() or int(text) < 1:
-        raise IrError(f"DeviceManager.{what}: {number!r} IPUs; a whole number of at least 1 is needed")
+        raise IrError(f"DeviceManager.{method}: {number!r} IPUs; a whole number of at least 1 is needed")
     return int(text)

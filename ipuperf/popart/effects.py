@@ -1,9 +1,9 @@
-"""What PopART's session options do here: one table for PopXL (``ir._pb_ir.getSessionOptions()``), whose common rows
-PopTorch's ``_Popart.set`` shares.
+"""The effect of PopART's session options here: one table for PopXL (``ir._pb_ir.getSessionOptions()``).
 
-Source of names, defaults and meanings: popart: willow/include/popart/sessionoptions.hpp; of which ones PopXL reads:
-python/popxl/python_files/session.py and the ops (PopXL lowers its graphs as they are: the transforms of PopART's ONNX
-interface do not run).
+PopTorch's ``_Popart.set`` shares its common rows. Source of names, defaults and meanings: popart:
+willow/include/popart/sessionoptions.hpp. Source of the options that PopXL reads:
+python/popxl/python_files/session.py and the ops. PopXL lowers its graphs as they are; the transforms of PopART's ONNX
+interface do not run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARED: dict[str, Effect] = {
     "enableStableNorm": Effect(APPLIED),
     "enableEngineCaching": Effect(NO_EFFECT, "nothing is kept between processes", (False,)),
 }
-"""Rows that are the same for every front end."""
+"""Rows that every front end shares."""
 
 _APPLIED = Effect(APPLIED)
 _TRANSFORM = Effect(NO_DIFFERENCE, "a transform of PopART's ONNX interface, which PopXL does not run")
@@ -113,4 +113,4 @@ EFFECTS: dict[str, Effect] = {
     "accumulatorTensorLocationSettings": _LOCATIONS,
     **rows(_CHECKS, "opxAliasChecking opxModifyChecking strictOpVersions separateCallOpPdfs"),
 }
-"""By the name of the option in ``popart.SessionOptions``."""
+"""Effects by the name of the option in ``popart.SessionOptions``."""

@@ -1,4 +1,4 @@
-"""Poplar's engine options that mean something here: which threads of the host run the callbacks of streams.
+"""Poplar's engine options that have an effect here: they choose the host threads that run the callbacks of streams.
 
 Names: Poplar's ``streamCallbacks.multiThreadMode`` and ``streamCallbacks.numWorkerThreads``, as programs of
 graphcore/examples set them (``applications/popart/bert/bert.py``).
@@ -14,7 +14,7 @@ _MODES = ("single", "dedicated", "collaborative")
 
 
 def check_callback_option(key: str, value: str) -> None:
-    """``ValueError`` for a value that an option of :data:`CALLBACK_OPTIONS` does not take."""
+    """Raise ``ValueError`` for a value that an option of :data:`CALLBACK_OPTIONS` does not accept."""
     if key == MODE and value not in _MODES:
         raise ValueError(f"{key} = {value!r}, allowed: {', '.join(_MODES)}")
     if key == THREADS and value != "auto" and not (value.isascii() and value.isdigit()):
@@ -22,13 +22,14 @@ def check_callback_option(key: str, value: str) -> None:
 
 
 def callback_threads(options: Mapping[str, str]) -> int | None:
-    """Threads that run the callbacks of streams; None: as many as there are replicas.
+    """Return the number of threads that run the callbacks of streams; None: as many as there are replicas.
 
-    One, which is Poplar's default; in a mode of several threads the workers (``numWorkerThreads``, 0 by default) come
-    to it, ``auto`` is taken for enough of them. How Poplar shares callbacks in the two modes is not public: they are
-    alike here.
+    Poplar's default is one thread. In a mode of several threads, the workers (``numWorkerThreads``, 0 by default) are
+    added to it; ``auto`` counts as enough workers. How Poplar distributes callbacks in the two modes is not public, so
+    both are modelled alike.
     """
     if options.get(MODE, "single") == "single":
         return 1
     workers = options.get(THREADS, "0")
+    # Poplar's one thread, and the workers beside it.
     return None if workers == "auto" else 1 + int(workers)

@@ -1,7 +1,7 @@
-"""Where a tensor may be kept (``TensorLocation`` and its relatives, also names of ``popxl``): values to pass on.
+"""The place of a tensor (``TensorLocation`` and its relatives, also names of ``popxl``), as values to pass on.
 
-The words are upstream's; nothing in a PopXL program itself takes them. Variables say where they are by how they are
-made: ``variable`` on chip, ``remote_variable`` in Streaming Memory, ``replica_sharded_variable`` in shards.
+The words are upstream's. Nothing in a PopXL program itself takes them: a variable's constructor decides its place.
+``variable`` is on chip, ``remote_variable`` in Streaming Memory, ``replica_sharded_variable`` in shards.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class ReplicatedTensorSharding(NativeEnum):
 
 
 class ExecutionContext(NativeEnum):
-    """The part of a program in which an op stands. Programs here have the first one only: weights are copied from and
-    to the host without ops."""
+    """The part of a program in which an op stands.
+
+    Programs here have only the first one: weights are copied from and to the host without ops.
+    """
 
     Normal = 0
     AccumulateOuterFragment = 1
@@ -59,6 +61,7 @@ class TensorLocation:
     replicatedTensorSharding: ReplicatedTensorSharding = ReplicatedTensorSharding.Off
 
     def __post_init__(self) -> None:
+        # Upstream's binding refuses values of another enumeration, too.
         kinds = (TensorStorage, TileSet, TileSet, ReplicatedTensorSharding)
         for (name, value), kind in zip(vars(self).items(), kinds, strict=True):
             if not isinstance(value, kind):

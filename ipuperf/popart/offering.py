@@ -1,4 +1,4 @@
-"""What a package offers to programs: the names that it imports for them, said once, where they are imported."""
+"""The public names of a package, read from its imports so that no list has to repeat them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 
 def offered(package: str, modules: str = "") -> list[str]:
-    """The public names that ``package`` (its ``__name__``) has by now, sorted.
+    """Return the public names that ``package`` (its ``__name__``) has so far, sorted.
 
-    Of its submodules only ``modules`` (separated by spaces) are among them: the import system makes every submodule a
-    name of its package. Names that begin with an underscore are the package's own.
+    The import system makes every submodule a name of its package; only the submodules in ``modules`` (separated by
+    spaces) are included. Names that begin with an underscore are private.
     """
-    wanted = modules.split()
-    return sorted(n for n, value in vars(sys.modules[package]).items() if n in wanted or _is_public(n, value))
+    module_names = modules.split()
+    # Called at the end of a package's imports, when its names are complete.
+    return sorted(n for n, value in vars(sys.modules[package]).items() if n in module_names or _is_public(n, value))
 
 
 def _is_public(name: str, value: Any) -> bool:

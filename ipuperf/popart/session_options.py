@@ -1,7 +1,8 @@
-"""``popart.SessionOptions`` of a PopXL program: every option works, is said to be without effect, or is refused, as
-:data:`.effects.EFFECTS` says; a name that upstream does not have is an error.
+"""``popart.SessionOptions`` of a PopXL program: every option works, has a stated lack of effect, or is refused.
 
-Names and defaults: popart: willow/include/popart/sessionoptions.hpp, with those that ``popxl.Ir`` sets itself
+:data:`.effects.EFFECTS` is the table. A name that upstream does not have is an error.
+
+Names and defaults: popart: willow/include/popart/sessionoptions.hpp, and those that ``popxl.Ir`` sets itself
 (python/popxl/python_files/ir.py).
 """
 
@@ -30,12 +31,12 @@ from .enums import (
 from .locations import TensorLocation
 
 PLAN_KEYS = ("availableMemoryProportion", "partialsType")
-"""Keys of ``matmulOptions`` and ``convolutionOptions`` that plans take; see PopLibs' ``poplin``."""
+"""Keys of ``matmulOptions`` and ``convolutionOptions`` that plans use; see PopLibs' ``poplin``."""
 
 
 @dataclass(slots=True)
 class AccumulateOuterFragmentSettings:
-    """How the weight updates of a pipeline are ordered: PopXL has none that PopART orders."""
+    """The order of a pipeline's weight updates. PopXL has no updates that PopART would order."""
 
     schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
     excludedVirtualGraphs: list[int] = field(default_factory=list)
@@ -43,7 +44,7 @@ class AccumulateOuterFragmentSettings:
 
 @dataclass(slots=True)
 class ReplicatedCollectivesSettings:
-    """Which collectives PopART merges: PopXL runs its graphs as they are."""
+    """The collectives that PopART merges. PopXL runs its graphs as they are."""
 
     prepareScheduleForMergingCollectives: bool = False
     mergeAllReduceCollectives: bool = False
@@ -53,7 +54,7 @@ class ReplicatedCollectivesSettings:
 
 @dataclass(slots=True)
 class TensorLocationSettings:
-    """Where PopART keeps a kind of tensors: variables of PopXL say it themselves."""
+    """The place where PopART keeps a kind of tensors. Variables of PopXL state their own place."""
 
     location: TensorLocation = field(default_factory=TensorLocation)
     minElementsForOffChip: int = 2
@@ -61,11 +62,11 @@ class TensorLocationSettings:
 
 
 class Flags(dict[str, str]):
-    """An option that is a dictionary; each key that is set is looked at.
+    """An option that is a dictionary; each key is checked as it is set.
 
     Args:
         option: name of the option.
-        given: called with ``option[key]`` and the value of each entry.
+        given: called with option, key and value of each entry.
     """
 
     def __init__(self, option: str, given: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
@@ -93,6 +94,7 @@ class Flags(dict[str, str]):
 
 
 def _defaults() -> dict[str, Any]:
+    # Caching is on upstream if one of these variables is set.
     cache = os.environ.get("POPXL_CACHE_DIR", os.environ.get("POPART_CACHE_DIR"))
     numbers: dict[str, Any] = {
         "numIOTiles": 0,
@@ -132,15 +134,16 @@ def _defaults() -> dict[str, Any]:
         "bufferingDepthMap": {},
         "prefetchBufferingDepthMap": {},
     }
-    on = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
+    # Upstream's defaults, and those that ``popxl.Ir`` sets; every other flag starts as False.
+    flags = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
         decomposeGradSum enableOutlining enableOutliningCopyCostPruning separateCallOpPdfs rearrangeAnchorsOnHost
         enablePrefetchDatastreams compileEngine constantWeights delayVarUpdates enableFullyConnectedPass
         enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange
         throwIfLog2ScaleTensorNotInRange""".split()
     locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
-    found = {**numbers, **texts, **members, **dict.fromkeys(on, True), "enableEngineCaching": cache is not None}
-    found.update((name, TensorLocationSettings()) for name in locations)
-    return {name: found.get(name, False) for name in EFFECTS if name not in _FLAGS} | found
+    defaults = {**numbers, **texts, **members, **dict.fromkeys(flags, True), "enableEngineCaching": cache is not None}
+    defaults.update((name, TensorLocationSettings()) for name in locations)
+    return {name: defaults.get(name, False) for name in EFFECTS if name not in _FLAGS} | defaults
 
 
 _FLAGS = ("engineOptions", "convolutionOptions", "matmulOptions", "lstmOptions", "reportOptions", "gclOptions")
@@ -168,18 +171,20 @@ class SessionOptions:
     """The options of one program.
 
     Args:
-        changed: called with name and value of each option that a program sets, before it is kept; what it raises
+        changed: called with name and value of each option that a program sets, before the value is stored; an exception
             leaves the option as it was.
 
     Raises (on setting):
-        AttributeError: no such option. TypeError: a value of another type. ValueError: a refused option, or a number
-            that is too small.
+        AttributeError: there is no such option.
+        TypeError: the value has another type.
+        ValueError: the option is refused, or a number is too small.
     """
 
     def __init__(self, changed: Callable[[str, Any], None] = lambda name, value: None) -> None:
-        kept = _defaults()
-        kept.update((name, Flags(name, _entry)) for name in _FLAGS)
-        object.__setattr__(self, "_kept", kept)
+        defaults = _defaults()
+        defaults.update((name, Flags(name, _entry)) for name in _FLAGS)
+        # Plain assignment would call this class's own ``__setattr__``, which reads both attributes.
+        object.__setattr__(self, "_kept", defaults)
         object.__setattr__(self, "_changed", changed)
 
     def __getattr__(self, name: str) -> Any:
@@ -191,6 +196,7 @@ class SessionOptions:
         if name not in self._kept:
             raise _unknown(name)
         value = _checked(name, self._kept[name], value)
+        # Setting an option to its present value asks for nothing.
         if name not in _FLAGS and value != self._kept[name]:
             _TABLE.given(f"SessionOptions.{name}", value)
         self._changed(name, value)
@@ -200,11 +206,11 @@ class SessionOptions:
         return sorted(self._kept)
 
     def keep(self, name: str, value: Any) -> None:
-        """Set an option on behalf of another name of the same thing, for example ``Ir.num_io_tiles``."""
+        """Set an option for another name of the same setting, for example ``Ir.num_io_tiles``, without any check."""
         self._kept[name] = value
 
     def getGlobalReplicationFactor(self) -> int:
-        """Number of replicas: ``replicatedGraphCount`` where ``enableReplicatedGraphs``, else 1."""
+        """Return the number of replicas: ``replicatedGraphCount`` if ``enableReplicatedGraphs`` is set, else 1."""
         return int(self._kept["replicatedGraphCount"]) if self._kept["enableReplicatedGraphs"] else 1
 
     @property
@@ -227,17 +233,19 @@ def _unknown(name: str) -> AttributeError:
     return AttributeError(f"popart.SessionOptions has no option {name!r}{meant}")
 
 
-def _checked(name: str, before: Any, value: Any) -> Any:
-    """``value`` in the form in which the option is kept."""
+def _checked(name: str, current: Any, value: Any) -> Any:
+    """Return ``value`` in the form in which the option is stored."""
     if name in _FLAGS:
         if not isinstance(value, Mapping):
             raise TypeError(f"SessionOptions.{name} = {value!r}: dict is needed")
         return Flags(name, _entry, value)
-    kind = type(before)
+    kind = type(current)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        # C++ converts integers for options of type double.
         value = float(value)
     if kind in (set, list) and isinstance(value, (set, list, tuple)):
         value = kind(value)
+    # In Python a bool is an int, but no number of IPUs or replicas.
     whole = kind is not int or not isinstance(value, bool)
     if not isinstance(value, kind) or not whole:
         raise TypeError(f"SessionOptions.{name} = {value!r}: {kind.__name__} is needed")
@@ -247,9 +255,9 @@ def _checked(name: str, before: Any, value: Any) -> Any:
 
 
 def _entry(option: str, key: str, value: str) -> None:
-    """Say what an entry of a dictionary of options does, unless plans take it or it asks for what happens anyway."""
+    """Note that a dictionary's entry has no effect, unless plans use it or it asks for what happens anyway."""
     check_callback_option(key, value)
-    taken = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
-    if key in taken or value in _ANYWAY.get(key, ()):
+    accepted_keys = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
+    if key in accepted_keys or value in _ANYWAY.get(key, ()):
         return
     tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {EFFECTS[option].reason}")

@@ -1,8 +1,8 @@
-"""``import test_util``: the part of the helper beside PopART's tests that does not need its native module.
+"""``import test_util``: the part of the helper beside PopART's tests that needs no native module.
 
-PopART's own tests, and the many that were written after them, import ``test_util`` from a folder of PopART's source.
-Where a program that runs under :func:`ipuperf.install` finds no such module of its own, it finds this one. Other names
-of that file read PopART's native reports and are not here.
+PopART's own tests, and many tests modelled on them, import ``test_util`` from a folder of PopART's source. A program
+under :func:`ipuperf.install` that has no such module of its own finds this one. The other names of that file read
+PopART's native reports and are not here.
 
 Source: popart: tests/integration/test_util.py (names and meaning).
 """

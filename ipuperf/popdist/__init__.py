@@ -1,8 +1,9 @@
-"""PopDist: what a program asks about the instances that ``poprun`` launches.
+"""PopDist: facts about the instances that ``poprun`` launches, as a program asks for them.
 
 One process simulates all replicas. A program that is launched alone therefore sees one instance with all replicas:
-those that ``POPDIST_NUM_TOTAL_REPLICAS`` says (as ``poprun`` does), or one. An instance that ``poprun`` launches beside
-others cannot simulate its part of the machine: all but the first say so and stop, so that nothing is computed twice.
+``POPDIST_NUM_TOTAL_REPLICAS`` gives their number (``poprun`` sets it), or there is one. An instance that ``poprun``
+launches beside others cannot simulate its part of the machine. All instances but the first say so and stop, so that
+nothing is computed twice.
 
 Names: the PopRun and PopDist user guide, "PopDist API"; environment variables as ``poprun`` sets them.
 """
@@ -37,7 +38,7 @@ def _launched(names: Iterable[str], default: int, least: int) -> int:
 
 
 def _alone() -> None:
-    """RuntimeError in an instance that another one stands for."""
+    """Raise RuntimeError in every instance but the first, which simulates all."""
     index = _launched(INDEX, 0, 0)
     if index:
         raise RuntimeError(
@@ -52,7 +53,7 @@ def isPopdistEnvSet() -> bool:
 
 
 def init() -> None:
-    """Nothing has to be started for one process; RuntimeError in all instances but the first."""
+    """Do nothing, as one process needs no start; RuntimeError in all instances but the first."""
     _alone()
 
 
@@ -97,10 +98,10 @@ def getDeviceId() -> int:
 
 @checked()
 def checkNumIpusPerReplica(num_ipus: int) -> None:
-    """RuntimeError when the environment says another number of IPUs for each replica."""
-    said = getNumIpusPerReplica()
-    if isPopdistEnvSet() and num_ipus != said:
-        raise RuntimeError(f"popdist: the program has {num_ipus} IPUs for each replica, {IPUS} says {said}")
+    """Raise RuntimeError if the environment states another number of IPUs per replica."""
+    configured = getNumIpusPerReplica()
+    if isPopdistEnvSet() and num_ipus != configured:
+        raise RuntimeError(f"popdist: the program has {num_ipus} IPUs for each replica, {IPUS} says {configured}")
 
 
 @checked()
@@ -109,24 +110,28 @@ def execute_on_instances(instances: Iterable[int], function: Callable[..., Any],
     return function(*args, **named) if getInstanceIndex() in set(instances) else None
 
 
-def replicas_of_one_process(what: str) -> int:
-    """:func:`getNumTotalReplicas`, and the program is told who runs them.
+def replicas_of_one_process(subject: str) -> int:
+    """Return :func:`getNumTotalReplicas` and tell the program that this process runs all replicas.
 
     Args:
-        what: whose replicas these are, for the note.
+        subject: the function or option that asks, for the note.
     """
     replicas, instances = getNumTotalReplicas(), instances_stood_for()
     if isPopdistEnvSet():
         of = f" of {instances} instances" if instances > 1 else ""
-        tell(f"{what}: this process stands for all and runs the {replicas} replicas{of}")
+        tell(f"{subject}: this process stands for all and runs the {replicas} replicas{of}")
     else:
-        tell(f"{what}: not launched by poprun ({TOTAL} is not set), so that there is 1 instance with 1 replica")
+        tell(f"{subject}: not launched by poprun ({TOTAL} is not set), so that there is 1 instance with 1 replica")
     return replicas
 
 
 def instances_stood_for() -> int:
-    """Instances whose replicas this process runs (not upstream's): as many processes would serve them."""
+    """Return the number of instances whose replicas this process runs (not upstream's).
+
+    As many processes would serve them.
+    """
     local = _number(LOCAL, getNumTotalReplicas())
+    # Without a number of instances, it follows from the local replicas, rounded up.
     return max(_launched(INSTANCES, 1, 1), -(-getNumTotalReplicas() // local))
 
 

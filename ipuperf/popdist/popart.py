@@ -8,7 +8,7 @@ from . import replicas_of_one_process
 
 
 def configureSessionOptions(options: SessionOptions) -> None:
-    """All replicas of all instances become replicas of this process."""
+    """Make all replicas of all instances replicas of this process."""
     replicas = replicas_of_one_process("popdist.popart.configureSessionOptions")
     options.enableReplicatedGraphs = replicas > 1
     options.replicatedGraphCount = replicas

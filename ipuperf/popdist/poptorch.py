@@ -8,13 +8,13 @@ from . import checkNumIpusPerReplica, instances_stood_for, replicas_of_one_proce
 
 
 class Options(poptorch.Options):
-    """PopTorch's options with the replicas of all instances, which this process runs.
+    """PopTorch's options with the replicas of all instances, all of which this process runs.
 
     Args:
         ipus_per_replica: IPUs of a replica.
 
     Raises:
-        RuntimeError: the environment says another number of IPUs for each replica.
+        RuntimeError: the environment states another number of IPUs per replica.
     """
 
     def __init__(self, ipus_per_replica: int = 1) -> None:

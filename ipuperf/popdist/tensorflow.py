@@ -19,19 +19,20 @@ _Config = TypeVar("_Config", bound=_SelectsIpus)
 
 
 def set_ipu_config(config: _Config, ipus_per_replica: int | None = None, configure_device: bool = True) -> _Config:
-    """Give ``config`` the IPUs of all instances' replicas, which this process runs; in simulated time each instance has
-    a host process of its own.
+    """Give ``config`` the IPUs of all instances' replicas, all of which this process runs.
+
+    In simulated time, each instance has its own host process.
 
     Args:
         config: the program's configuration, not applied yet.
-        ipus_per_replica: IPUs of a replica; what ``poprun`` says by default.
-        configure_device: select the IPUs; otherwise the program does.
+        ipus_per_replica: IPUs of a replica; by default the number that ``poprun`` gives.
+        configure_device: whether to select the IPUs; otherwise the program does.
 
     Returns:
         ``config``.
 
     Raises:
-        RuntimeError: the environment says another number of IPUs for each replica.
+        RuntimeError: the environment states another number of IPUs per replica.
     """
     ipus = getNumIpusPerReplica() if ipus_per_replica is None else ipus_per_replica
     checkNumIpusPerReplica(ipus)

@@ -1,11 +1,11 @@
-"""What ``import pva`` finds: libpva's object model over traces of ipuperf, read only.
+"""The module that ``import pva`` finds: libpva's object model over traces of ipuperf, read only.
 
 >>> report = openReport("report/0-session")                                # doctest: +SKIP
 >>> sum(step.ipus[0].cycles for step in report.execution.steps)            # doctest: +SKIP
 
 Names are those that public programs use (``docs/reference/traces.md`` 2; graphcore/examples
-``tutorials/tutorials/popvision/libpva``). Values are those of the tables of the trace, to the cycle and byte. What a
-trace does not hold is an ``AttributeError`` that says what there is instead.
+``tutorials/tutorials/popvision/libpva``). Values come from the tables of the trace, exact to the cycle and byte. A name
+that a trace has no value for is an ``AttributeError`` that names the nearest thing there is.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ _REFUSED = {
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    why = f"; {found}" if (found := _REFUSED.get(name)) else ""
+    why = f"; {reason}" if (reason := _REFUSED.get(name)) else ""
     raise AttributeError(f"pva.{name} is not in ipuperf{why} (there is: {', '.join(__all__)})")

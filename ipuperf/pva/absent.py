@@ -1,4 +1,4 @@
-"""How objects of a report say what a trace does not hold."""
+"""Errors for the names of libpva that a trace has no value for."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import ClassVar, NoReturn
 
 
 class ReportPart:
-    """An object of a report, read only. A name it has not is an ``AttributeError`` that says what there is instead.
+    """An object of a report, read only. A missing name is an ``AttributeError`` that says what there is instead.
 
-    ``ABSENT`` maps names that libpva has and a trace does not hold to where a similar fact is found.
+    ``ABSENT`` maps names that libpva has and a trace does not hold to the place of a similar fact.
     """
 
     ABSENT: ClassVar[Mapping[str, str]] = {}
 
     def _why(self, name: str) -> str:
-        """Why there is no ``name``, and what there is instead; "" where nothing is to be said."""
+        """Say why there is no ``name``, and what there is instead; "" if nothing is known."""
         return self.ABSENT.get(name, "")
 
     def __getattr__(self, name: str) -> NoReturn:
+        # Python itself asks for such names (``copy``, ``pickle``) and needs no explanation.
         if name.startswith("__"):
             raise AttributeError(name)
         there = [known for known in dir(self) if not known.startswith("_") and known not in ("ABSENT", name)]
-        why = f"; {found}" if (found := self._why(name)) else ""
+        why = f"; {reason}" if (reason := self._why(name)) else ""
         raise AttributeError(
             f"{type(self).__name__}.{name}: not in a trace of ipuperf{why} (there is: {', '.join(there)})",
             name=name,

@@ -1,4 +1,4 @@
-"""What was compiled: target, graph, programs, memory of every tile, liveness.
+"""The compiled program: target, graph, programs, memory of every tile, liveness.
 
 Bytes are those of one replica, which stands for all, as in the tables ``tile_memory``, ``variables`` and ``liveness``.
 """
@@ -73,7 +73,7 @@ class Total(ReportPart):
 
 
 class Categories(ReportPart):
-    """Bytes by category, code and other things that are no variables: ``category.vertexCode.total``."""
+    """Bytes by category, for code and other things that are no variables: ``category.vertexCode.total``."""
 
     ABSENT: ClassVar = dict.fromkeys(_VARIABLES, "see memory.alwaysLiveBytes and memory.notAlwaysLiveBytes")
 
@@ -92,8 +92,11 @@ class Gaps(ReportPart):
 
 
 class TileMemory(ReportPart):
-    """Bytes of one tile: ``total`` (with and without gaps), ``alwaysLiveBytes`` (code and all else that is always
-    there), ``notAlwaysLiveBytes`` (the peak over program steps), ``category``."""
+    """Bytes of one tile.
+
+    ``total`` is given with and without gaps. ``alwaysLiveBytes`` counts code and all else that is always present.
+    ``notAlwaysLiveBytes`` is the peak over program steps. ``category`` has the parts.
+    """
 
     ABSENT: ClassVar = {
         **dict.fromkeys(("interleaved", "nonInterleaved"), _NO_ELEMENTS),
@@ -109,21 +112,21 @@ class TileMemory(ReportPart):
 
 
 class Tile(ReportPart):
-    """``memory``: of one tile."""
+    """``memory``: the memory of one tile."""
 
     def __init__(self, memory: TileMemory) -> None:
         self.memory = memory
 
 
 class CompiledIpu(ReportPart):
-    """``tiles``: of one IPU."""
+    """``tiles``: the tiles of one IPU."""
 
     def __init__(self, tiles: list[Tile]) -> None:
         self.tiles = tiles
 
 
 class Variable(ReportPart):
-    """``name``, and ``size`` in bytes on the tiles that were asked for."""
+    """``name``, and ``size``: its bytes on the IPU or tile in question."""
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -131,7 +134,7 @@ class Variable(ReportPart):
 
 
 class LiveMemory(ReportPart):
-    """``bytes``, and the ``variables`` they are of, the largest first."""
+    """``bytes``, and the ``variables`` that take them, the largest first."""
 
     def __init__(self, variables: list[Variable], total: int) -> None:
         self.bytes = total
@@ -156,20 +159,24 @@ class LivenessStep(ReportPart):
 
     @property
     def program(self) -> StepProgram:
-        """What runs; an ``AttributeError`` where the IPUs run different programs in their n-th steps."""
+        """The program that runs; an ``AttributeError`` if the IPUs run different programs in their n-th steps."""
+        # Python then calls ``__getattr__``, whose message says why.
         if len(self._names) != 1:
             raise AttributeError(name="program")
         return StepProgram(self._names[0])
 
     @property
     def notAlwaysLiveMemory(self) -> LiveMemory:
-        """What is live then and not always; an ``AttributeError`` for several IPUs, whose steps do not run together."""
+        """The memory that is live at this step but not always; an ``AttributeError`` for several IPUs.
+
+        Their steps do not run together, so there is no sum over them.
+        """
         if len(self._liveness.ipus) != 1:
             raise AttributeError(name="notAlwaysLiveMemory")
         return self.notAlwaysLiveMemoryForIpu(self._liveness.ipus[0])
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> LiveMemory:
-        """The same of one IPU: nothing after its last step."""
+        """Return the same memory of one IPU; after its last step there is none."""
         self._liveness.require_ipu(ipu)
         row = self._liveness.row.get((ipu, self._step))
         if row is None:
@@ -178,7 +185,7 @@ class LivenessStep(ReportPart):
         return LiveMemory(variables, int(self._liveness.columns["not_always_live"][row]))
 
     def notAlwaysLiveMemoryForTile(self, tile: int) -> LiveMemory:
-        """The same of one tile, counted over the IPUs of a replica: the variables that lie there."""
+        """Return the same memory of one tile, counted over the IPUs of a replica: the variables on it."""
         ipu, tile = self._liveness.variables.place(tile)
         self._liveness.require_ipu(ipu)
         variables = self._liveness.variables.live(ipu, self._step, tile)
@@ -219,7 +226,7 @@ class Liveness:
             raise IndexError(f"IPU {ipu}: the trace has the liveness of IPUs {self.ipus} (one replica)")
 
     def steps(self) -> list[LivenessStep]:
-        """As many as the IPU with the most has."""
+        """Return as many steps as the IPU with the most has."""
         return [LivenessStep(self, step) for step in range(int(self.columns["step"].max(initial=-1)) + 1)]
 
 
@@ -234,15 +241,15 @@ class Variables:
         self._tiles = int(trace.meta["tiles_per_ipu"])
 
     def place(self, tile: int) -> tuple[int, int]:
-        """IPU, and tile of it, of a tile counted over the IPUs."""
+        """Return the IPU, and the tile on it, of a tile counted over the IPUs."""
         return divmod(tile, self._tiles)
 
     def always(self, ipu: int | None = None, tile: int | None = None) -> list[Variable]:
-        """Variables that are live at every step."""
+        """Return the variables that are live at every step."""
         return self._sizes(self._columns["always_live"], ipu, tile)
 
     def live(self, ipu: int, step: int, tile: int | None = None) -> list[Variable]:
-        """Variables that are live at a step and not at every one."""
+        """Return the variables that are live at a step but not at every one."""
         intervals = self._intervals
         at = (intervals["step_from"] <= step) & (step < intervals["step_to"])
         chosen = np.isin(self._columns["class_id"], intervals["class_id"][at])
@@ -256,17 +263,18 @@ class Variables:
             chosen = chosen & (columns["tile_from"] <= tile) & (tile < columns["tile_to"])
         rows = np.flatnonzero(chosen)
         size = columns["bytes"][rows]
-        if tile is not None:  # the tiles of a row hold the same
+        if tile is not None:  # a row's bytes are spread evenly over its tiles
             size = size // (columns["tile_to"][rows] - columns["tile_from"][rows])
-        ids, first, place = np.unique(columns["var_id"][rows], return_index=True, return_inverse=True)
+        # A variable may have several rows, one for each range of tiles.
+        ids, first_rows, place = np.unique(columns["var_id"][rows], return_index=True, return_inverse=True)
         total = np.zeros(len(ids), dtype=np.int64)
         np.add.at(total, place.reshape(-1), size)
-        names = columns["name"][rows][first]
+        names = columns["name"][rows][first_rows]
         return [Variable(str(names[n]), int(total[n])) for n in np.argsort(-total, kind="stable").tolist()]
 
 
 class Compilation(ReportPart):
-    """What was compiled."""
+    """The compiled program."""
 
     ABSENT: ClassVar = {
         "loweredVariables": "report.trace.table('variables') has the tiles of each variable",
@@ -280,12 +288,12 @@ class Compilation(ReportPart):
 
     @property
     def programs(self) -> list[Program]:
-        """Every program, those within others too."""
+        """Every program, including those within others."""
         return self._programs.all
 
     @cached_property
     def graph(self) -> GraphFacts:
-        """Counts."""
+        """Counts of the graph's parts."""
         return GraphFacts(sum(program.type.name == "OnTileExecute" for program in self.programs))
 
     @property
@@ -301,13 +309,16 @@ class Compilation(ReportPart):
             raise AttributeError(
                 "Compilation.tiles: the trace says nothing about memory (its table tile_memory is empty)"
             )
+        # An IPU without a row in the table is still one of the replica.
         count = max(int(memory["ipu"].max()) + 1, self.target.ipusPerReplica)
-        found: list[dict[str, int]] = [{} for _ in range(count * tiles)]
+        bytes_by_tile: list[dict[str, int]] = [{} for _ in range(count * tiles)]
         places = memory["ipu"].astype(np.int64) * tiles + memory["tile"]
         for place, category, size in zip(places.tolist(), memory["category"], memory["bytes"].tolist(), strict=True):
-            found[place][category] = found[place].get(category, 0) + size
-        every = [Tile(TileMemory(by_name)) for by_name in found]
-        return [CompiledIpu(every[first : first + tiles]) for first in range(0, len(every), tiles)]
+            bytes_by_tile[place][category] = bytes_by_tile[place].get(category, 0) + size
+        all_tiles = [Tile(TileMemory(by_name)) for by_name in bytes_by_tile]
+        return [
+            CompiledIpu(all_tiles[first_tile : first_tile + tiles]) for first_tile in range(0, len(all_tiles), tiles)
+        ]
 
     @cached_property
     def tiles(self) -> Sequence[Tile]:

@@ -1,8 +1,8 @@
-"""What was executed: runs and steps, with the cycles and bytes of each IPU.
+"""The executed runs and steps, with the cycles and bytes of each IPU.
 
-A step is one execution of a program on one IPU; on the others it has taken no cycles. Time in which an IPU runs no
-program (the host's fixed cost of a run, idling) is in no step, so the cycles of all steps of an IPU are those of
-``Trace.totals()`` less such time.
+A step is one execution of a program on one IPU; it takes no cycles on the others. Time in which an IPU runs no program
+(the host's fixed cost of a run, idling) belongs to no step. The cycles of all steps of an IPU are therefore those of
+``Trace.totals()`` minus such time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Cycles(ReportPart):
 
 
 class From(ReportPart):
-    """``min`` and ``max`` over the tiles of the cycle at which they begin: the tiles of a phase begin together."""
+    """``min`` and ``max`` over the tiles of the cycle at which they begin; both are equal, as a phase's tiles begin
+    together.
+    """
 
     def __init__(self, cycle: int) -> None:
         self.min = self.max = cycle
@@ -54,14 +56,14 @@ class ActiveCycles(ReportPart):
 
 
 class StepIpu(ReportPart):
-    """What a step took on one IPU.
+    """One step's figures on one IPU.
 
     Attributes:
-        cycles: of the slowest tile.
-        activeCycles: when.
-        tileBalance, activeTileBalance: the average over the slowest of all tiles, of those that do something: 0 to 1;
+        cycles: cycles of the slowest tile.
+        activeCycles: first and last cycle of the step.
+        tileBalance, activeTileBalance: the average over the slowest tile, of all tiles and of the active ones: 0 to 1;
             1 in a step of no cycles.
-        dataIn, dataOut: bytes that arrived and left.
+        dataIn, dataOut: bytes received and sent.
     """
 
     def __init__(self, cycles: int, active: ActiveCycles, balance: tuple[float, float], data: tuple[int, int]) -> None:
@@ -72,7 +74,7 @@ class StepIpu(ReportPart):
 
 
 class Step(ReportPart):
-    """One execution of ``program`` on one IPU; ``ipus`` has what it took on each IPU of the system."""
+    """One execution of ``program`` on one IPU; ``ipus`` has its figures on each IPU of the system."""
 
     ABSENT: ClassVar = {
         "cyclesByTile": "the trace holds the slowest and the average tile of this step: ipus[i].cycles, "
@@ -82,7 +84,7 @@ class Step(ReportPart):
     def __init__(self, steps: Steps, row: int) -> None:
         self._steps = steps
         self._row = row
-        self._step = int(steps.found.step[row])
+        self._step = int(steps.executed.step[row])
         columns = steps.columns
         self.program: Program = steps.programs.of(int(columns["program_id"][self._step]))
         by_tile = steps.by_tile.get((int(columns["segment"][self._step]), int(columns["seq"][self._step])))
@@ -91,7 +93,7 @@ class Step(ReportPart):
 
     @property
     def _ipu(self) -> int:
-        return int(self._steps.instances["ipu"][self._steps.found.instance[self._row]])
+        return int(self._steps.instances["ipu"][self._steps.executed.instance[self._row]])
 
     @property
     def computeSets(self) -> list[ComputeSet]:
@@ -101,7 +103,8 @@ class Step(ReportPart):
     @cached_property
     def ipus(self) -> list[StepIpu]:
         """One for each IPU of the system."""
-        start = int(self._steps.found.start[self._row])
+        start = int(self._steps.executed.start[self._row])
+        # All idle IPUs share one object, as it is read only.
         idle = StepIpu(0, ActiveCycles(start, start), (1.0, 1.0), (0, 0))
         result = [idle] * self._steps.ipus
         result[self._ipu] = self._own(start)
@@ -119,16 +122,16 @@ class Step(ReportPart):
 
 
 class Steps(Sequence[Step]):
-    """Steps in order of time, made when asked for."""
+    """Steps in order of time. A step object is made when it is asked for."""
 
-    def __init__(self, trace: Trace, programs: Programs, found: Slices) -> None:
+    def __init__(self, trace: Trace, programs: Programs, executed: Slices) -> None:
         self.columns, self.instances = trace.columns("steps"), trace.columns("instances")
-        self.programs, self.found, self._trace = programs, found, trace
+        self.programs, self.executed, self._trace = programs, executed, trace
         self.ipus, self.tiles_per_ipu = int(trace.meta["num_ipus"]), int(trace.meta["tiles_per_ipu"])
 
     @cached_property
     def by_tile(self) -> dict[tuple[int, int], list[int]]:
-        """Rows of table ``tile_runs`` by segment and sequence."""
+        """Rows of table ``tile_runs`` by segment and sequence number."""
         runs = self._trace.columns("tile_runs")
         result: dict[tuple[int, int], list[int]] = {}
         for row, key in enumerate(zip(runs["segment"].tolist(), runs["seq"].tolist(), strict=True)):
@@ -138,18 +141,18 @@ class Steps(Sequence[Step]):
     def cycles_by_tile(self, rows: list[int], ipu: int) -> list[int]:
         """Cycles of every tile of the system."""
         runs, result = self._trace.columns("tile_runs"), np.zeros(self.ipus * self.tiles_per_ipu, dtype=np.int64)
-        first = ipu * self.tiles_per_ipu
+        first_tile = ipu * self.tiles_per_ipu
         for row in rows:
-            result[first + runs["tile_from"][row] : first + runs["tile_to"][row]] = runs["cycles"][row]
+            result[first_tile + runs["tile_from"][row] : first_tile + runs["tile_to"][row]] = runs["cycles"][row]
         return [int(cycles) for cycles in result]
 
     def of_run(self, run: int) -> Steps:
-        """Those of one run."""
-        rows = np.flatnonzero(self.instances["parent"][self.found.instance] == run)
-        return Steps(self._trace, self.programs, self.found.take(rows))
+        """Return the steps of one run."""
+        rows = np.flatnonzero(self.instances["parent"][self.executed.instance] == run)
+        return Steps(self._trace, self.programs, self.executed.take(rows))
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.executed)
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -190,7 +193,7 @@ class Run(ReportPart):
 
 
 class Execution(ReportPart):
-    """What was executed."""
+    """The executed runs and steps."""
 
     ABSENT: ClassVar = {"blocks": "nothing is sampled here: every execution of every step is in steps"}
 
@@ -205,12 +208,13 @@ class Execution(ReportPart):
 
     @cached_property
     def steps(self) -> Steps:
-        """Steps of all runs in order of time. Raises ``TraceError`` for more than can be expanded at once."""
+        """Steps of all runs in order of time. Raises ``TraceError`` if there are too many to expand at once."""
         columns = self._trace.columns("steps")
-        found = slices(self._trace, steps=columns["program_id"] >= 0)
-        ipu = self._trace.columns("instances")["ipu"][found.instance]
-        order = np.lexsort((columns["seq"][found.step], columns["lane"][found.step], ipu, found.start))
-        return Steps(self._trace, self._programs, found.take(order))
+        executed = slices(self._trace, steps=columns["program_id"] >= 0)
+        ipu = self._trace.columns("instances")["ipu"][executed.instance]
+        # By start, then IPU, lane and place in the program: equal starts have a fixed order.
+        order = np.lexsort((columns["seq"][executed.step], columns["lane"][executed.step], ipu, executed.start))
+        return Steps(self._trace, self._programs, executed.take(order))
 
     @cached_property
     def runs(self) -> list[Run]:

@@ -1,7 +1,7 @@
 """The operations of a user's program: libpva's ``OperationAnalysis``, from the table ``ops``.
 
-Poplar keeps what is known of an operation (layer, file, line) in a file of its own, ``debug.cbor``; a trace holds it.
-Names: graphcore/poptorch ``tests/profiling_test.py``.
+Poplar keeps the facts about an operation (layer, file, line) in a file of its own, ``debug.cbor``; a trace holds them
+itself. Names: graphcore/poptorch ``tests/profiling_test.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Location(ReportPart):
-    """``fileName`` and ``lineNumber`` of the line that made an operation; "" and 0 where it is not known."""
+    """``fileName`` and ``lineNumber`` of the line that made an operation; "" and 0 if it is unknown."""
 
     def __init__(self, line: str) -> None:
         name, _, number = line.rpartition(":")
@@ -56,7 +56,7 @@ class AnalysedOperation(ReportPart):
         self._programs = programs
 
     def programs(self) -> list[Program]:
-        """In the order of the table."""
+        """Return its programs in the order of the table."""
         return list(self._programs)
 
 
@@ -78,9 +78,10 @@ class OperationAnalysis(ReportPart):
 
     @cached_property
     def _programs_by_op(self) -> dict[int, list[Program]]:
-        found: dict[int, list[Program]] = {}
-        every = self._report.compilation.programs
-        for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), every, strict=True):
+        programs_by_op: dict[int, list[Program]] = {}
+        programs = self._report.compilation.programs
+        for op, program in zip(self._report.trace.columns("programs")["op_id"].tolist(), programs, strict=True):
+            # -1 marks a program that belongs to no op.
             if op >= 0:
-                found.setdefault(op, []).append(program)
-        return found
+                programs_by_op.setdefault(op, []).append(program)
+        return programs_by_op

@@ -1,4 +1,4 @@
-"""The programs of a report: what was compiled, as a tree, and the visitor that goes through it.
+"""The compiled programs of a report as a tree, and the visitor that goes through it.
 
 Names: libpva (``docs/reference/traces.md`` 2; graphcore/examples
 ``tutorials/tutorials/popvision/libpva/walkthrough.py``).
@@ -32,14 +32,14 @@ TYPES = (
 """Types of programs that a trace holds."""
 
 NEVER_HERE = ("SyncAns", "Sans", "OnEveryTileSwitch")
-"""Types of libpva's that scripts ask for and no program of a trace has: a comparison with them is False."""
+"""Types of libpva that scripts compare with but no program of a trace has; the comparison is then False."""
 
 
 class ProgramVisitor:
-    """One method for each type of program (``visitOnTileExecute(program)``, ...), which does nothing unless overridden.
+    """One method for each type of program (``visitOnTileExecute(program)``, ...); each does nothing unless overridden.
 
-    ``program.accept(visitor)`` calls the method of the program's own type, once; to go through a tree, a method goes on
-    to ``program.children`` itself.
+    ``program.accept(visitor)`` calls the method of the program's own type, once. To go through a tree, a method visits
+    ``program.children`` itself.
     """
 
     def visitOnTileExecute(self, program: Program) -> None:
@@ -73,17 +73,17 @@ class ProgramVisitor:
         """A call of a function, which is a ``Sequence`` of the same name."""
 
     def visitSyncAns(self, program: Program) -> None:
-        """A sync that libpva tells apart; never here."""
+        """A kind of sync that only libpva distinguishes; never called here."""
 
     def visitSans(self, program: Program) -> None:
-        """A sync that libpva tells apart; never here."""
+        """A kind of sync that only libpva distinguishes; never called here."""
 
     def visitOnEveryTileSwitch(self, program: Program) -> None:
-        """The programs that the host can start; never here, the roots of ``compilation.programs`` are those."""
+        """The programs that the host can start; never called here: they are the roots of ``compilation.programs``."""
 
 
 class VertexType(ReportPart):
-    """``name``: of the vertices."""
+    """``name``: the type's name."""
 
     ABSENT: ClassVar = {"size": "the code of all vertices of a tile is tile.memory.category.vertexCode.total"}
 
@@ -92,7 +92,7 @@ class VertexType(ReportPart):
 
 
 class Vertex(ReportPart):
-    """``type``: what the vertices of a compute set are."""
+    """``type``: the type of a compute set's vertices."""
 
     ABSENT: ClassVar = {"countByTile": "step.ipus[i].activeTileBalance says how evenly a compute set is spread"}
 
@@ -101,7 +101,7 @@ class Vertex(ReportPart):
 
 
 class ComputeSet(ReportPart):
-    """``name``; ``vertices``: of one type, as every compute set of ipuperf's programs, which is called by it."""
+    """``name``; ``vertices``: a compute set of ipuperf's programs has vertices of one type and bears its name."""
 
     ABSENT: ClassVar = {"estimatedCyclesByTile": "step.ipus[i].cycles are the cycles of its slowest tile"}
 
@@ -111,11 +111,11 @@ class ComputeSet(ReportPart):
 
 
 class Program(ReportPart):
-    """One program. Programs compare equal if they are the same one of the same report.
+    """One program. Two objects are equal if they are the same program of the same report.
 
     Attributes:
-        name, type: what it is.
-        children: the programs within a Sequence or Repeat. A Call has none: what it calls is the Sequence of its name.
+        name, type: its name and type.
+        children: the programs within a Sequence or Repeat. A Call has none: it calls the Sequence of its name.
     """
 
     Type = Enum("Type", (*TYPES, *NEVER_HERE))  # type: ignore[misc]  # names are data
@@ -150,7 +150,7 @@ class Program(ReportPart):
 
 
 class Programs:
-    """All programs of a trace, each made once."""
+    """All programs of a trace; each object is made once."""
 
     def __init__(self, trace: Trace) -> None:
         self.columns = trace.columns("programs")
@@ -159,19 +159,20 @@ class Programs:
 
     @cached_property
     def all(self) -> list[Program]:
-        """Every program, roots and those within others, in the order of the table."""
+        """Every program, roots and programs within others, in the order of the table."""
         return [Program(self, row) for row in range(len(self.row))]
 
     def of(self, program_id: int) -> Program:
-        """The program of an id."""
+        """Return the program with this id."""
         return self.all[self.row[program_id]]
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        children: dict[int, list[int]] = {}
+        # Sorted by parent, then by order within it, so each list of children is in program order.
         for row in np.lexsort((self.columns["order"], self.columns["parent"])).tolist():
-            found.setdefault(int(self.columns["parent"][row]), []).append(row)
-        return found
+            children.setdefault(int(self.columns["parent"][row]), []).append(row)
+        return children
 
     def children(self, program_id: int) -> list[Program]:
         """The programs within one, in order."""

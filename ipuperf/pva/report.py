@@ -1,4 +1,4 @@
-"""Opening a report: a trace of ipuperf seen through libpva's object model."""
+"""Open a report: a trace of ipuperf, seen through libpva's object model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACE_FILE = "trace.ipt"
 
 
 class PoplarVersion(ReportPart):
-    """``string``: what simulated the program. It says ipuperf, as no Poplar was there."""
+    """``string``: what simulated the program. It names ipuperf, as no Poplar took part."""
 
     ABSENT: ClassVar = dict.fromkeys(("major", "minor", "point", "packageHash"), "no Poplar was there")
 
@@ -28,11 +28,11 @@ class PoplarVersion(ReportPart):
 
 
 class Report(ReportPart):
-    """A trace as libpva shows a profile.
+    """A trace in the form in which libpva shows a profile.
 
     Attributes:
         trace: the trace itself, with every table; libpva has no such name.
-        poplarVersion: says ipuperf.
+        poplarVersion: names ipuperf.
     """
 
     ABSENT: ClassVar = {
@@ -51,49 +51,56 @@ class Report(ReportPart):
 
     @cached_property
     def compilation(self) -> Compilation:
-        """What was compiled."""
+        """The compiled program."""
         return Compilation(self.trace, self._programs)
 
     @cached_property
     def execution(self) -> Execution:
-        """What was executed."""
+        """The executed runs and steps."""
         return Execution(self.trace, self._programs)
 
 
 def find_trace(path: str | os.PathLike[str]) -> Path:
-    """The ``.ipt`` file that ``path`` stands for: itself, ``trace.ipt`` of a report folder, or, for the path of a
-    ``profile.pop`` that is not there, the trace beside which Poplar would have put it.
+    """Return the ``.ipt`` file that ``path`` stands for.
+
+    This is the path itself or ``trace.ipt`` of a report folder. For the path of a ``profile.pop`` that does not exist,
+    it is the trace beside which Poplar would have put the profile.
 
     Raises:
-        FileNotFoundError: there is none. TraceError: a real ``profile.pop`` (which nothing here reads).
+        FileNotFoundError: there is none.
+        TraceError: the path is a real ``profile.pop``, which nothing here reads.
     """
-    given = Path(path)
-    if given.is_file() and given.suffix != ".pop":
-        return given
-    if given.is_file():
+    report_path = Path(path)
+    if report_path.is_file() and report_path.suffix != ".pop":
+        return report_path
+    if report_path.is_file():
         raise TraceError(
-            f"{given} is a profile of Poplar's; ipuperf.pva reads traces of ipuperf only (.ipt, or a report folder)"
+            f"{report_path} is a profile of Poplar's; ipuperf.pva reads traces of ipuperf only (.ipt, or a report "
+            "folder)"
         )
-    folder = given.parent if given.suffix == ".pop" else given
-    found = folder / TRACE_FILE
-    if found.is_file():
-        return found
+    folder = report_path.parent if report_path.suffix == ".pop" else report_path
+    trace_path = folder / TRACE_FILE
+    if trace_path.is_file():
+        return trace_path
+    # A folder of several sessions is ambiguous, but one session is what was meant.
     below = sorted(folder.glob(f"*/{TRACE_FILE}"))
     if len(below) == 1:
         return below[0]
     where = f"{len(below)} of them stand below it: {', '.join(map(str, below))}" if below else "none stands below it"
-    raise FileNotFoundError(f"{given}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder")
+    raise FileNotFoundError(
+        f"{report_path}: {folder} has no {TRACE_FILE} of ipuperf, and {where}; name a report folder"
+    )
 
 
 @checked()
 def openReport(profileFilename: str | os.PathLike[str], debugInfoFilename: str | os.PathLike[str] = "") -> Report:
-    """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``
-    (ipuperf writes none; the trace in that folder is opened). What Poplar writes into a second file, the lines of the
-    user's program, is in the trace, so no file ``debugInfoFilename`` has to be there.
+    """Open a trace: an ``.ipt`` file, a report folder, or the path at which Poplar would have written ``profile.pop``.
 
-    Raises:
-        FileNotFoundError, TraceError: see :func:`find_trace`, a trace that cannot be read, and a second file that is
-            there: it is Poplar's.
+    ipuperf writes no ``profile.pop``; the trace in that folder is opened. The trace also has the lines of the user's
+    program, for which Poplar writes a second file, so no file ``debugInfoFilename`` has to exist.
+
+    Raises: FileNotFoundError, TraceError: see :func:`find_trace`; also for a trace that cannot be read, and for a
+    second file that exists, as it is Poplar's.
     """
     if os.fspath(debugInfoFilename) and Path(debugInfoFilename).is_file():
         raise TraceError(

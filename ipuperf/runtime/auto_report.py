@@ -1,11 +1,11 @@
-"""``POPLAR_ENGINE_OPTIONS``: reports that a program's surroundings ask for with ``autoReport.*``.
+"""``POPLAR_ENGINE_OPTIONS``: reports that the environment of a program asks for with ``autoReport.*``.
 
-The report is ipuperf's own (a folder with ``trace.ipt``; never a ``profile.pop``), written after the first run of a
-session: that of the first session stands in ``autoReport.directory`` itself, as Poplar's profile does (of PopTorch's
-models in ``training`` and ``inference`` below it), those of further sessions of the process in ``<n>-<name>`` below it.
-It is always whole: each of the options that ask for a part of it gives all of it.
+The report is ipuperf's own: a folder with ``trace.ipt``, never a ``profile.pop``. It is written after the first run of
+a session. The report of the first session stands in ``autoReport.directory`` itself, as Poplar's profile does; those
+of PopTorch's models stand in ``training`` and ``inference`` below it. Further sessions of the process have
+``<n>-<name>`` below that folder. A report is always whole, whichever part of it an option asks for.
 
-Options: graphcore/examples ``tutorials/tutorials/popvision/libpva``; the rest of Poplar's options is without effect.
+Options: graphcore/examples ``tutorials/tutorials/popvision/libpva``. All other options of Poplar are without effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIRECTORY = "autoReport.directory"
 _WORDS = {"true": True, "false": False}
 
 _written: dict[Path, int] = {}
-"""Reports of sessions in each folder, by this process."""
+"""Number of reports that this process has written to each folder."""
 
 
 class EngineOptionsError(ValueError):
@@ -37,32 +37,35 @@ class EngineOptionsError(ValueError):
 
 
 def report_directory() -> Path | None:
-    """Where the environment wants reports; None: nowhere.
+    """Return the folder in which the environment wants reports; None: it wants none.
 
     Raises:
         EngineOptionsError: the variable is no JSON object of strings, numbers and truths, or a value is neither true
             nor false.
     """
     options = _options()
-    wanted = [_flag(name, options[name]) for name in ASKING if name in options]
+    flags = [_flag(name, options[name]) for name in ASKING if name in options]
     for name in sorted(set(options) - {*ASKING, DIRECTORY}):
         tell(f"{VARIABLE}: {name} is without effect: it is about Poplar, which is not here")
-    return Path(options.get(DIRECTORY, ".")) if any(wanted) else None
+    return Path(options.get(DIRECTORY, ".")) if any(flags) else None
 
 
 def write_auto_report(executable: Executable) -> Path | None:
-    """Write the report of a session that has run, if the environment asks for one, and say where it is.
+    """Write the report of a session that has run, if the environment asks for one, and print its folder.
 
     Raises:
-        EngineOptionsError: see :func:`report_directory`. OSError: the folder cannot be written.
+        EngineOptionsError: see :func:`report_directory`.
+        OSError: the folder cannot be written.
     """
     directory = report_directory()
     if directory is None:
         return None
+    # Imported here: most runs write no such report.
     from ipuperf.report import write_report
 
     base = (directory / executable.report_name).absolute()
     number = _written.get(base, 0)
+    # A name may hold anything; a folder's name should not.
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", executable.name).strip("-") or "program"
     folder = base / f"{number}-{stem}" if number else base
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -73,16 +76,16 @@ def write_auto_report(executable: Executable) -> Path | None:
 
 
 def _options() -> dict[str, str]:
-    given = os.environ.get(VARIABLE, "").strip()
-    if not given:
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
         return {}
     try:
-        options = json.loads(given)
+        options = json.loads(text)
     except ValueError as error:
-        raise EngineOptionsError(f"{VARIABLE}: {given!r} is no JSON: {error}") from None
+        raise EngineOptionsError(f"{VARIABLE}: {text!r} is no JSON: {error}") from None
     if not isinstance(options, dict) or not all(isinstance(value, (str, int, float)) for value in options.values()):
         raise EngineOptionsError(
-            f'{VARIABLE}: {given!r}: expected a JSON object of strings, numbers and truths, {{"autoReport.all": true}}'
+            f'{VARIABLE}: {text!r}: expected a JSON object of strings, numbers and truths, {{"autoReport.all": true}}'
         )
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
 

@@ -1,6 +1,7 @@
-"""Where the modules are that TensorFlow's port for the IPU adds to TensorFlow and Keras, by upstream's names.
+"""Modules that TensorFlow's port for the IPU adds to TensorFlow and Keras: upstream's name and the module here.
 
-Each stands for what is below it too. A class that upstream has in a file of its own is found under that file's name.
+Each entry also stands for the modules below it. A class that upstream keeps in a file of its own is found under that
+file's name.
 """
 
 from __future__ import annotations

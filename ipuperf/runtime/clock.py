@@ -1,9 +1,9 @@
-"""The simulated clock: what a user's program sees when it asks for the time.
+"""The simulated clock: a user's program sees it when it asks for the time.
 
-A program that measures ``time()`` around ``session.run`` shall see the time the IPU would have taken, not the time
-NumPy took. The runtime therefore advances the active :class:`SimulatedClock` by the simulated seconds of each run,
-and the program's ``time`` module is replaced by :meth:`SimulatedClock.time_module`. Nothing else makes the clock
-advance except ``sleep`` and the act of asking, so two runs of a program see the same durations.
+A program that measures ``time()`` around ``session.run`` must see the time the IPU would have taken, not NumPy's.
+The runtime therefore advances the active :class:`SimulatedClock` by the simulated seconds of each run and replaces
+the program's ``time`` module by :meth:`SimulatedClock.time_module`. Apart from runs, only ``sleep`` and queries
+advance the clock, so two runs of a program see the same durations.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from .run_context import RUN
 QUERY_COST_NS = 50
 """Nanoseconds that asking for the time costs on the simulated host.
 
-Assumed: the order of a ``clock_gettime`` call from Python. Its purpose is that ``while time() < end: pass`` ends.
+Assumed: the order of a ``clock_gettime`` call from Python. It makes ``while time() < end: pass`` end.
 """
 
 _NS_PER_SECOND = 1_000_000_000
 
 
 class SimulatedClock:
-    """A clock that stands still unless it is advanced, slept on or asked.
+    """A clock that stands still unless it is advanced, slept on or queried.
 
-    It counts whole nanoseconds since its start; fractions left over by :meth:`advance` are carried to the next call,
-    so many short advances do not drift. ``epoch`` is the Unix time (seconds) that :meth:`time` shows at the start;
-    without it that is the real time at which the clock is made. Each of the query methods first lets
-    :data:`QUERY_COST_NS` pass and then answers, so successive answers of one of them in nanoseconds always increase.
-    May be used from several threads.
+    It counts whole nanoseconds since its start. :meth:`advance` carries the fraction it leaves over to the next call,
+    so many short advances do not drift. ``epoch`` is the Unix time (seconds) that :meth:`time` shows at the start; the
+    default is the real time at which the clock is made. Each query first lets :data:`QUERY_COST_NS` pass and then
+    answers, so successive answers of one query in nanoseconds always increase. Several threads may use one clock.
     """
 
     def __init__(self, epoch: float | None = None) -> None:
@@ -42,13 +41,13 @@ class SimulatedClock:
         self._epoch_ns = real_time.time_ns() if epoch is None else round(epoch * _NS_PER_SECOND)
         self._elapsed_ns = 0
         self._carried_ns = 0.0  # in [0, 1): the part of past advances that does not fill a nanosecond yet
-        self._shown = -math.inf  # what time() has answered last
+        self._shown = -math.inf  # the last answer of time()
         self._lock = threading.Lock()
         self._module: ModuleType | None = None
 
     @property
     def now(self) -> float:
-        """Seconds since the start of the clock; looking at it costs nothing."""
+        """Seconds since the start of the clock; reading it costs no simulated time."""
         return self._elapsed_ns / _NS_PER_SECOND
 
     def advance(self, seconds: float) -> None:
@@ -59,9 +58,9 @@ class SimulatedClock:
             )
         with self._lock:
             passed = float(seconds) * _NS_PER_SECOND + self._carried_ns
-            whole = math.floor(passed)
-            self._carried_ns = passed - whole
-            self._elapsed_ns += whole
+            whole_ns = math.floor(passed)
+            self._carried_ns = passed - whole_ns
+            self._elapsed_ns += whole_ns
 
     def sleep(self, seconds: float) -> None:
         """Like ``time.sleep``, but returns at once with the clock advanced by ``seconds``."""
@@ -76,8 +75,8 @@ class SimulatedClock:
     def time(self) -> float:
         """Simulated Unix time in seconds; as in ``time.time``, such a float resolves about 0.2 microseconds.
 
-        Where that hides the cost of asking, the clock passes on to the next float: a program may divide by what passed
-        between two answers though nothing in between takes simulated time.
+        If that resolution hides the cost of the query, the clock advances to the next float. A program may divide by
+        the difference of two answers even if nothing between them takes simulated time.
         """
         self._query()
         with self._lock:
@@ -105,10 +104,10 @@ class SimulatedClock:
         return self._query() / _NS_PER_SECOND
 
     def time_module(self) -> ModuleType:
-        """A module named ``time`` that shows this clock; always the same object.
+        """Return a module named ``time`` that shows this clock; always the same object.
 
         It replaces ``time``, ``perf_counter``, ``monotonic``, their ``_ns`` forms and ``sleep``. Everything else
-        (``strftime``, ``gmtime``, ``process_time`` ...) is that of the real module.
+        (``strftime``, ``gmtime``, ``process_time`` ...) comes from the real module.
         """
         if self._module is None:
             self._module = _TimeModule(self)
@@ -125,6 +124,7 @@ class _TimeModule(ModuleType):
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__("time", doc="The time module as seen by a program on ipuperf's simulated clock.")
+        # Without it, ``from time import *`` would import only what this module itself holds.
         self.__all__ = [name for name in dir(real_time) if not name.startswith("_")]
         for name in _REPLACED:
             setattr(self, name, getattr(clock, name))
@@ -140,10 +140,10 @@ _REPLACED = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", 
 
 
 def active_clock() -> SimulatedClock | None:
-    """The clock of the innermost :func:`activate` under way in this process; ``None`` means wall time."""
+    """Return the clock of the innermost :func:`activate` block of this process; ``None`` means wall time."""
     return RUN.clocks[-1] if RUN.clocks else None
 
 
 def activate(clock: SimulatedClock) -> AbstractContextManager[SimulatedClock]:
-    """Make ``clock`` the active one within the ``with`` block, then the one before it again."""
+    """Make ``clock`` the active one within the ``with`` block; afterwards the previous one is active again."""
     return RUN.entered(RUN.clocks, clock)

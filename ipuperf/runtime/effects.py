@@ -1,15 +1,15 @@
-"""What arguments of the front ends do here: applied, without effect, or refused, and why.
+"""The effect of each argument of a front end here (applied, without effect, or refused) and the reason.
 
-A front end has one table, argument -> :class:`Effect`, and says with :meth:`Effects.given` that a program has given an
-argument. An argument that changes what is computed works or is refused; only one that changes speed, memory, names or
-rounding noise of the real device may be without effect.
+A front end has one table, argument -> :class:`Effect`. It calls :meth:`Effects.given` when a program has given an
+argument. An argument that changes what is computed works or is refused. Only an argument that changes speed, memory,
+names or rounding noise of the real device may be without effect.
 
 * *applied*: works as upstream; only tables that list every option have such rows.
 * *no effect*: a :class:`WithoutEffectWarning` at the program's line, once for each argument in a run.
-* *no difference*: a program cannot tell, as it does nothing upstream or all its values give the same; nothing is said.
-* *unsupported*: an error that names the argument, the value and what to do.
+* *no difference*: the argument does nothing upstream, or all its values give the same; no message appears.
+* *unsupported*: an error that names the argument, the value and the remedy.
 
-A value among the ``neutral`` ones asks for what happens anyway: it never gives a warning or an error.
+A ``neutral`` value asks for what happens anyway: it never gives a warning or an error.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ APPLIED, NO_EFFECT, NO_DIFFERENCE, UNSUPPORTED = "applied", "no effect", "no dif
 
 
 class Effect(NamedTuple):
-    """One row of a table; ``reason`` says why an argument is not applied, or what to do instead."""
+    """One row of a table; ``reason`` says why an argument is not applied, or what to use instead."""
 
     status: str
     reason: str = ""
     neutral: tuple[Any, ...] = ()
 
     def asked_for(self, value: Any) -> bool:
-        """Whether ``value`` asks for something else than what happens anyway (``True`` is not 1)."""
+        """Whether ``value`` asks for anything else than what happens anyway (``True`` is not 1)."""
+        # The types are compared first, because True == 1 and False == 0 in Python.
         return not any(type(value) is type(neutral) and bool(value == neutral) for neutral in self.neutral)
 
 
 def rows(effect: Effect, names: str) -> dict[str, Effect]:
-    """A row for each of these arguments (separated by spaces), which all have the same effect."""
+    """Make a row for each of these arguments (separated by spaces), which all have the same effect."""
     return dict.fromkeys(names.split(), effect)
 
 
 class WithoutEffectWarning(UserWarning):
-    """A program has given an argument that does nothing here."""
+    """A program has given an argument that has no effect here."""
 
 
 warnings.filterwarnings("once", category=WithoutEffectWarning, append=True)  # filters of the program come first
 
 
 def tell(note: str) -> None:
-    """Show ``note``, once in a run, as a warning at the innermost line outside ipuperf."""
+    """Show ``note`` as a warning at the innermost line outside ipuperf, once in a run."""
+    # The number of frames between differs from call to call, so no ``stacklevel`` of ``warnings.warn`` fits.
     file, _, line = user_location().rpartition(":")
     warnings.warn_explicit(printable(note), WithoutEffectWarning, file or "ipuperf", int(line or 0))
 
@@ -71,10 +73,11 @@ class Effects(Mapping[str, Effect]):
         self._error = error
 
     def given(self, argument: str, value: Any) -> None:
-        """The program has given ``argument`` this value.
+        """Apply the row of ``argument``, which the program has given this value.
 
         Raises:
-            KeyError: no such row; the table's error: the argument is not supported.
+            KeyError: there is no such row.
+            The table's error: the argument is not supported.
         """
         effect = self[argument]
         if not effect.asked_for(value):

@@ -1,6 +1,6 @@
-"""An executable program: its mathematics (evaluator) and its simulated time, both made when first needed and kept.
+"""An executable program: the evaluator of its values and its simulated time. Both are made on first use and kept.
 
-Timing does not depend on values, so a program is lowered and simulated once; each run then costs one numeric step, and
+Timing does not depend on values, so a program is lowered and simulated once. Each run then costs one numeric step, and
 the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simulated duration of a run.
 """
 
@@ -46,19 +46,20 @@ def choose_machine(
     from ipuperf.machine import Machine, MachineError, load_machine
 
     if isinstance(machine, Machine):
-        found = machine
+        chosen_machine = machine
     elif machine is not None and machine != AUTO:
-        found = load_machine(machine)
+        chosen_machine = load_machine(machine)
     else:
+        # Candidates come smallest first. If none fits, the largest one gives the error below.
         for name in candidates:
-            found = load_machine(name)
+            chosen_machine = load_machine(name)
             try:
-                found.place(replicas, ipus)
+                chosen_machine.place(replicas, ipus)
                 break
             except MachineError:
                 continue
-    found.place(replicas, ipus)
-    return found
+    chosen_machine.place(replicas, ipus)
+    return chosen_machine
 
 
 class Executable:
@@ -120,6 +121,7 @@ class Executable:
         self.prefetch_depth = prefetch_depth
         self.front_end = front_end
         self.callback_threads = callback_threads
+        # A process without a replica would have nothing to serve.
         self.host_processes = min(host_processes, ir.replication_factor)
         self.floating_point_exceptions = floating_point_exceptions
         self._loaded = False
@@ -136,18 +138,20 @@ class Executable:
         self._value_runs = 0
         self.copies_weights = True
         self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
-        wanted = self.settings.machine if machine is None else machine
+        requested_machine = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
-        self.machine: Machine = choose_machine(wanted, ir.replication_factor, ipus_per_replica(ir), candidates)
+        self.machine: Machine = choose_machine(
+            requested_machine, ir.replication_factor, ipus_per_replica(ir), candidates
+        )
         keep_finished(self.settings)
         self.settings.executables.append(self)
 
     def on(self, machine: Machine, *, lowered_alike: bool = False) -> Executable:
-        """The same program on another machine; it is in no list of executables.
+        """Return the same program on another machine. It is added to no list of executables.
 
         Args:
-            machine: where it runs.
-            lowered_alike: lowering would make the same of it on both machines, so that it is not lowered again.
+            machine: the machine it runs on.
+            lowered_alike: lowering would give the same program on both machines, so it is not repeated.
 
         Raises:
             MachineError: the program's replicas, or its remote buffers, do not fit the machine.
@@ -156,15 +160,21 @@ class Executable:
 
         machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
         check_capacity(self.ir, machine)
-        other = copy(self)
-        for name, kept in vars(Executable).items():
-            if isinstance(kept, cached_property):
-                other.__dict__.pop(name, None)
-        other.machine, other.runs, other._value_runs, other._line = machine, 0, 0, RunLine(self.name)
-        other._weight_copies = {}
+        # A copy takes over cached values, which belong to the old machine.
+        executable = copy(self)
+        for name, attribute in vars(Executable).items():
+            if isinstance(attribute, cached_property):
+                executable.__dict__.pop(name, None)
+        executable.machine, executable.runs, executable._value_runs, executable._line = (
+            machine,
+            0,
+            0,
+            RunLine(self.name),
+        )
+        executable._weight_copies = {}
         if lowered_alike:
-            other.device_program = self.device_program
-        return other
+            executable.device_program = self.device_program
+        return executable
 
     # -- the two halves --------------------------------------------------------------------------------------------
 
@@ -193,7 +203,7 @@ class Executable:
 
         from .program_store import ProgramStore
 
-        check_capacity(self.ir, self.machine)  # a kept program may be of a machine with more
+        check_capacity(self.ir, self.machine)  # a stored program may be for a machine with more memory
 
         how: dict[str, Any] = {
             "strict_memory": self.settings.strict_memory,
@@ -232,7 +242,7 @@ class Executable:
 
     @cached_property
     def value_run_cycles(self) -> int:
-        """Cycles of the tile clock that a run takes which brings :attr:`new_values`, host included."""
+        """Cycles of the tile clock of a run that brings :attr:`new_values`, host included."""
         from ipuperf.lowering import new_values_program
 
         assert self.new_values is not None
@@ -245,7 +255,7 @@ class Executable:
         return self.machine.chip.seconds(self.value_run_cycles)
 
     @property
-    def _before(self) -> RunBefore | None:
+    def _value_run_before(self) -> RunBefore | None:
         from ipuperf.simulation import RunBefore
 
         if not self.values_each_run or self.new_values is None:
@@ -254,8 +264,8 @@ class Executable:
 
     @property
     def host_options(self) -> dict[str, Any]:
-        """How the program makes use of the host: arguments of :func:`ipuperf.simulation.simulate`."""
-        return {**self._host_options, "before": self._before}
+        """How the program uses the host: arguments of :func:`ipuperf.simulation.simulate`."""
+        return {**self._host_options, "before": self._value_run_before}
 
     @property
     def _host_options(self) -> dict[str, Any]:
@@ -268,14 +278,14 @@ class Executable:
 
     @property
     def host_start_cycles(self) -> int:
-        """Cycles of the tile clock at the begin of a run in which only the host works."""
-        before = self._before
-        own = self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
-        return own + (before.cycles if before else 0)
+        """Cycles of the tile clock at the start of a run in which only the host works."""
+        value_run = self._value_run_before
+        start_cycles = self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
+        return start_cycles + (value_run.cycles if value_run else 0)
 
     @property
     def first_run_seconds(self) -> float:
-        """What the first run after :meth:`unload` (or of all) takes more than :attr:`simulated_run_seconds`."""
+        """Seconds by which the first run of all, or after :meth:`unload`, exceeds :attr:`simulated_run_seconds`."""
         return self.machine.host.first_run_seconds
 
     @property
@@ -285,23 +295,26 @@ class Executable:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether :attr:`trace` is there already."""
+        """Whether :attr:`trace` has been made."""
         return "trace" in self.__dict__
 
     def memory_problems(self) -> list[str]:
-        """One line per IPU that the program does not fit; empty when it fits or was never lowered."""
+        """One line for each IPU that the program does not fit; empty if it fits or was never lowered."""
         lowered: DeviceProgram | None = self.__dict__.get("device_program")
         return [] if lowered is None else lowered.texts("does not fit")
 
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
-        """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`; the active clock advances, by more
-        in the first run after the program was loaded."""
+        """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`.
+
+        The active clock advances, by more in the first run after the program was loaded.
+        """
         if self.settings.before_run is not None:
             self.settings.before_run(self)
         if not self.runs:
             keep_finished(self.settings)
+        # On the wall clock nothing else would lower the program.
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
         outputs = self.evaluator.run({} if inputs is None else inputs)
@@ -312,17 +325,20 @@ class Executable:
             write_auto_report(self)
         clock = active_clock()
         if clock is not None:
+            # Engines take longer in the first run after loading (``host.first_run_seconds``).
             seconds = self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds)
             if self.values_each_run and self.new_values is not None:
-                seconds -= self.value_run_seconds  # has its own word: bring_values
+                seconds -= self.value_run_seconds  # bring_values has advanced the clock by these already
             clock.advance(seconds)
             self._line.ran(seconds, self.samples_per_run, outputs)
         self._loaded = True
         return outputs
 
     def bring_values(self) -> None:
-        """The host has new values and runs the program that brings them: the active clock advances. Before the first
-        run after the program was loaded this is part of loading."""
+        """Run the program that brings new values from the host; the active clock advances.
+
+        Before the first run after loading, this is part of loading and takes no time of its own.
+        """
         if not self._loaded or self.new_values is None:
             return
         self._has_new_values = True
@@ -331,8 +347,11 @@ class Executable:
             clock.advance(self.value_run_seconds)
 
     def copied_weights(self, direction: Direction, only: Sequence[Variable] | None = None) -> None:
-        """Variables (default: all) were copied, ``h2d`` to the IPUs or ``d2h`` to the host: the active clock advances.
-        Before the first run after the program was loaded this is part of loading."""
+        """Record that variables (default: all) were copied, ``h2d`` to the IPUs or ``d2h`` to the host.
+
+        The active clock advances. Before the first run after loading, this is part of loading and takes no time of its
+        own.
+        """
         clock = active_clock()
         if self._loaded and self.copies_weights and clock is not None:
             clock.advance(self.weight_copy_seconds(direction, only))
@@ -340,6 +359,7 @@ class Executable:
     def weight_copy_seconds(self, direction: Direction, only: Sequence[Variable] | None = None) -> float:
         """Seconds that copying variables (default: all) takes between two runs, ``h2d`` to the IPUs or ``d2h`` to the
         host: see :mod:`ipuperf.runtime.weight_copies`."""
+        # The cache needs a key that can be hashed.
         variables = tuple(self.ir.variables() if only is None else only)
         cycles = self._weight_copies.get((direction, variables))
         if cycles is None:
@@ -348,20 +368,23 @@ class Executable:
         return self.machine.chip.seconds(cycles)
 
     def as_called(self) -> Executable:
-        """This program as most of its runs but the first were: if they came after a run that brings new values, the
-        trace holds one."""
+        """Return this program as most of its runs, other than the first, were called.
+
+        If most came after a run that brings new values, the trace of the returned program holds such a run.
+        """
+        # New values before the first run are part of loading, so that run does not count.
         if self.values_each_run or self.new_values is None or 2 * self._value_runs <= self.runs - 1:
             return self
         return self._with_values_each_run
 
     @cached_property
     def _with_values_each_run(self) -> Executable:
-        other = self.on(self.machine, lowered_alike=True)
-        other.values_each_run = True
-        return other
+        executable = self.on(self.machine, lowered_alike=True)
+        executable.values_each_run = True
+        return executable
 
     def unload(self) -> None:
-        """The device is given up, so the next run is a first one again."""
+        """Give up the device, so that the next run counts as a first one."""
         self._loaded = False
         self._line.close()
         keep_finished(self.settings)

@@ -2,8 +2,8 @@
 
 :func:`install` puts a finder at the head of ``sys.meta_path``. When a program imports ``popxl``, ``popxl.ops`` or any
 deeper module, the finder imports ``ipuperf.popxl``, ``ipuperf.popxl.ops`` ... and answers with that very module, so
-both names stand for one object: ``sys.modules["popxl.ops"] is ipuperf.popxl.ops``. Nothing is imported before it is
-asked for. TensorFlow is the real one: only what its port for the IPU adds is found here (:data:`_BESIDE`).
+both names stand for one object: ``sys.modules["popxl.ops"] is ipuperf.popxl.ops``. Nothing is imported before the
+program imports it. TensorFlow is the real package: the finder adds only the IPU port's modules (:data:`_BESIDE`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _STAND_INS = {
     "horovod": "ipuperf.popdist.horovod_standin",
     "poptorch_experimental_addons": "ipuperf.poptorch.experimental_addons",
 }
-"""Modules beside PopART that a program gets, with what is below them, where it has none of its own."""
+"""Modules beside PopART that a program gets, with their submodules, if it has none of its own."""
 _BESIDE = {"tensorflow": beside_tensorflow.MODULES}
-"""Front ends that add modules to an installed package of their name: what stands for each module and what is below."""
+"""Front ends that add modules to an installed package: each module's stand-in, which covers its submodules too."""
 _IN_FRONT = frozenset({"cppimport"})
-"""Names whose stand-in hands on to the real package what is not the IPU's, so that both may be there."""
+"""Names whose stand-in passes anything that is not for the IPU on to the real package, so both may be installed."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
@@ -90,9 +90,11 @@ class AliasFinder(MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec that leads to the target, or ``None`` if the name is not ours or there is no such module."""
         top, dot, _ = fullname.partition(".")
+        # Both variables must be set before TensorFlow itself is imported, which happens next.
         if fullname in _BESIDE and fullname in self.targets:
             os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Keras on the IPU is Keras 2
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of this machine's processors and GPUs
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages on this machine's processors and GPUs
+        # Submodules follow their package: ours only if the package that was imported is ours.
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
             return _alias_spec(fullname, _STAND_INS)
         if "tensorflow" in self.targets and top in keras_names.TOP:
@@ -105,12 +107,12 @@ class AliasFinder(MetaPathFinder):
         return _alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
-        """The package that is asked for by name, with the version that ours shows (``poptorch>=3.3`` is then met)."""
+        """Give the package that the context names, with the version of ours (this satisfies ``poptorch>=3.3``)."""
         name = (getattr(context, "name", None) or "").replace("-", "_")
         ours = name in self.targets and name not in _BESIDE
         version = getattr(importlib.import_module(self.targets[name]), "__version__", None) if ours else ""
         if version:
-            from .distributions import StandingIn  # what it stands on takes long to import, and few ask
+            from .distributions import StandingIn  # importlib.metadata takes long to import, and few programs need it
 
             yield StandingIn(name, version)
 
@@ -122,11 +124,12 @@ def _modules_of(targets: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def _deeper_first(targets: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Asked for with every import of a program."""
-    found: dict[str, str] = {}
+    """Order the modules; cached, as every import of a program needs the order."""
+    modules: dict[str, str] = {}
     for name, target in targets:
-        found.update(_BESIDE.get(name, {name: target}))
-    return dict(sorted(found.items(), reverse=True))
+        modules.update(_BESIDE.get(name, {name: target}))
+    # Reverse alphabetical order puts ``a.b`` before ``a``, so the first match is the deepest.
+    return dict(sorted(modules.items(), reverse=True))
 
 
 def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machinery.ModuleSpec | None:
@@ -137,20 +140,23 @@ def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machiner
     name = targets[known] + fullname[len(known) :]
     loaded = sys.modules.get(name)
     if loaded is not None:
+        # Only packages have a search path for submodules.
         is_package = hasattr(loaded, "__path__")
     else:
-        found = importlib.util.find_spec(name)
-        if found is None:
+        module_spec = importlib.util.find_spec(name)
+        if module_spec is None:
             return None
-        is_package = found.submodule_search_locations is not None
+        is_package = module_spec.submodule_search_locations is not None
     return importlib.machinery.ModuleSpec(
         fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
     )
 
 
 class _LastFinder(MetaPathFinder):
-    """Stands last in ``sys.meta_path``: finds stand-ins for modules that nothing else found, and says what there is of
-    PopART and the stand-ins where a part is asked for that is not here."""
+    """Stands last in ``sys.meta_path`` and finds stand-ins for modules that no other finder found.
+
+    For a missing part of PopART or of a stand-in, its error says which parts are here.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -176,10 +182,11 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     instead (and shown again by :func:`uninstall`). A real ``cppimport`` is no error: ours stands in front of it and
     refuses the C++ of PopART's ops, the rest it hands on (:func:`as_installed`).
     """
-    wanted = _targets(FRONT_ENDS if names is None else names)
+    targets = _targets(FRONT_ENDS if names is None else names)
     finder = _installed_finder()
     known = finder.targets if finder else {}
-    new = {name: target for name, target in wanted.items() if known.get(name) != target}
+    # Names that are installed already keep their modules.
+    new = {name: target for name, target in targets.items() if known.get(name) != target}
     for name in new:
         real = None if name in known or name in _IN_FRONT or name in _BESIDE else _real_package(name)
         if real is not None and not force:
@@ -191,7 +198,9 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         return
     if finder is None:
         finder = AliasFinder()
+        # First in the list: the front ends must be found before any package of the same name.
         sys.meta_path.insert(0, finder)
+        # Last in the list: a program's own module takes precedence over a stand-in.
         sys.meta_path.append(_LastFinder())
     taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
@@ -226,16 +235,17 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
                 _take_out({name})
     announce(finder.targets)
     if not finder.targets:
-        sys.meta_path[:] = [other for other in sys.meta_path if not isinstance(other, AliasFinder | _LastFinder)]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, AliasFinder | _LastFinder)]
 
 
 @contextlib.contextmanager
 def as_installed(name: str) -> Iterator[ModuleType | None]:
-    """The real package ``name`` under its own name for as long as the ``with`` block, or ``None`` where there is none.
+    """Give the real package ``name`` under its own name within the ``with`` block, or ``None`` if it is not installed.
 
-    What stands for it under that name afterwards stands for it again; modules of the real package are kept.
+    Afterwards the stand-in has the name again. Modules of the real package are kept.
     """
     finder = _installed_finder()
+    # Without its target, the finder no longer answers for this name.
     target = finder.targets.pop(name, None) if finder else None
     ours = _take_out({name}) if target is not None else {}
     if finder is not None:
@@ -283,7 +293,7 @@ def _top(name: str) -> str:
 
 def _take_out(names: Iterable[str]) -> dict[str, ModuleType]:
     """Remove these modules and those below them from ``sys.modules``; returns what was there."""
-    given = set(names)
-    below = tuple([f"{name}." for name in given])
-    entries = [known for known in sys.modules if known in given or known.startswith(below)]
+    module_names = set(names)
+    below = tuple([f"{name}." for name in module_names])
+    entries = [known for known in sys.modules if known in module_names or known.startswith(below)]
     return {entry: sys.modules.pop(entry) for entry in entries}

@@ -1,4 +1,4 @@
-"""Pieces of work that no signal cuts in two."""
+"""Blocks of code that no signal interrupts."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What signals that end a program raise is raised after the block, not within (the block is to be short).
+    """Deliver signals that end a program after the block instead of within it. The block should be short.
 
-    An exception in the midst of a library's own cleaning up (``zipfile``) would become another one.
+    An exception in the middle of a library's own clean-up (``zipfile``) would turn into another exception.
     """
-    if threading.current_thread() is not threading.main_thread():  # the others meet no signals
+    if threading.current_thread() is not threading.main_thread():  # Python delivers signals to the main thread alone
         yield
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def later(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        received.append(number)
 
     numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
-    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    # Only Python handlers are delayed. A default or ignored signal raises nothing in Python code.
+    handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     try:
-        for number in before:
+        for number in handlers:
             signal.signal(number, later)
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came[:1]:
+        # One signal is enough to end the program, however many arrived.
+        for number in received[:1]:
             signal.raise_signal(number)

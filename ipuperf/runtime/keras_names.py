@@ -1,9 +1,9 @@
-"""Keras as TensorFlow for the IPU has it: Keras 2, whose optimizers are the ones of ``optimizers.legacy``.
+"""Keras under the names that TensorFlow for the IPU uses: Keras 2 with the optimizers of ``optimizers.legacy``.
 
 TensorFlow for the IPU stands at 2.6. There ``keras`` is the package behind ``tf.keras``, with its modules directly
-below it (``keras.engine.input_spec``), and ``tf.keras.optimizers.SGD`` is the class that later versions call
+below it (``keras.engine.input_spec``). ``tf.keras.optimizers.SGD`` is the class that later versions call
 ``tf.keras.optimizers.legacy.SGD``: it takes ``gradient_transformers``, ``lr`` and ``decay``, and a program's own
-optimizer derives from it with ``_resource_apply_dense``. What came later (``AdamW``, ``Lion``) is left as it is.
+optimizer derives from it with ``_resource_apply_dense``. Later optimizers (``AdamW``, ``Lion``) stay as they are.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ else:
     Loader = object  # importlib.abc imports much that nobody here needs
 
 TOP = frozenset({"keras", "tf_keras", "tensorflow"})
-"""The packages whose modules this is about."""
+"""The packages whose modules this file renames."""
 _PACKAGES = ("keras", "tf_keras")
 _OPTIMIZERS = ("tf_keras.optimizers", "tensorflow.keras.optimizers", "tf_keras.api._v2.keras.optimizers")
-"""The modules that are ``tf.keras.optimizers``, by the ways to import it."""
+"""The modules that ``tf.keras.optimizers`` may be, depending on how a program imports it."""
 _MOVED = {"optimizer_v2": "optimizers.legacy", "saving.saved_model": "saving.legacy.saved_model"}
-"""Where modules of Keras 2.6 are in Keras 2.16 and newer."""
+"""Places of Keras 2.6's modules in Keras 2.16 and newer."""
 PRIVATE = "tensorflow.python.keras"
-"""The copy of Keras within TensorFlow, which was Keras itself up to 2.5 and which programs still import."""
+"""The copy of Keras within TensorFlow. It was Keras itself up to 2.5, and programs still import it."""
 _private: dict[str, ModuleType] = {}  # the copy's modules, while Keras stands for it
-_later: dict[ModuleType, dict[str, Any]] = {}  # the later classes, of modules that now name the earlier ones
+_later: dict[ModuleType, dict[str, Any]] = {}  # the later classes of modules that now name the earlier ones
 
 
 def source_module(fullname: str) -> str | None:
-    """The module that ``keras.engine.input_spec`` (or ``tf_keras.engine...``) of Keras 2.6 is now, if there is one."""
+    """Return today's name of a module of Keras 2.6 (``keras.engine.input_spec``, ``tf_keras.engine...``), or None."""
     package, dot, below = fullname.partition(".")
     if not dot or package not in _PACKAGES or below.startswith("src"):
         return None
@@ -49,15 +49,21 @@ def source_module(fullname: str) -> str | None:
 
 
 def below_source(fullname: str) -> str | None:
-    """:func:`source_module` of a module whose package is one of Keras' sources already (its folder has the module,
-    which would be loaded a second time)."""
+    """Return :func:`source_module` for a module whose parent package is already one of Keras' sources.
+
+    The folder of that package has the module too, and Python would load it from there a second time.
+    """
     parent = sys.modules.get(fullname.rpartition(".")[0])
-    named = getattr(parent, "__name__", "")
-    return source_module(fullname) if named.startswith("tf_keras.src.") and not fullname.startswith(named) else None
+    parent_name = getattr(parent, "__name__", "")
+    return (
+        source_module(fullname)
+        if parent_name.startswith("tf_keras.src.") and not fullname.startswith(parent_name)
+        else None
+    )
 
 
 def optimizers_spec(fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-    """For ``tf.keras.optimizers`` its real spec, after whose loading :func:`name_earlier` is done; else ``None``."""
+    """Return the real spec of ``tf.keras.optimizers``, whose loading ends with :func:`name_earlier`; else ``None``."""
     if fullname not in _OPTIMIZERS:
         return None
     spec = importlib.machinery.PathFinder.find_spec(fullname, path)
@@ -73,23 +79,24 @@ class _NamingLoader(Loader):
         self._real = real
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """As the real loader."""
+        """Create the module as the real loader does."""
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """The real loader's work, and the names."""
+        """Execute the module as the real loader does, then set the names."""
         self._real.exec_module(module)
         _name(module)
 
 
 def is_private(fullname: str) -> bool:
-    """Whether Keras stands for module ``fullname`` of :data:`PRIVATE` now."""
+    """Whether Keras now stands for module ``fullname`` of :data:`PRIVATE`."""
     return bool(_private) and (fullname == PRIVATE or fullname.startswith(f"{PRIVATE}."))
 
 
 def stand_for_private() -> None:
-    """Let Keras stand for TensorFlow's :data:`PRIVATE` copy, of which TensorFlow itself has loaded what it needs."""
+    """Let Keras stand for TensorFlow's :data:`PRIVATE` copy, of which TensorFlow itself has loaded all it needs."""
     for name in [name for name in sys.modules if name == PRIVATE or name.startswith(f"{PRIVATE}.")]:
+        # The modules are kept, as TensorFlow's own references to them must stay valid.
         _private[name] = sys.modules.pop(name)
 
 
@@ -99,19 +106,20 @@ def leave_private() -> None:
         for name in [name for name in sys.modules if is_private(name)]:
             del sys.modules[name]
         sys.modules.update(_private)
+        # ``import a.b as c`` reads the attribute of the package, not ``sys.modules``.
         sys.modules["tensorflow.python"].__dict__["keras"] = _private[PRIVATE]
         _private.clear()
 
 
 def name_earlier() -> None:
-    """Let ``tf.keras.optimizers`` that is loaded already name the classes of its ``legacy``."""
+    """Make each loaded ``tf.keras.optimizers`` name the classes of its ``legacy`` module."""
     for name in _OPTIMIZERS:
         if name in sys.modules:
             _name(sys.modules[name])
 
 
 def name_later() -> None:
-    """Undo :func:`name_earlier`, and what was done while loading."""
+    """Undo :func:`name_earlier` and what :func:`optimizers_spec` did on loading."""
     while _later:
         module, classes = _later.popitem()
         vars(module).update(classes)

@@ -1,4 +1,4 @@
-"""What a terminal shows while programs compute: simulated time, throughput and loss beside the real speed."""
+"""Progress on the terminal: simulated time, throughput and loss beside the real speed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from ipuperf.ir import Stream
 
 SHOWN_AFTER = 2.0
-"""Real seconds before anything is shown: what takes less needs no line."""
+"""Real seconds before a line appears; shorter work shows none."""
 
 
 @contextmanager
 def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
-    """Who is told how far the simulation of a program is: on a terminal a line that shows the simulated cycles
-    after :data:`SHOWN_AFTER` and goes away at the end, elsewhere nobody."""
+    """Give a function that receives the simulated cycles so far of a program's simulation.
+
+    On a terminal it updates a line that appears after :data:`SHOWN_AFTER` and vanishes at the end. Elsewhere it is
+    None.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -38,13 +41,15 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
         leave=False,
         file=sys.stderr,
     ) as line:
-        yield lambda now: line.update(now - line.n)
+        yield lambda cycles: line.update(cycles - line.n)
 
 
 class RunLine:
-    """A line on the terminal with the runs of a program and their real speed, the simulated time and throughput, and
-    the mean of the first output without axes, which is the loss of most programs, by its name; elsewhere nothing. It
-    goes away with :meth:`close`."""
+    """A line on the terminal with the runs of a program, their real speed, and the simulated time and throughput.
+
+    It also shows the mean of the first output without axes under the output's name: in most programs that is the loss.
+    Without a terminal there is no line. :meth:`close` removes it.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = printable(name)
@@ -52,7 +57,7 @@ class RunLine:
         self._seconds = 0.0
 
     def ran(self, seconds: float, samples: int | None, outputs: Mapping[Stream, np.ndarray]) -> None:
-        """A run is done: simulated seconds that it took, samples if known, and what it gave."""
+        """Record a run: the simulated seconds it took, its samples if known, and its outputs."""
         self._seconds += seconds
         if self._line is None:
             if not sys.stderr.isatty():
@@ -76,7 +81,7 @@ class RunLine:
         return ", ".join(facts)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._line is not None:
             self._line.close()
             self._line = None

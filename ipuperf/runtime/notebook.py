@@ -1,10 +1,10 @@
-"""The code cells of a notebook as plain Python, line by line where they stand.
+"""The code cells of a notebook as plain Python, in which every line keeps its number.
 
-A cell that is Python is taken as it is. Where IPython's own lines begin in any other cell, IPython says
-(``IPython.core.inputtransformer2``), which comes with ``pip install ipuperf[notebooks]``; what becomes of them is
-decided here. Line magics, shell lines and questions (``%matplotlib inline``, ``!pip install x``, ``x?``) become
-``pass`` with a note on standard error, ``%time STATEMENT`` its statement; ``%%time``, ``%%timeit``, ``%%capture`` and
-``%%prun`` leave the rest of their cell, any other cell magic nothing.
+A cell that is Python stays as it is. In any other cell, IPython finds where its own lines begin
+(``IPython.core.inputtransformer2``, which comes with ``pip install ipuperf[notebooks]``); this module decides what
+replaces them. Line magics, shell lines and questions (``%matplotlib inline``, ``!pip install x``, ``x?``) become
+``pass`` with a note on standard error. ``%time STATEMENT`` becomes its statement. ``%%time``, ``%%timeit``,
+``%%capture`` and ``%%prun`` leave the rest of their cell; any other cell magic leaves nothing.
 """
 
 from __future__ import annotations
@@ -98,37 +98,42 @@ def _need_ipython(lines: list[str], number: int, filename: str) -> None:
 
 
 def _without_cell_magic(lines: list[str], filename: str) -> list[str]:
-    first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    if not lines[first].startswith("%%"):
+    first_line = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if not lines[first_line].startswith("%%"):
         return lines
-    magic = re.split(r"\W", lines[first][2:], maxsplit=1)[0]
+    magic = re.split(r"\W", lines[first_line][2:], maxsplit=1)[0]
     if magic not in _CELL_MAGICS_WITH_PYTHON:
-        _note(filename, first, f"skipped the whole cell, as %%{magic} is not Python")
+        _note(filename, first_line, f"skipped the whole cell, as %%{magic} is not Python")
         return []
-    _note(filename, first, f"skipped {lines[first].strip()!r}")
-    return [*lines[:first], "\n", *lines[first + 1 :]]
+    _note(filename, first_line, f"skipped {lines[first_line].strip()!r}")
+    # An empty line takes the magic's place, so that later lines keep their numbers.
+    return [*lines[:first_line], "\n", *lines[first_line + 1 :]]
 
 
 def _without_lines_of_ipython(lines: list[str], filename: str) -> list[str]:
-    """``lines`` without what only IPython understands, one find of IPython's after the other."""
+    """Remove from ``lines`` what only IPython understands, one statement at a time."""
     from IPython.core import inputtransformer2 as ipython
 
     for clean in (ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt):
         lines = clean(lines)
     kinds: Any = ipython.TransformerManager().token_transformers
+    # Each replacement changes the tokens, so they are made again for the next statement.
     while True:
         tokens = ipython.make_tokens_by_line(lines)
-        found = [item for kind in kinds if (item := kind.find(tokens)) is not None]
-        if not found:
+        statements = [statement for kind in kinds if (statement := kind.find(tokens)) is not None]
+        if not statements:
             return lines
-        item = min(found, key=lambda each: each.sortby())
-        start = item.start_line
-        asked = isinstance(item, ipython.HelpEnd)
-        last = item.q_line if asked else ipython.find_end_of_continued_line(lines, start)
-        if isinstance(item, ipython.MagicAssign | ipython.SystemAssign):
-            _refuse_value(lines[start : last + 1], start, filename)
-        instead = _instead("".join(lines[start : last + 1]).rstrip("\n"), start, filename)
-        lines = [*lines[:start], *_of_length(instead, last + 1 - start), *lines[last + 1 :]]
+        # A replacement changes the tokens behind it, so only the first statement is handled in each pass.
+        statement = min(statements, key=lambda candidate: candidate.sortby())
+        start = statement.start_line
+        is_question = isinstance(statement, ipython.HelpEnd)
+        last_line = statement.q_line if is_question else ipython.find_end_of_continued_line(lines, start)
+        # The program needs the value, so leaving the line out would change what it computes.
+        if isinstance(statement, ipython.MagicAssign | ipython.SystemAssign):
+            _refuse_value(lines[start : last_line + 1], start, filename)
+        instead = _instead("".join(lines[start : last_line + 1]).rstrip("\n"), start, filename)
+        # The replacement has as many lines as the statement: tracebacks stay right.
+        lines = [*lines[:start], *_of_length(instead, last_line + 1 - start), *lines[last_line + 1 :]]
 
 
 def _refuse_value(lines: list[str], number: int, filename: str) -> NoReturn:
@@ -158,5 +163,5 @@ def _of_length(statement: str, count: int) -> list[str]:
     return [*lines, *["\n"] * (count - len(lines))]
 
 
-def _note(filename: str, number: int, what: str) -> None:
-    print(f"ipuperf: {filename} line {number + 1}: {what}", file=sys.stderr)
+def _note(filename: str, number: int, action: str) -> None:
+    print(f"ipuperf: {filename} line {number + 1}: {action}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How a run was started, kept in the folder of its report, so that its program can be run again with a change."""
+"""How a run was started. The folder of its report keeps this, so that the program can be run again with a change."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ORIGIN = "run.json"
 """Name of the file in the folder of a report."""
 
 _SURROUNDINGS = ("POPLAR_", "POPART_", "POPTORCH_", "POPXL_", "POPRUN_", "POPDIST_", "TF_POPLAR_", "IPUPERF_")
-"""How the names of environment variables begin that programs for IPUs read."""
+"""Beginnings of the names of environment variables that programs for IPUs read."""
 
 
 class OriginError(ValueError):
-    """It cannot be said how a run was started; the message says why."""
+    """The start of a run is unknown; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,16 @@ class Origin:
     """How a program was started.
 
     Attributes:
-        script: its file, absolute; sha256: of the bytes of that file.
-        arguments: its arguments.
+        script: its file, absolute.
+        sha256: hash of the bytes of that file.
+        arguments: its command-line arguments.
         machine: name of a preset, absolute path of a machine file, or ``auto``.
         clock: ``simulated`` or ``wall``.
-        folder: where it was started.
-        environment: variables of the environment that programs for IPUs read.
-        session: number of the session that the report is of, in order of creation.
-        version: ipuperf's.
-        arithmetic: what computed the values.
+        folder: the working directory at the start.
+        environment: environment variables that programs for IPUs read.
+        session: number of the session in the report, in order of creation.
+        version: ipuperf's version.
+        arithmetic: the library that computed the values.
     """
 
     script: str
@@ -50,16 +51,16 @@ class Origin:
     arithmetic: str = field(default_factory=arithmetic)
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the origin as JSON."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def changed(self) -> str:
-        """What is no longer as it was when the program was started; "" where all that can be seen is."""
+        """Say what has changed since the program was started; "" if nothing visible has."""
         try:
-            now = content_hash(Path(self.script))
+            current_hash = content_hash(Path(self.script))
         except OSError as error:
             return f"{self.script} cannot be read: {error.strerror}"
-        if now != self.sha256:
+        if current_hash != self.sha256:
             return f"{self.script} has changed since the run"
         return "" if Path(self.folder).is_dir() else f"{self.folder}, where the program was started, is gone"
 
@@ -74,25 +75,32 @@ def content_hash(path: Path) -> str:
 
 
 def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str) -> Origin:
-    """How a program is started here and now."""
+    """Describe how a program is started in this process."""
     if Path(machine).is_file():
+        # A later run may start in another folder.
         machine = str(Path(machine).absolute())
-    given = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_SURROUNDINGS)}
+    environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_SURROUNDINGS)}
     return Origin(
-        str(script.absolute()), content_hash(script), tuple(arguments), machine, clock, os.getcwd(), environment=given
+        str(script.absolute()),
+        content_hash(script),
+        tuple(arguments),
+        machine,
+        clock,
+        os.getcwd(),
+        environment=environment,
     )
 
 
 def read_origin(folder: Path) -> Origin:
-    """How the run was started whose report is in ``folder``.
+    """Read how the run was started whose report is in ``folder``.
 
     Raises:
-        OriginError: the file is missing, or is not what ``ipuperf run`` writes.
+        OriginError: the file is missing, or ``ipuperf run`` did not write it.
     """
     path = folder / ORIGIN
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        origin = Origin(**{**found, "arguments": tuple(found["arguments"])})
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        origin = Origin(**{**fields, "arguments": tuple(fields["arguments"])})
     except FileNotFoundError:
         raise OriginError(f"{folder} has no {ORIGIN}, which says what program made the trace") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

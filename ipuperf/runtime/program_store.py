@@ -1,9 +1,10 @@
-"""Lowered programs on disk: another process does not lower a program that one lowered before.
+"""Lowered programs on disk, so that a process need not lower a program that another process lowered before.
 
-A file is named after a digest of all that lowering depends on: what the program says, but for counts and values
-(:func:`ipuperf.lowering.again.description`), the machine and the options; it says the versions that wrote it. It is a
-zip of one JSON document and arrays (:mod:`ipuperf.lowering.stored`), never a pickle. A damaged file, or one of another
-version, is written anew; files appear whole, so several processes may use one folder.
+The name of a file is a digest of everything that lowering depends on: the program without counts and values
+(:func:`ipuperf.lowering.again.description`), the machine and the options. The file states the versions that wrote it.
+It is a zip of one JSON document and arrays (:mod:`ipuperf.lowering.stored`), never a pickle, so reading it runs no
+code. A damaged file, or one of another version, is written anew. Files appear whole, so several processes may share
+one folder.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
 
 _FORMAT = "ipuperf.program 1"
-"""A change that older files do not follow adds one."""
+"""The number grows with each change that makes older files unreadable."""
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
+# The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _ROOMS = ("machine", "ir", "functions", "ops", "lowering")
-"""What lowering is made of."""
+"""The rooms whose code decides what lowering gives."""
+# A damaged zip, JSON document or array raises one of these, depending on where the damage is.
 _DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, IndexError,
             AttributeError, EOFError, NotImplementedError, OverflowError, MemoryError)  # fmt: skip
 
@@ -40,8 +43,10 @@ logger = logging.getLogger("ipuperf.runtime")
 
 
 def digest_of_sources(folders: Sequence[Path]) -> str:
-    """A digest of the code and data in these folders: an installation for development has one version for many
-    states."""
+    """Return a digest of the code and data in these folders.
+
+    A development installation has one version number for many states of its code; the digest tells them apart.
+    """
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -52,24 +57,28 @@ def digest_of_sources(folders: Sequence[Path]) -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """What a file has to agree with to be read."""
+    """Return the versions that a file must agree with to be read."""
     root = Path(ipuperf.__file__).parent
     code = digest_of_sources([root / room for room in _ROOMS])
     return {"format": _FORMAT, "ipuperf": f"{ipuperf.__version__} {code}", "numpy": np.__version__}
 
 
 class ProgramStore:
-    """The lowered programs in a folder, which is made where it does not exist."""
+    """The lowered programs in a folder. The folder is made if it does not exist."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
-    def read(self, said: Any) -> DeviceProgram | None:
-        """The program of this content (plain values, whose ``repr`` says all), None if there is none to be had."""
-        path = self._path(said)
+    def read(self, description: Any) -> DeviceProgram | None:
+        """Return the program stored for this description, or None if no readable file is there.
+
+        The description consists of plain values whose ``repr`` states everything.
+        """
+        path = self._path(description)
         try:
             with zipfile.ZipFile(path) as file:
                 document = json.loads(file.read(_DOCUMENT))
+                # Other versions may lower the same program differently.
                 if document["versions"] != _versions():
                     logger.info("%s: written by another version; it is written anew", path)
                     return None
@@ -81,13 +90,14 @@ class ProgramStore:
             logger.info("%s cannot be read (%s: %s); it is written anew", path, type(error).__name__, error)
             return None
 
-    def write(self, said: Any, program: DeviceProgram) -> None:
-        """Keep a program; a warning of the log where the folder does not take it."""
-        path = self._path(said)
+    def write(self, description: Any, program: DeviceProgram) -> None:
+        """Store a program. If the folder cannot be written to, the log gets a warning."""
+        path = self._path(description)
         try:
             document, tables = stored(program)
             path.parent.mkdir(parents=True, exist_ok=True)
             head = {"versions": _versions(), "arrays": list(tables), "program": document}
+            # The file gets its name when it is complete, so no process reads half of it.
             with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as file:
                 _put(file, _DOCUMENT, json.dumps(head).encode())
                 for name, table in tables.items():
@@ -97,20 +107,21 @@ class ProgramStore:
         except OSError as error:
             logger.warning("The lowered program cannot be kept in %s: %s", self.folder, error)
 
-    def _path(self, said: Any) -> Path:
-        return self.folder / f"{hashlib.sha256(repr(said).encode()).hexdigest()}{_SUFFIX}"
+    def _path(self, description: Any) -> Path:
+        return self.folder / f"{hashlib.sha256(repr(description).encode()).hexdigest()}{_SUFFIX}"
 
 
 def _put(file: zipfile.ZipFile, name: str, content: bytes) -> None:
+    # Level 1 compresses fastest.
     file.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED, 1)
 
 
 def _bytes(table: np.ndarray) -> bytes:
-    written = io.BytesIO()
-    np.lib.format.write_array(written, table, allow_pickle=False)
-    return written.getvalue()
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, table, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _array(content: bytes) -> np.ndarray:
-    found: np.ndarray = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    return found
+    table: np.ndarray = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    return table

@@ -1,6 +1,6 @@
-"""A program run until one of its sessions is about to run for the first time.
+"""Run a program until one of its sessions is about to run for the first time.
 
-Nothing of that session is computed; sessions before it run as they do. What the program prints is not shown.
+Nothing of that session is computed. Sessions before it run as usual. The program's output is not shown.
 """
 
 from __future__ import annotations
@@ -18,48 +18,54 @@ from .settings import RunSettings, use_settings
 
 
 class NotReachedError(ValueError):
-    """The program ends before; the message says how."""
+    """The program ends before the session runs; the message says how."""
 
 
 class _Reached(BaseException):
-    """The session is about to run: the program is not needed any further. (No ``Exception``, which programs catch.)"""
+    """The session is about to run, so the rest of the program is not needed.
+
+    This is no ``Exception``: programs catch those.
+    """
 
 
 def executable_of(
     script: str | Path, arguments: Sequence[str], settings: RunSettings, session: int, clock: str = "simulated"
 ) -> Executable:
-    """The executable of a session as the program makes it, not lowered unless the program asked for that.
+    """Return the executable of a session as the program makes it. It is lowered only if the program asked for that.
 
     Args:
-        script, arguments, clock: as for :func:`.script.run_script`; front ends begin as in a process of their own.
-        settings: of the run; ``before_run`` is overwritten.
-        session: its number, in order of creation. A program that makes it and ends without running it is as good.
+        script, arguments, clock: as for :func:`.script.run_script`; front ends start as in a new process.
+        settings: settings of the run; ``before_run`` is overwritten.
+        session: its number, in order of creation. The program may also end without running the session.
 
     Raises:
-        NotReachedError: the program fails or makes fewer sessions. ScriptError: it cannot be started.
+        NotReachedError: the program fails or makes fewer sessions.
+        ScriptError: the program cannot be started.
     """
 
     def stop(executable: Executable) -> None:
-        made = settings.executables
-        if len(made) > session and made[session] is executable:
+        executables = settings.executables
+        if len(executables) > session and executables[session] is executable:
+            # The exception unwinds the user's program from within its first run.
             raise _Reached
 
+    # ``before_run`` is called before anything of a run is computed.
     settings.before_run = stop
-    with ExitStack() as around:
-        around.enter_context(RUN.afresh())
-        around.enter_context(use_settings(settings))
-        printed = around.enter_context(redirect_stderr(StringIO()))
-        around.enter_context(redirect_stdout(StringIO()))
-        done = run_script(script, arguments, clock=clock)
-    if done.exit_code and not isinstance(done.error, _Reached):
-        raise NotReachedError(f"{script} fails: {_last_words(done, printed.getvalue())}")
+    with ExitStack() as surroundings:
+        surroundings.enter_context(RUN.afresh())
+        surroundings.enter_context(use_settings(settings))
+        printed = surroundings.enter_context(redirect_stderr(StringIO()))
+        surroundings.enter_context(redirect_stdout(StringIO()))
+        script_result = run_script(script, arguments, clock=clock)
+    if script_result.exit_code and not isinstance(script_result.error, _Reached):
+        raise NotReachedError(f"{script} fails: {_last_words(script_result, printed.getvalue())}")
     if len(settings.executables) <= session:
         raise NotReachedError(f"{script} makes {len(settings.executables)} sessions, the run is of number {session}")
     return settings.executables[session]
 
 
-def _last_words(done: ScriptResult, printed: str) -> str:
-    """In one line the exception that ended a program, all of it; else the last line on standard error."""
-    if isinstance(done.error, Exception):
-        return " ".join("".join(format_exception_only(done.error)).split())
-    return (printed.strip().splitlines() or [f"exit code {done.exit_code}"])[-1]
+def _last_words(script_result: ScriptResult, printed: str) -> str:
+    """Return in one line the exception that ended a program, or else the last line of its standard error."""
+    if isinstance(script_result.error, Exception):
+        return " ".join("".join(format_exception_only(script_result.error)).split())
+    return (printed.strip().splitlines() or [f"exit code {script_result.exit_code}"])[-1]

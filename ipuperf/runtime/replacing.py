@@ -1,4 +1,4 @@
-"""Attributes that have another value for a while."""
+"""Attributes that have another value within a block."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 @contextmanager
 def replaced(owner: Any, **values: Any) -> Iterator[None]:
-    """In the block, ``owner`` (a module, a class, another object) has these attributes; afterwards those it had.
+    """Give ``owner`` (a module, a class or another object) these attributes within the block, then restore the old
+    ones.
 
-    What a class itself holds comes back as it is held there: a class method is not bound.
+    An attribute of a class is restored as the class holds it: a class method comes back unbound.
     """
-    held = vars(owner) if isinstance(owner, type) else {}
-    before = {name: held[name] if name in held else getattr(owner, name) for name in values}
+    # ``getattr`` on a class would give a bound method or a descriptor's value.
+    class_attributes = vars(owner) if isinstance(owner, type) else {}
+    old_values = {name: class_attributes[name] if name in class_attributes else getattr(owner, name) for name in values}
     try:
         for name, value in values.items():
             setattr(owner, name, value)
         yield
     finally:
-        for name, value in before.items():
+        for name, value in old_values.items():
             setattr(owner, name, value)

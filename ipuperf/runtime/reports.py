@@ -1,9 +1,9 @@
-"""What a run leaves on disk: each finished session before the next begins, a report of each at the end.
+"""The files of a run: a record of each finished session before the next begins, and a report of each at the end.
 
 ``DIR/unfinished-*`` is there while the run of ``ipuperf run --report DIR`` lasts. Its ``run.json`` says how the program
 was started, and each folder ``<n>-<name>`` in it has the trace of a session and its own ``run.json``. A folder is
-filled under another name and renamed, so it is there whole or not at all. A run that is killed leaves ``unfinished-*``:
-its name says that the run was cut short, and :func:`recover` makes the reports.
+filled under another name and then renamed, so it is whole or absent. A run that is killed leaves ``unfinished-*``:
+the name shows that the run was cut short, and :func:`recover` makes the reports.
 
 ``DIR`` has the reports of one program. A later run of the program replaces those of an earlier one when it ends.
 """
@@ -40,25 +40,26 @@ class ReportFolderError(ValueError):
 
 
 class Journal:
-    """The finished sessions of a run on disk, for the case that it is cut short.
+    """The finished sessions of a run on disk, in case the run is cut short.
 
     Args:
-        directory: where the reports are going to be.
+        directory: the folder for the reports.
         origin: how the program was started.
 
     Raises:
         ReportFolderError: the directory holds the reports of another program.
-        OSError: it cannot be written to.
+        OSError: the directory cannot be written to.
     """
 
     def __init__(self, directory: Path, origin: Origin) -> None:
         for report in _folders(directory):
             if _script(report) not in ("", origin.script):
-                other = _script(report)
-                raise ReportFolderError(f"{directory} holds reports of {other}: name another folder, or remove it")
+                script = _script(report)
+                raise ReportFolderError(f"{directory} holds reports of {script}: name another folder, or remove it")
         self.folder = directory / f"{_PREFIX}{secrets.token_hex(4)}"
         self._origin = origin
         self._traces: dict[str, Trace] = {}
+        # The random part of the name keeps runs into the same directory apart.
         self.folder.mkdir()
         try:
             _write_origin(origin, self.folder)
@@ -67,17 +68,20 @@ class Journal:
             raise
 
     def keep(self, number: int, executable: Executable) -> None:
-        """Write a session, unless it is there as it is. A full disk must not end the program: it is told."""
+        """Write a session, unless the journal has its trace already. A full disk gives a message and does not end the
+        program.
+        """
         from ipuperf.report.staging import staged
 
         try:
             name, trace = _folder_name(number, executable), executable.as_called().trace
-        except Exception:  # a session that is simulated for its report alone: that will say it
+        except Exception:  # simulating the session for its report will fail again and show the error
             return
+        # The trace is cached by the executable, so identity tells whether it was written.
         if self._traces.get(name) is trace:
             return
         with uninterrupted():
-            self._traces[name] = trace  # first, for sessions of other threads
+            self._traces[name] = trace  # set first, so that sessions of other threads do not write it too
             try:
                 with staged(self.folder / name) as place:
                     trace.save(place / TRACE)
@@ -87,9 +91,9 @@ class Journal:
                 print(f"ipuperf: {name} would be lost if the run were cut short: {error.strerror}", file=sys.stderr)
 
     def file_of(self, name: str, trace: Trace) -> Path | None:
-        """The file of this trace of a session; None unless it is kept."""
-        kept = self.folder / name / TRACE
-        return kept if self._traces.get(name) is trace and kept.is_file() else None
+        """Return the file of this trace of a session; None if the journal does not have it."""
+        trace_file = self.folder / name / TRACE
+        return trace_file if self._traces.get(name) is trace and trace_file.is_file() else None
 
     @property
     def holds_sessions(self) -> bool:
@@ -97,16 +101,16 @@ class Journal:
         return bool(self._traces)
 
     def close(self) -> None:
-        """All reports are there: remove those of earlier runs, unless this one has made none, then the journal."""
+        """Remove the journal once all reports are written, and the reports of earlier runs if this run has made any."""
         if self._traces:
             _settle(self.folder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def keep_finished(settings: RunSettings) -> None:
-    """Write the sessions that have run, if the run has a journal: another one begins, or one has ended.
+    """Write the sessions that have run, if the run has a journal; called when another session begins or one has ended.
 
-    On the simulated clock a session that another thread simulates at this moment is left for the next time.
+    On the simulated clock, a session that another thread is simulating waits for the next call.
     """
     if settings.journal is None:
         return
@@ -144,8 +148,8 @@ def write_reports(
         if executable.is_compiled or not compiled:
             origin = settings.origin
             trace = executable.as_called().trace
-            kept = None if settings.journal is None else settings.journal.file_of(folder.name, trace)
-            _write(trace, folder, None if origin is None else replace(origin, session=number), kept)
+            trace_file = None if settings.journal is None else settings.journal.file_of(folder.name, trace)
+            _write(trace, folder, None if origin is None else replace(origin, session=number), trace_file)
             folders.append(folder)
             written(folder)
     if settings.journal is not None:
@@ -156,15 +160,16 @@ def write_reports(
 def recover(directory: Path, written: Callable[[Path], None] = lambda folder: None) -> None:
     """Make the reports of the sessions that runs into ``directory`` had finished when they were cut short.
 
-    A report stays that is whole and was written later than its session.
+    A report stays if it is whole and was written later than its session.
 
     Args:
         directory: as given to ``ipuperf run --report``.
-        written: told every folder as soon as it is there.
+        written: called with every folder once it is written.
 
     Raises:
         ReportFolderError: no run was cut short there, or none of its sessions was finished.
-        TraceError, OriginError: a session is damaged; OSError: a report cannot be written.
+        TraceError, OriginError: a session is damaged.
+        OSError: a report cannot be written.
     """
     from ipuperf.trace import Trace
 
@@ -187,12 +192,12 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
 
 
 def unfinished(directory: Path) -> list[Path]:
-    """The journals of runs into ``directory`` that were cut short (or that go on), the earliest first."""
+    """Return the journals of runs into ``directory`` that were cut short or still run, the earliest first."""
     return sorted(directory.glob(f"{_PREFIX}*"), key=lambda folder: folder.stat().st_mtime_ns)
 
 
 def _settle(journal: Path) -> None:
-    """The reports of a run are there: remove what earlier runs of its program and killed writers left."""
+    """Remove the remains of earlier runs of the program and of killed writers, once the run's reports are written."""
     from ipuperf.report.folder import remove_report
 
     directory = journal.parent
@@ -211,12 +216,13 @@ def _folder_name(number: int, executable: Executable) -> str:
 
 def _folders(directory: Path) -> list[Path]:
     """The reports, or the kept sessions, in a folder, in order of creation."""
-    found = [path.parent for path in directory.glob(f"[0-9]*-*/{ORIGIN}")]
-    return sorted(found, key=lambda folder: (len(folder.name.partition("-")[0]), folder.name))
+    folders = [path.parent for path in directory.glob(f"[0-9]*-*/{ORIGIN}")]
+    # Numbers have no leading zeros: a shorter number comes first.
+    return sorted(folders, key=lambda folder: (len(folder.name.partition("-")[0]), folder.name))
 
 
 def _rubbish(report: Path) -> list[Path]:
-    """What is left of writers of a report that were killed."""
+    """Return the temporary folders that killed writers of a report have left."""
     return list(report.parent.glob(f".{report.name}.*.tmp"))
 
 
@@ -228,32 +234,32 @@ def _script(report: Path) -> str:
         return ""
 
 
-def _is_older(path: Path, other: Path) -> bool:
+def _is_older(path: Path, reference: Path) -> bool:
     """Whether both files are there and ``path`` was not written after ``other``."""
-    return path.is_file() and other.is_file() and path.stat().st_mtime_ns <= other.stat().st_mtime_ns
+    return path.is_file() and reference.is_file() and path.stat().st_mtime_ns <= reference.stat().st_mtime_ns
 
 
-def _write(trace: Trace, folder: Path, origin: Origin | None, kept: Path | None) -> None:
-    """Write a report; ``kept`` is the file of its trace, if it is there already."""
+def _write(trace: Trace, folder: Path, origin: Origin | None, trace_file: Path | None) -> None:
+    """Write a report; ``trace_file`` is the file of its trace, if there is one already."""
     from ipuperf.report import View, write_report
     from ipuperf.report.folder import VIEWS
 
     also = []
     if origin is not None:
         also = [View(ORIGIN, "how the program was started", lambda trace, path: _write_origin(origin, path.parent))]
-    if kept is not None:
-        also += [replace(view, write=_taken_from(kept)) for view in VIEWS if view.name == TRACE]
+    if trace_file is not None:
+        also += [replace(view, write=_taken_from(trace_file)) for view in VIEWS if view.name == TRACE]
     write_report(trace, folder, also)
 
 
-def _taken_from(kept: Path) -> Callable[[Trace, Path], None]:
-    """Who gives a report the file of a trace that is written already, without a second copy where that is possible."""
+def _taken_from(trace_file: Path) -> Callable[[Trace, Path], None]:
+    """Return a writer that gives a report an existing trace file, by a link where the file system has links."""
 
     def write(trace: Trace, path: Path) -> None:
         try:
-            os.link(kept, path)
+            os.link(trace_file, path)
         except OSError:  # a file system without links
-            shutil.copyfile(kept, path)
+            shutil.copyfile(trace_file, path)
 
     return write
 

@@ -1,9 +1,8 @@
-"""What is in force while programs run: the settings of runs, the simulated clock, and what upstream's front ends keep
-per process.
+"""The state of a process that runs programs: settings, the simulated clock, and what upstream's front ends keep.
 
-One :class:`RunContext` per process: programs may start sessions in threads of their own, and these run under the same
-settings and the same clock. Each entry ends with its ``with`` block. (Where ops go is of the thread that writes them:
-:data:`ipuperf.ir.CONTEXT`.)
+There is one :class:`RunContext` per process. Programs may start sessions in threads of their own, and these threads
+use the same settings and the same clock. Each entry ends with its ``with`` block. (Where ops are written is state of
+a thread: :data:`ipuperf.ir.CONTEXT`.)
 """
 
 from __future__ import annotations
@@ -20,51 +19,52 @@ T = TypeVar("T")
 
 
 class RunContext:
-    """Stacks of what is in force, innermost last.
+    """Stacks of the settings, clocks and front-end states in force; the innermost stands last.
 
     Attributes:
-        settings: of runs (:func:`.settings.use_settings`).
+        settings: settings of runs (:func:`.settings.use_settings`).
         clocks: simulated clocks (:func:`.clock.activate`).
 
-    What a front end keeps is an object of a class of its own, made when it is first asked for (:meth:`of`).
+    A front end keeps its state in an object of its own class. :meth:`of` makes the object on first use.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[type, list[Any]] = {}
+        self._states: dict[type, list[Any]] = {}
         self.settings: list[RunSettings] = []
         self.clocks: list[SimulatedClock] = []
 
     def of(self, kind: type[T]) -> T:
-        """The object of this class that is in force, for all threads; ``kind()`` makes the first."""
-        found: list[T] = self._kept.setdefault(kind, [])
-        if not found:
-            found.append(kind())
-        return found[-1]
+        """Return the object of this class that is in force in all threads; ``kind()`` makes the first one."""
+        states: list[T] = self._states.setdefault(kind, [])
+        if not states:
+            states.append(kind())
+        return states[-1]
 
     @contextmanager
     def fresh(self, kind: type[T]) -> Iterator[T]:
-        """Another object of this class in force within the block, as in a process of its own."""
-        with self.entered(self._kept.setdefault(kind, []), kind()) as found:
-            yield found
+        """Put another object of this class in force within the block, as a new process would have it."""
+        with self.entered(self._states.setdefault(kind, []), kind()) as state:
+            yield state
 
     @contextmanager
     def afresh(self) -> Iterator[None]:
-        """Nothing kept by any front end and no clock within the block, as in a process of its own."""
-        kept, clocks = self._kept, self.clocks
-        self._kept, self.clocks = {}, []
+        """Hide all front-end states and clocks within the block, as in a new process."""
+        states, clocks = self._states, self.clocks
+        self._states, self.clocks = {}, []
         try:
             yield
         finally:
-            self._kept, self.clocks = kept, clocks
+            self._states, self.clocks = states, clocks
 
     @contextmanager
     def entered(self, stack: list[T], value: T) -> Iterator[T]:
-        """``value`` on top of ``stack``, one of this context, within the block."""
+        """Put ``value`` on top of ``stack``, one of this context's stacks, within the block."""
         depth = len(stack)
         stack.append(value)
         try:
             yield value
         finally:
+            # Entries that the block left open end with it.
             del stack[depth:]
 
 

@@ -43,14 +43,14 @@ from .tracebacks import calling_line, is_about_the_program, is_below, library_fo
 
 _MAIN = "__main__"
 _WRONG = 2
-"""Exit code of what ipuperf cannot do here, as on the command line (``commands/failures.py``)."""
+"""Exit code for a request that ipuperf cannot fulfil, as on the command line (``commands/failures.py``)."""
 
 
 @dataclass(frozen=True)
 class ScriptResult:
-    """What is left of a program that has run.
+    """The state of a program that has run.
 
-    ``module`` is its ``__main__`` and keeps ``globals`` alive. ``exit_code`` is what the process would have ended with.
+    ``module`` is its ``__main__`` and keeps ``globals`` alive. ``exit_code`` is the one its process would have had.
     ``clock`` is the simulated clock it ran on, ``None`` for wall time. ``error`` is the exception that ended it.
     """
 
@@ -130,12 +130,14 @@ def _main_module(path: Path) -> ModuleType:
     main = ModuleType(_MAIN)
     absolute = os.path.abspath(path)
     loader = importlib.machinery.SourceFileLoader(_MAIN, absolute) if path.suffix != ".ipynb" else None
+    # Programs find their data beside ``__file__``.
     main.__dict__.update(__file__=absolute, __cached__=None, __builtins__=builtins, __loader__=loader)
     return main
 
 
 def _execute(sources: Sequence[Source], main: ModuleType, debug: bool) -> tuple[int, BaseException | None]:
     """Run the pieces in order; returns the exit code and the exception that ended the program, if one did."""
+    # A program may install a hook of its own, which then shows its errors.
     hook = sys.excepthook
     try:
         for source in sources:
@@ -173,7 +175,7 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _out_of_memory(error: BaseException) -> str:
-    """What to say of values of ipuperf that the host has no memory for; "" of any other error."""
+    """Return the message for values of ipuperf that do not fit the host's memory; "" for any other error."""
     if not isinstance(error, MemoryError):
         return ""
     if is_about_the_program(error):
@@ -185,13 +187,16 @@ def _out_of_memory(error: BaseException) -> str:
 
 
 def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) -> None:
-    """Print the traceback as Python would have, had it run the program itself; ``hook`` is the program's own way. Of
-    values that do not fit the host one line says all."""
+    """Print the traceback as Python would, had it run the program itself; ``hook`` is the program's own excepthook.
+
+    For values that do not fit the host's memory, one line says everything.
+    """
     problem = _out_of_memory(error)
     shorten(error, debug)
     if problem and not debug:
         print(f"ipuperf: {printable(problem)}", file=sys.stderr)
         return
+    # The plain message does not say which extra installs the package.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
         error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
     if hook is not None:
@@ -206,15 +211,14 @@ def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) ->
 
 @contextmanager
 def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterator[None]:
-    """Front ends, torchvision stand-in and local files for Keras in place; afterwards those that were not there before
-    are gone."""
+    """Install the front ends, the torchvision stand-in and local files for Keras; remove afterwards what this added."""
     from ipuperf.datasets.keras_files import serve_keras, unserve_keras
     from ipuperf.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
-    wanted = names if isinstance(names, Mapping) else tuple(names)
-    before = installed_names()
+    front_end_names = names if isinstance(names, Mapping) else tuple(names)
+    names_before = installed_names()
     standin_before = is_standin_installed()
-    install(wanted, force=force)
+    install(front_end_names, force=force)
     try:
         install_standin()
         served = serve_keras()
@@ -226,12 +230,12 @@ def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterat
     finally:
         if not standin_before:
             uninstall_standin()
-        uninstall([name for name in wanted if name not in before])
+        uninstall([name for name in front_end_names if name not in names_before])
 
 
 @contextmanager
 def _process_state(argv: list[str], folder: str, main: ModuleType) -> Iterator[None]:
-    """``sys.argv``, ``sys.path[0]`` and ``__main__`` of the program, then those of before (and their excepthook)."""
+    """Set ``sys.argv``, ``sys.path[0]`` and ``__main__`` for the program, then restore them and the excepthook."""
     kept_argv, kept_path, kept_main, kept_hook = sys.argv, list(sys.path), sys.modules.get(_MAIN), sys.excepthook
     sys.argv = argv
     sys.path.insert(0, folder)
@@ -250,12 +254,15 @@ def _process_state(argv: list[str], folder: str, main: ModuleType) -> Iterator[N
 
 @contextmanager
 def _user_modules_forgotten(folder: str) -> Iterator[None]:
-    """Afterwards the program's own modules leave ``sys.modules``: a next program may have others of the same name."""
-    before = set(sys.modules)
+    """Remove the program's own modules from ``sys.modules`` afterwards: the next program may have other ones of the
+    same name.
+    """
+    names_before = set(sys.modules)
     try:
         yield
     finally:
-        for name in set(sys.modules) - before:
+        # Libraries stay imported: importing some of them twice fails.
+        for name in set(sys.modules) - names_before:
             file = getattr(sys.modules[name], "__file__", None)
             if isinstance(file, str) and _is_users(file, folder):
                 del sys.modules[name]
@@ -264,6 +271,7 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
 @contextmanager
 def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator[None]:
     """Within the block, ``import time`` gives ``proxy`` to the program's modules and the real module to all others."""
+    # ``import time`` in any module ends in ``builtins.__import__`` with the module's globals: these tell who asks.
     original: Callable[..., Any] = builtins.__import__
 
     @functools.wraps(original)
@@ -289,8 +297,7 @@ def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str, folder: str) -> bool:
-    """Whether a module's ``file`` belongs to the program in ``folder``: below it, but neither installed nor
-    ipuperf's."""
+    """Whether a module's ``file`` belongs to the program in ``folder``: below it, not installed, and not ipuperf's."""
     real = os.path.realpath(file)
     if not is_below(real, folder):
         return False

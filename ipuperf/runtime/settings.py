@@ -1,7 +1,7 @@
-"""Settings of a run: which machine to simulate, where reports go. They reach sessions, also those of other threads,
-through :data:`.run_context.RUN`.
+"""Settings of a run, such as the machine to simulate and the folder of the reports.
 
-The command line (or a notebook) sets them with :func:`use_settings`; a program run without settings gets the defaults.
+Sessions of all threads read them through :data:`.run_context.RUN`. The command line (or a notebook) sets them with
+:func:`use_settings`. A program without settings gets the defaults.
 """
 
 from __future__ import annotations
@@ -25,24 +25,21 @@ AUTO = "auto"
 AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64", "pod128", "pod256")
 """Machines that ``auto`` chooses from, smallest first."""
 AUTO_IPU21_MACHINES = ("bow-1", "bow-pod4", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
-"""The same for programs with ops of 8-bit floats, which IPUs of architecture ``ipu2`` do not have."""
+"""Machines for programs with ops of 8-bit floats, which IPUs of architecture ``ipu2`` do not have."""
 
 
 @dataclass
 class RunSettings:
     """One run of a program.
 
-    Attributes:
-        machine: a machine, the name of a built-in one, path of a machine file, or ``auto``: the smallest of
-            :data:`AUTO_MACHINES` with enough IPUs.
-        report_directory: where :func:`ipuperf.runtime.reports.write_reports` puts one folder per session;
-            None: nowhere.
-        strict_memory: a program that does not fit into In-Processor-Memory is an error.
-        executables: every executable made under these settings, in order of creation.
-        origin: how the program was started, for the folders of reports; None: nobody said.
-        journal: where finished sessions are kept while the program runs; None: nowhere.
-        numbers: whether values are computed; if not, a program ends where the first are needed.
-        before_run: told each executable before each of its runs; what it raises ends the program.
+    Attributes: machine: a machine, the name of a built-in one, path of a machine file, or ``auto``: the smallest of
+    :data:`AUTO_MACHINES` with enough IPUs. report_directory: the folder in which
+    :func:`ipuperf.runtime.reports.write_reports` makes one folder per session; None: no reports. strict_memory: whether
+    a program that does not fit into In-Processor-Memory is an error. executables: every executable made under these
+    settings, in order of creation. origin: how the program was started, for the folders of reports; None: unknown.
+    journal: keeps finished sessions on disk while the program runs; None: nothing does. numbers: whether values are
+    computed; if not, a program ends where it needs the first of them. before_run: called with each executable before
+    each of its runs; an exception it raises ends the program.
     """
 
     machine: str | Machine = AUTO
@@ -56,10 +53,10 @@ class RunSettings:
 
 
 def current_settings() -> RunSettings:
-    """The settings in force; outside of :func:`use_settings` fresh defaults (which remember nothing)."""
+    """Return the settings in force. Outside of :func:`use_settings` these are new defaults, which nothing keeps."""
     return RUN.settings[-1] if RUN.settings else RunSettings()
 
 
 def use_settings(settings: RunSettings) -> AbstractContextManager[RunSettings]:
-    """Put ``settings`` in force for the duration of the block, in all threads of the process."""
+    """Put ``settings`` in force within the block, in all threads of the process."""
     return RUN.entered(RUN.settings, settings)

@@ -1,4 +1,4 @@
-"""The pieces of a user's program, and what is raised when it cannot be started."""
+"""The pieces of a user's program, and the error for a program that cannot be started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ScriptError(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """A piece of program that is compiled by itself: a whole script, or one cell."""
+    """A piece of a program that is compiled by itself: a whole script, or one cell of a notebook."""
 
     filename: str
     text: str | bytes

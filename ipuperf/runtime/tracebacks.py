@@ -1,9 +1,9 @@
-"""Tracebacks of programs, as short as they are where nothing stands between a program and its functions.
+"""Tracebacks of programs, without the frames of ipuperf and other libraries between the program's own.
 
-A program hands functions to ipuperf (``forward``, ``build``, stages), which calls them, often through PyTorch, Keras or
-TensorFlow. When one fails, the frames between the program's own are hidden, and those of libraries below them. An error
-that may be a defect of ipuperf (raised in its code, of another class than its own) keeps the frames behind the last
-line of the program. ``ipuperf run --debug`` shows all.
+A program hands functions to ipuperf (``forward``, ``build``, stages). ipuperf calls them, often through PyTorch, Keras
+or TensorFlow. When such a function fails, this module hides the frames between the program's own frames and the
+library frames below them. An error that may be a defect of ipuperf keeps the frames after the program's last line:
+ipuperf's code raised it, but its class is not one of ipuperf's. ``ipuperf run --debug`` shows all frames.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from types import TracebackType
 
 _PACKAGE = os.path.realpath(Path(__file__).parents[1])
 _STARTERS = tuple(os.path.join(_PACKAGE, "runtime", name) for name in ("script.py", "install.py"))
-"""They start programs and resolve imports: their frames are never of use."""
+"""Files that start programs and resolve imports. Their frames never help a reader."""
 
 
 def shorten(error: BaseException, debug: bool = False) -> None:
-    """Hide frames in the tracebacks of ``error``, its causes and its parts; with ``debug`` those that start programs
-    alone."""
+    """Hide frames in the tracebacks of ``error``, its causes and its parts.
+
+    With ``debug``, only the frames that start programs are hidden.
+    """
     waiting: list[BaseException] = [error]
+    # Causes and contexts may form a cycle.
     seen: set[int] = set()
     while waiting:
         error = waiting.pop()
@@ -34,43 +37,49 @@ def shorten(error: BaseException, debug: bool = False) -> None:
         frames = [frame for frame in _frames(error.__traceback__) if _file_of(frame) not in _STARTERS]
         error.__traceback__ = _joined(frames if debug else _shown(frames, is_about_the_program(error)))
         related = (error.__cause__, error.__context__, *getattr(error, "exceptions", ()))
-        waiting += [each for each in related if each is not None]
+        waiting += [exception for exception in related if exception is not None]
 
 
 def is_about_the_program(error: BaseException) -> bool:
-    """Whether ipuperf has raised this on purpose, or TensorFlow's AutoGraph, whose text names the program's lines."""
+    """Whether ipuperf raised this error on purpose, or TensorFlow's AutoGraph did, whose text names the program's
+    lines.
+    """
     return type(error).__module__.startswith("ipuperf.") or hasattr(error, "ag_error_metadata")
 
 
 def calling_line(error: BaseException) -> str:
-    """``file:line`` of the program that called what has raised this in ipuperf; "" if ipuperf was not called."""
+    """Return ``file:line`` of the program's call into ipuperf that raised this error; "" if it did not call ipuperf."""
     frames = [frame for frame in _frames(error.__traceback__) if _file_of(frame) not in _STARTERS]
     of_program = [number for number, frame in enumerate(frames) if not _is_library(_file_of(frame))]
-    last = of_program[-1] if of_program else -1
-    if last < 0 or not any(is_below(_file_of(frame), _PACKAGE) for frame in frames[last + 1 :]):
+    last_position = of_program[-1] if of_program else -1
+    if last_position < 0 or not any(is_below(_file_of(frame), _PACKAGE) for frame in frames[last_position + 1 :]):
         return ""
-    return f"{frames[last].tb_frame.f_code.co_filename}:{frames[last].tb_lineno}"
+    return f"{frames[last_position].tb_frame.f_code.co_filename}:{frames[last_position].tb_lineno}"
 
 
 def _shown(frames: list[TracebackType], on_purpose: bool) -> list[TracebackType]:
-    """The frames of the program, and those of libraries that it calls itself."""
+    """Return the program's frames, and the frames of libraries that the program calls itself."""
     runs = [(library, list(run)) for library, run in groupby(frames, lambda frame: _is_library(_file_of(frame)))]
+    # Without a frame of the program there is nothing to shorten to.
     if all(library for library, _ in runs):
         return frames
-    kept: list[TracebackType] = []
-    within = False  # a function that ipuperf calls
+    # Runs of library frames and of program frames alternate. Only the last run can hold the line that raised.
+    shown_frames: list[TracebackType] = []
+    inside_ipuperf = False  # whether an earlier run of frames holds ipuperf's, which then called what follows
     for number, (library, run) in enumerate(runs):
         ours = [library and is_below(_file_of(frame), _PACKAGE) for frame in run]
         shown = run
         if number < len(runs) - 1:
-            within = within or any(ours)
+            inside_ipuperf = inside_ipuperf or any(ours)
             shown = [] if any(ours) else run
+        # Such an error is about the line that called ipuperf, so ipuperf's own frames say nothing.
         elif on_purpose and any(ours):
-            shown = run[: 0 if within else ours.index(True)]
-        elif library and within and not ours[-1]:
+            shown = run[: 0 if inside_ipuperf else ours.index(True)]
+        # A library below ipuperf raised it while it ran the program's function.
+        elif library and inside_ipuperf and not ours[-1]:
             shown = []
-        kept += shown
-    return kept
+        shown_frames += shown
+    return shown_frames
 
 
 def _frames(chain: TracebackType | None) -> list[TracebackType]:

@@ -1,17 +1,17 @@
-"""What it takes to copy variables between host and IPUs between two runs of a program.
+"""The time of copying variables between host and IPUs between two runs of a program.
 
-Two parts, one after the other (``popart: willow/src/popx/devicex.cpp``, ``weightsFromHost``, ``weightsToHost``,
-``loadEngineAndConnectStreams``):
+A copy has two parts, one after the other (``popart: willow/src/popx/devicex.cpp``, ``weightsFromHost``,
+``weightsToHost``, ``loadEngineAndConnectStreams``):
 
-- Variables on chip are copied by a run of the engine (:func:`ipuperf.lowering.weight_copies_program`). To the IPUs,
-  streams are connected to the addresses of the values and broadcast, so replicas of a process share them. To the host
-  each variable has a callback on each replica, also where the host takes the value of one replica only.
-- Variables in Streaming Memory are copied by the host, one after the other: to each replica its value or shard; from
-  each replica its shard, from one of each group its value.
+- A run of the engine copies variables on chip (:func:`ipuperf.lowering.weight_copies_program`). To the IPUs, streams
+  are connected to the addresses of the values and broadcast, so replicas of a process share them. To the host, each
+  variable has a callback on each replica, even if the host takes the value of one replica only.
+- The host copies variables in Streaming Memory one after the other. Each replica receives its value or shard. The host
+  reads a shard from each replica, or a value from one replica of each group.
 
-Simplifications: such a copy costs the host what a callback does, and its bytes the time of the network card of the
-IPU-Machine; what the host rearranges for shards, or converts, costs nothing. Shards on chip are copied as other
-variables on chip, which PopART does by way of Streaming Memory.
+Simplifications: such a copy costs the host one callback, and its bytes take the time of the IPU-Machine's network card.
+Rearranging for shards and conversions on the host cost nothing. Shards on chip are copied like other variables on
+chip; PopART copies them by way of Streaming Memory.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ def weight_copy_cycles(
     """
     from ipuperf.lowering import weight_copies_program
 
-    own = weight_copies_program(variables, direction, program)
+    control_program = weight_copies_program(variables, direction, program)
     remote = _remote_seconds(variables, direction, machine, host_options["host_processes"])
-    return control_run_cycles(own, machine, host_options, callbacks=direction == "d2h") + machine.chip.cycles(remote)
+    return control_run_cycles(
+        control_program, machine, host_options, callbacks=direction == "d2h"
+    ) + machine.chip.cycles(remote)
 
 
 def control_run_cycles(
@@ -58,21 +60,23 @@ def control_run_cycles(
 ) -> int:
     """Cycles of a run of a control program between two runs of the main one, host included.
 
-    Nothing is prefetched. The front end has its overhead once, with the run of the main program that follows, which
-    is also the one that waits for the last of several processes.
+    Nothing is prefetched. The front end's overhead, and the wait for the last of several processes, are counted once:
+    in the run of the main program that follows.
 
     Args:
         program: the control program.
-        machine: where it runs.
+        machine: the machine it runs on.
         host_options: as in :func:`weight_copy_cycles`.
-        callbacks: each replica has callbacks of its own; False: its streams are broadcast, and one callback serves all
-            replicas of a host server.
+        callbacks: whether each replica has its own callbacks. Otherwise streams are broadcast, and one callback serves
+            all replicas of a host server.
     """
     from ipuperf.simulation import simulate
 
     options = {**host_options, "prefetch_depth": 0, "front_end": False}
     if not callbacks:
+        # None is one thread per replica: together their callbacks take the time of one.
         options["callback_threads"] = None
+    # The main program's run, which follows, waits for the last process.
     host = replace(machine.host, process_spread_seconds=0.0)
     return int(simulate(program, replace(machine, host=host), **options).columns("runs")["dur"][0])
 
@@ -84,6 +88,7 @@ def _remote_seconds(variables: Sequence[Variable], direction: Direction, machine
     bandwidth = machine.ipu_machine.require_streaming_memory().host_link_bandwidth_bytes_per_s
     seconds = 0.0
     for variable in remote:
+        # Each host process copies for its own replicas, and the processes work at the same time.
         copies = ceil(_replicas(variable, direction) / processes)
         seconds += copies * (machine.host.callback_seconds + variable.spec.bytes / bandwidth)
     return seconds

@@ -1,7 +1,7 @@
 """Guard the cycles and bytes of programs in tests: the fixture ``cycle_baseline`` and assertions on traces.
 
-The pytest plug-in :mod:`ipuperf.testing.plugin` is installed with the package and is all that a pytest run loads of it
-until a test asks for ``cycle_baseline``: the names below are imported when they are first used.
+The pytest plug-in :mod:`ipuperf.testing.plugin` is installed with the package. A pytest run loads nothing else of
+ipuperf until a test asks for ``cycle_baseline``: the names below are imported on first use.
 
 >>> from ipuperf.testing import assert_fits                     # doctest: +SKIP
 >>> def test_step(cycle_baseline):                              # doctest: +SKIP
@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from its module."""
+    """Import a public name from its module on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

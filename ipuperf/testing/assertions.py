@@ -1,7 +1,7 @@
-"""Assertions on programs: plain functions that say value, bound and the largest contributors when they fail.
+"""Assertions on programs: plain functions whose messages give the value, the bound and the largest contributors.
 
-``subject`` is everywhere what :func:`ipuperf.testing.trace_of` takes: a trace, an Executable, a PopXL session, a
-compiled PopTorch executor. The functions need no pytest.
+``subject`` is anything that :func:`ipuperf.testing.trace_of` accepts: a trace, an Executable, a PopXL session, a
+compiled PopTorch executor. The functions do not need pytest.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 SHOWN = 5
-"""Contributors that a message names."""
+"""Most contributors that a message names."""
 
 
 def assert_peak_tile_bytes(subject: Any, at_most: int) -> None:
-    """The fullest tile of all IPUs holds at most ``at_most`` bytes, gaps included, at the peak of the program.
+    """Assert that the fullest tile of all IPUs holds at most ``at_most`` bytes, gaps included, at the program's peak.
 
     Raises:
         AssertionError: it holds more; the message has its categories and largest variables.
-        ValueError: a bound that is no number of at least 0, or a trace that says nothing about memory.
+        ValueError: the bound is no number of at least 0, or the trace has no memory.
     """
     __tracebackhide__ = True
     bound = _bound("at_most", at_most)
@@ -42,11 +42,11 @@ def assert_peak_tile_bytes(subject: Any, at_most: int) -> None:
 
 
 def assert_fits(subject: Any) -> None:
-    """Every tile holds at most its In-Processor-Memory.
+    """Assert that every tile holds at most its In-Processor-Memory.
 
     Raises:
-        AssertionError: one does not; the message has the worst tile, its categories and largest variables.
-        ValueError: a trace that says nothing about memory.
+        AssertionError: a tile holds more; the message has the worst tile, its categories and largest variables.
+        ValueError: the trace has no memory.
     """
     __tracebackhide__ = True
     trace = trace_of(subject)
@@ -62,12 +62,13 @@ def assert_fits(subject: Any) -> None:
 
 
 def assert_throughput(subject: Any, at_least: float, samples_per_run: float) -> None:
-    """A run of ``samples_per_run`` samples makes at least ``at_least`` samples per second
-    (:func:`ipuperf.testing.throughput`: the host's part of a run counts).
+    """Assert that a run of ``samples_per_run`` samples makes at least ``at_least`` samples per second.
+
+    See :func:`ipuperf.testing.throughput`: the host's part of a run counts.
 
     Raises:
         AssertionError: it makes fewer; the message has the parts of a run and the costliest ops.
-        ValueError: a number that cannot be, or a trace without runs.
+        ValueError: a number is invalid, or the trace has no run.
     """
     __tracebackhide__ = True
     bound = _bound("at_least", at_least)
@@ -83,15 +84,15 @@ def assert_throughput(subject: Any, at_least: float, samples_per_run: float) -> 
 
 
 def assert_bubble(subject: Any, at_most: float, *, waiting_for_host: bool = False) -> None:
-    """At most the share ``at_most`` (0 to 1) of IPU time is spent waiting.
+    """Assert that at most the share ``at_most`` (0 to 1) of IPU time is spent waiting.
 
-    IPU time is the duration of the runs less the host's fixed cost, for each IPU; an IPU waits while none of its lanes
-    does anything but external sync or idle (and, with ``waiting_for_host``, the begin and end of host transfers). The
-    exact definition is that of :func:`ipuperf.testing.measures.bubble`.
+    IPU time is the duration of the runs minus the host's fixed cost, for each IPU. An IPU waits while all its lanes are
+    idle or in external sync (and, with ``waiting_for_host``, at the begin or end of host transfers). For the exact
+    definition see :func:`ipuperf.testing.measures.bubble`.
 
     Raises:
         AssertionError: more is; the message names the ops at which IPUs wait longest.
-        ValueError: a bound outside 0 to 1, or a trace of no time.
+        ValueError: the bound is outside 0 to 1, or the trace has no time.
     """
     __tracebackhide__ = True
     bound = _share("at_most", at_most)
@@ -104,23 +105,23 @@ def assert_bubble(subject: Any, at_most: float, *, waiting_for_host: bool = Fals
 
 
 def assert_overlap(subject: Any, between: Sequence[str | Collection[str]], at_least: float) -> None:
-    """At least the share ``at_least`` (0 to 1) of the time of one kind of steps is hidden behind another.
+    """Assert that at least the share ``at_least`` (0 to 1) of the time of one kind of steps is hidden behind another.
 
-    ``between=("links", "compute")``: of the time in which an IPU of a replica is in link transfers, how much has
-    another IPU of it, or another lane, in compute. The exact definition, and what names kinds, is that of
+    ``between=("links", "compute")`` asks: while an IPU of a replica is in link transfers, how much of the time is
+    another of its IPUs, or another lane, in compute? For the exact definition and the names of kinds see
     :func:`ipuperf.testing.measures.overlap`.
 
     Raises:
         AssertionError: less is; the message names the ops with the most time that is not hidden.
-        ValueError: a bound outside 0 to 1, no pair of kinds, or a trace without time of the first.
+        ValueError: the bound is outside 0 to 1, ``between`` is no pair of kinds, or the first kinds take no time.
     """
     __tracebackhide__ = True
     bound = _share("at_least", at_least)
     share = measures.overlap(trace_of(subject), between)
     if share.value < bound:
-        first, second = (part if isinstance(part, str) else " + ".join(part) for part in between)
+        hidden, behind = (part if isinstance(part, str) else " + ".join(part) for part in between)
         raise AssertionError(
-            f"{100 * share.value:.2f}% of the time of {first} is hidden behind {second}, wanted are at least "
+            f"{100 * share.value:.2f}% of the time of {hidden} is hidden behind {behind}, wanted are at least "
             f"{100 * bound:.2f}%: {share.part:,} of {share.whole:,} cycles\n"
             f"{_listed('not hidden, cycles', share.contributors)}"
         )
@@ -165,24 +166,25 @@ def _memory(trace: Trace) -> dict[str, Any]:
 
 
 def _on_tile(trace: Trace, ipu: int, tile: int) -> str:
-    """Categories and variables of a tile, the largest first. Variables need not be live at the same time."""
+    """List the categories and variables of a tile, the largest first; variables need not be live together."""
     memory, variables = trace.columns("tile_memory"), trace.columns("variables")
     rows = np.flatnonzero((memory["ipu"] == ipu) & (memory["tile"] == tile))
     categories = [(str(memory["category"][row]), int(memory["bytes"][row])) for row in rows]
     on_tile = (variables["ipu"] == ipu) & (variables["tile_from"] <= tile) & (tile < variables["tile_to"])
     rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
-    held = []
+    variable_bytes = []
     for row in rows.tolist():
+        # A row has the bytes of all its tiles, in equal parts.
         tiles = max(int(variables["tile_to"][row] - variables["tile_from"][row]), 1)
-        held.append((str(variables["name"][row]), int(variables["bytes"][row]) // tiles))
+        variable_bytes.append((str(variables["name"][row]), int(variables["bytes"][row]) // tiles))
     parts = [_listed("bytes of this tile by category", _largest(categories))]
-    if held:
-        parts.append(_listed("largest variables on it, bytes", _largest(held)))
+    if variable_bytes:
+        parts.append(_listed("largest variables on it, bytes", _largest(variable_bytes)))
     return "\n".join(parts)
 
 
 def _of_run(trace: Trace) -> str:
-    """Parts of the last run on its critical IPU, and the ops with the most cycles."""
+    """List the parts of the last run on its critical IPU, and the ops with the most cycles."""
     from ipuperf.report.breakdown import breakdown_cycles
 
     operations = trace.operations()

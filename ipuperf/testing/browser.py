@@ -1,8 +1,8 @@
-"""A headless Chromium for pages of reports: opened once, many pages, told what to do over its debugging pipe.
+"""A headless Chromium for pages of reports. It is opened once, shows many pages, and is driven over its debugging pipe.
 
-It speaks Chrome's DevTools protocol (JSON messages that end with a zero byte, on file descriptors 3 and 4 of the
-browser), so it needs no driver and no package. Used by the tests of the page, its benchmark and the pictures of the
-documents.
+This module speaks Chrome's DevTools protocol: JSON messages that end with a zero byte, on file descriptors 3 and 4 of
+the browser. It needs no driver and no package. The tests of the page, its benchmark and the pictures of the documents
+use it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-"""Commands of browsers that are looked for."""
+"""Commands of browsers to look for."""
 
 _OPTIONS = (
     "--headless=new",
+    # Chromium refuses its sandbox to root, as in containers.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -34,19 +35,19 @@ _OPTIONS = (
 
 
 def find_browser() -> str | None:
-    """Path of a Chromium; None: none is installed."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    """Return the path of a Chromium; None if none is installed."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class BrowserError(RuntimeError):
-    """The browser is gone, does not answer in time, or a script failed in it."""
+    """The browser has ended, does not answer in time, or a script in it failed."""
 
 
 class Browser:
-    """A running browser; a context manager. ``size`` of its windows in pixels.
+    """A running browser, as a context manager; ``size`` is the size of its windows in pixels.
 
     Raises:
-        BrowserError: none is installed, or it does not start.
+        BrowserError: no browser is installed, or it does not start.
     """
 
     def __init__(self, size: tuple[int, int] = (1366, 768), patience: float = 60.0) -> None:
@@ -67,6 +68,7 @@ class Browser:
             preexec_fn=lambda: (os.dup2(their_input, 3), os.dup2(their_output, 4)),
             pass_fds=(3, 4),
         )
+        # The browser has its own copies; an end held open here would hide that it has gone.
         os.close(their_input)
         os.close(their_output)
         self._number, self._rest, self._answers = 0, b"", dict[int, dict[str, Any]]()
@@ -87,8 +89,11 @@ class Browser:
         self._profile.cleanup()
 
     def open(self, file: Path, view: str = "", *, scripts: bool = True, size: tuple[int, int] | None = None) -> Page:
-        """Open a file in a page of its own, at the view of that name (``#view``); without ``scripts`` as a browser
-        without JavaScript. Returns when it is ready: loaded, and with scripts marked ready by itself."""
+        """Open a file in a new page, at the view of that name (``#view``), and return when the page is ready.
+
+        Without ``scripts`` the page is shown as in a browser without JavaScript. A page is ready once it is loaded;
+        with scripts, once it has marked itself ready.
+        """
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session, target)
@@ -104,11 +109,12 @@ class Browser:
         return page
 
     def call(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
-        """The result of a command of the protocol."""
+        """Return the reply to a command of the protocol."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if session:
             message["sessionId"] = session
+        # A zero byte ends each message of the pipe protocol.
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self._input, data) :]
@@ -121,16 +127,18 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def _read(self, end: float, what: str) -> None:
-        """Take in what the browser says next."""
+    def _read(self, end: float, method: str) -> None:
+        """Read the browser's next messages and pass events on to their pages."""
         if not select.select([self._output], [], [], max(end - time.monotonic(), 0))[0]:
-            raise BrowserError(f"{what}: no answer in {self.patience:g} s")
+            raise BrowserError(f"{method}: no answer in {self.patience:g} s")
         data = os.read(self._output, 1 << 20)
         if not data:
-            raise BrowserError(f"{what}: the browser is gone")
+            raise BrowserError(f"{method}: the browser is gone")
+        # A read may end in the middle of a message; its beginning waits for the next read.
         *messages, self._rest = (self._rest + data).split(b"\0")
         for text in messages:
             message = json.loads(text)
+            # Replies have the number of their command; events have the session of their page.
             if "id" in message:
                 self._answers[message["id"]] = message
             elif message.get("sessionId") in self._pages:
@@ -138,8 +146,11 @@ class Browser:
 
 
 class Page:
-    """A page in a browser. ``problems``: errors and words on its console; ``requests``: addresses it asked for, its own
-    file and data in itself not counted."""
+    """A page in a browser.
+
+    ``problems`` has its errors and console messages. ``requests`` has the addresses it asked for, except its own file
+    and data within it.
+    """
 
     def __init__(self, browser: Browser, session: str, target: str) -> None:
         self._browser, self._session, self._target = browser, session, target
@@ -151,31 +162,33 @@ class Page:
         return self._browser.call(method, self._session, **parameters)
 
     def told(self, event: str, about: dict[str, Any]) -> None:
-        """Take note of an event."""
+        """Record an event."""
         if event == "Runtime.exceptionThrown":
             details = about["exceptionDetails"]
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
         elif event == "Runtime.consoleAPICalled":
-            self.problems.append(" ".join(str(each.get("value", each.get("description"))) for each in about["args"]))
+            self.problems.append(
+                " ".join(str(argument.get("value", argument.get("description"))) for argument in about["args"])
+            )
         elif event == "Log.entryAdded":
             self.problems.append(about["entry"]["text"])
         elif event == "Network.requestWillBeSent":
             address = about["request"]["url"]
-            own = about.get("type") == "Document" and address.startswith("file:")
-            if not own and not address.startswith("data:"):
+            is_page_itself = about.get("type") == "Document" and address.startswith("file:")
+            if not is_page_itself and not address.startswith("data:"):
                 self.requests.append(address)
 
     def run(self, script: str) -> Any:
-        """The value of an expression, or of the promise that it is, in the page.
+        """Return the value of an expression in the page; a promise is awaited.
 
         Raises:
-            BrowserError: it throws.
+            BrowserError: the expression throws.
         """
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            details = found["exceptionDetails"]
+        reply = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in reply:
+            details = reply["exceptionDetails"]
             raise BrowserError(str(details.get("exception", {}).get("description") or details["text"]))
-        return found["result"].get("value")
+        return reply["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true in the page."""
@@ -211,7 +224,7 @@ class Page:
 
 
 def _high_pipe() -> tuple[int, int]:
-    """A pipe whose ends stay clear of the descriptors that the browser wants."""
+    """Make a pipe whose ends stay clear of descriptors 3 and 4, which the browser needs."""
     ends = os.pipe()
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:

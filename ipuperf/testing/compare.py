@@ -1,4 +1,4 @@
-"""What moved between two records: figures by name, ops by their place in the program."""
+"""Differences between two records: figures by name, ops by their place in the program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a figure may be from its baseline: at most ``rtol`` times the baseline plus ``atol`` (in the unit of the
-    figure, cycles or bytes).
+    """The allowed distance of a figure from its baseline: ``rtol`` times the baseline plus ``atol``.
+
+    ``atol`` is in the unit of the figure, cycles or bytes.
 
     Raises:
-        ValueError: a tolerance that is negative or no finite number.
+        ValueError: a tolerance is negative or no finite number.
     """
 
     rtol: float = 0.0
@@ -31,16 +32,16 @@ class Tolerance:
         for name in ("rtol", "atol"):
             at_least_zero(name, getattr(self, name))
 
-    def holds(self, before: float, after: float) -> bool:
+    def holds(self, baseline: float, current: float) -> bool:
         """Whether ``after`` is close enough to the baseline ``before``."""
-        return abs(after - before) <= self.rtol * abs(before) + self.atol
+        return abs(current - baseline) <= self.rtol * abs(baseline) + self.atol
 
     def __str__(self) -> str:
         return f"rtol={self.rtol:g}" + (f", atol={self.atol:g}" if self.atol else "")
 
 
 def at_least_zero(name: str, value: Any) -> float:
-    """``value`` if it is a finite number of at least 0; ``ValueError`` naming it otherwise."""
+    """Return ``value`` if it is a finite number of at least 0; raise ``ValueError`` with its name otherwise."""
     number = not isinstance(value, bool) and isinstance(value, int | float)
     if not number or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name}: {value!r}, expected a number of at least 0")
@@ -49,8 +50,11 @@ def at_least_zero(name: str, value: Any) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """A figure before and after. ``label`` and ``kind`` name it (``kind`` is the type of an op, else ""), ``note`` says
-    what numbers do not: new, gone, other calls."""
+    """A figure before and after.
+
+    ``label`` and ``kind`` name it; ``kind`` is the type of an op, else "". ``note`` adds what numbers do not show: new,
+    gone, other calls.
+    """
 
     label: str
     kind: str
@@ -65,58 +69,60 @@ class Moved:
 
 
 def moved_sections(
-    before: Record, after: Record, tolerance: Tolerance, only: Iterable[str] | None = None
+    baseline: Record, current: Record, tolerance: Tolerance, only: Iterable[str] | None = None
 ) -> dict[str, list[Moved]]:
-    """What moved in each section, the largest absolute change first (the total cycles before all); sections in which
-    nothing moved are left out.
+    """Return the figures that moved in each section, the largest absolute change first.
+
+    The total cycles come before all other figures. Sections in which nothing moved are left out.
 
     Args:
         only: the sections to compare; None compares all. ``system`` is always compared.
 
     Raises:
-        ValueError: an unknown section.
+        ValueError: a section is unknown.
     """
+    # Figures of different numbers of IPUs cannot be compared.
     chosen = {"system", *check_sections(only)}
-    found: dict[str, list[Moved]] = {}
+    moved: dict[str, list[Moved]] = {}
     for section in SECTIONS:
         if section in chosen:
-            found[section] = _moved_figures(before.figures[section], after.figures[section], tolerance)
+            moved[section] = _moved_figures(baseline.figures[section], current.figures[section], tolerance)
     if "operations" in chosen:
-        found["operations"] = _moved_operations(before.operations, after.operations, tolerance)
+        moved["operations"] = _moved_operations(baseline.operations, current.operations, tolerance)
     order = ("system", "cycles", "operations", "memory", "transfers")
-    return {section: found[section] for section in order if found.get(section)}
+    return {section: moved[section] for section in order if moved.get(section)}
 
 
 def check_sections(only: Iterable[str] | None) -> tuple[str, ...]:
-    """The sections asked for; ``ValueError`` for an unknown one."""
+    """Return the sections to compare; raise ``ValueError`` for an unknown one."""
     allowed = (*SECTIONS, "operations")
     if only is None:
         return allowed
-    wanted = (only,) if isinstance(only, str) else tuple(only)
-    for name in wanted:
+    sections = (only,) if isinstance(only, str) else tuple(only)
+    for name in sections:
         if name not in allowed:
             raise ValueError(f"only: unknown section {name!r}, the sections are {', '.join(allowed)}")
-    if not wanted:
+    if not sections:
         raise ValueError(f"only: no section, the sections are {', '.join(allowed)}")
-    return wanted
+    return sections
 
 
 def _by_change(rows: Iterable[Moved]) -> list[Moved]:
     return sorted(rows, key=lambda row: (row.label != "total", -abs(row.change), row.label))
 
 
-def _moved_figures(before: dict[str, int], after: dict[str, int], tolerance: Tolerance) -> list[Moved]:
+def _moved_figures(baseline: dict[str, int], current: dict[str, int], tolerance: Tolerance) -> list[Moved]:
     rows = []
-    for name in dict.fromkeys([*before, *after]):
-        old, new = before.get(name, 0), after.get(name, 0)
+    for name in dict.fromkeys([*baseline, *current]):
+        old, new = baseline.get(name, 0), current.get(name, 0)
         if not tolerance.holds(old, new):
             rows.append(Moved(name, "", old, new))
     return _by_change(rows)
 
 
-def _moved_operations(before: Sequence[OpFigures], after: Sequence[OpFigures], tolerance: Tolerance) -> list[Moved]:
+def _moved_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures], tolerance: Tolerance) -> list[Moved]:
     rows = []
-    for old, new in paired_operations(before, after):
+    for old, new in paired_operations(baseline, current):
         if old is None or new is None:
             only = old or new
             assert only is not None
@@ -132,30 +138,31 @@ def _moved_operations(before: Sequence[OpFigures], after: Sequence[OpFigures], t
 # -- which op is which -------------------------------------------------------------------------------------------------
 
 
-def paired_operations(before: Sequence[OpFigures], after: Sequence[OpFigures]) -> Iterator[Pair]:
-    """Ops of two programs that correspond, scope by scope; None stands for an op that is new or gone.
+def paired_operations(baseline: Sequence[OpFigures], current: Sequence[OpFigures]) -> Iterator[Pair]:
+    """Pair the ops of two programs that correspond, scope by scope; None stands for an op that is new or gone.
 
-    Where the types of a scope come in the same order, ops correspond by place. Otherwise those that are alike in type,
-    calls and cycles and stand in the same order correspond, then, between them, those of one type, and last what is
-    left of each type in order. So one op more in the middle of a program is one new op, not a change in all that
-    follow.
+    If the types of a scope come in the same order, ops correspond by place. Otherwise ops that agree in type, calls and
+    cycles and stand in the same order correspond first. Between those, ops of one type do, and finally the remaining
+    ops of each type in order. An additional op in the middle of a program is therefore one new op, not a change in all
+    ops after it.
     """
-    old, new = _by_scope(before), _by_scope(after)
+    old, new = _by_scope(baseline), _by_scope(current)
     for scope in dict.fromkeys([*old, *new]):
         yield from _paired_in_scope(old.get(scope, []), new.get(scope, []))
 
 
 def _by_scope(operations: Sequence[OpFigures]) -> dict[str, list[OpFigures]]:
-    found: dict[str, list[OpFigures]] = {}
+    scopes: dict[str, list[OpFigures]] = {}
     for op in operations:
-        found.setdefault(op.scope, []).append(op)
-    return found
+        scopes.setdefault(op.scope, []).append(op)
+    return scopes
 
 
 def _paired_in_scope(old: Sequence[OpFigures], new: Sequence[OpFigures]) -> Iterator[Pair]:
     if [op.type for op in old] == [op.type for op in new]:
         yield from zip(old, new, strict=True)
         return
+    # Stretches without a one-to-one match; their ops are paired by type below.
     left: list[OpFigures] = []
     right: list[OpFigures] = []
     for some, others in _aligned(old, new, lambda op: (op.type, op.calls, op.cycles)):
@@ -172,10 +179,14 @@ def _paired_in_scope(old: Sequence[OpFigures], new: Sequence[OpFigures]) -> Iter
 def _aligned(
     old: Sequence[Item], new: Sequence[Item], key: Callable[[Item], Any]
 ) -> Iterator[tuple[Sequence[Item], Sequence[Item]]]:
-    """Pairs of one item each where the keys agree, and the stretches between them."""
-    left, right = [key(item) for item in old], [key(item) for item in new]
-    for tag, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+    """Yield pairs of one op each where the keys agree, and the stretches between them."""
+    left, right = [key(op) for op in old], [key(op) for op in new]
+    # autojunk would ignore keys that are frequent in a long sequence, as types of ops are.
+    for tag, old_start, old_end, new_start, new_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (([one], [other]) for one, other in zip(old[a:b], new[c:d], strict=True))
+            yield from (
+                ([old_op], [new_op])
+                for old_op, new_op in zip(old[old_start:old_end], new[new_start:new_end], strict=True)
+            )
         else:
-            yield old[a:b], new[c:d]
+            yield old[old_start:old_end], new[new_start:new_end]

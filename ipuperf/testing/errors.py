@@ -1,10 +1,10 @@
-"""What goes wrong with baselines."""
+"""Errors about baselines."""
 
 from __future__ import annotations
 
 
 class BaselineError(AssertionError):
-    """A baseline that nothing can be compared with: missing, damaged, or of another machine or version.
+    """A baseline that cannot be compared: it is missing, damaged, or of another machine or version.
 
-    An ``AssertionError``, so that a test with such a baseline fails.
+    It is an ``AssertionError``, so that a test with such a baseline fails.
     """

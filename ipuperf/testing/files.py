@@ -1,4 +1,4 @@
-"""Baselines as files: JSON that people read and version control diffs, one figure or op on a line."""
+"""Baselines as files: readable JSON with one figure or op per line, so that version control shows small differences."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _HEADER = {"ipuperf_version": str, "schema_version": int, "machine": str, "progr
 
 
 def text_of(record: Record) -> str:
-    """The file of a record; the same record gives the same text."""
+    """Return the text of a record's file; equal records give equal text."""
     parts = [f'"format": {json.dumps(FORMAT)}', f'"format_version": {FORMAT_VERSION}', _block("header", record.header)]
     parts += [_block(name, record.figures.get(name, {})) for name in SECTIONS]
+    # One op per line, so that version control shows which op moved.
     rows = [json.dumps({key: getattr(op, key) for key in _OP_KEYS}, ensure_ascii=False) for op in record.operations]
     parts.append('"operations": [' + ",".join(f"\n    {row}" for row in rows) + ("\n  ]" if rows else "]"))
     return "{\n  " + ",\n  ".join(parts) + "\n}\n"
@@ -33,7 +34,9 @@ def _block(name: str, values: dict[str, Any]) -> str:
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Put ``text`` at ``path``, all or nothing, with its folder if needed; False if it was there already."""
+    """Write ``text`` at ``path`` completely or not at all, with its folder if needed; return False if it was there
+    already.
+    """
     from ipuperf.trace import replacing
 
     if path.is_file() and path.read_bytes() == text.encode():
@@ -45,10 +48,10 @@ def write_text(path: Path, text: str) -> bool:
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:
-    """The record at ``path``.
+    """Read the record at ``path``.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no file.
         BaselineError: the file cannot be read, is no baseline, or has a layout of another version.
     """
     name = os.fspath(path)
@@ -94,21 +97,24 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, types: dict[str, type], where: str, exact: bool = False) -> dict[str, Any]:
-    found = _mapping(value, where)
+    fields = _mapping(value, where)
     for key, kind in types.items():
-        if key not in found:
+        if key not in fields:
             raise ValueError(f"{where}.{key} is missing")
-        if not isinstance(found[key], kind) or isinstance(found[key], bool):
-            raise ValueError(f"{where}.{key} is {found[key]!r}, expected {'text' if kind is str else 'a whole number'}")
-    unknown = sorted(set(found) - set(types)) if exact else []
+        # bool is a subclass of int, and no figure is one.
+        if not isinstance(fields[key], kind) or isinstance(fields[key], bool):
+            raise ValueError(
+                f"{where}.{key} is {fields[key]!r}, expected {'text' if kind is str else 'a whole number'}"
+            )
+    unknown = sorted(set(fields) - set(types)) if exact else []
     if unknown:
         raise ValueError(f"{where} has an unknown key {unknown[0]!r}, the keys are {', '.join(types)}")
-    return found
+    return fields
 
 
 def _figures(value: Any, section: str) -> dict[str, int]:
-    found = _mapping(value, section)
-    for name, figure in found.items():
+    figures = _mapping(value, section)
+    for name, figure in figures.items():
         if not isinstance(figure, int) or isinstance(figure, bool):
             raise ValueError(f"{section}[{name!r}] is {figure!r}, expected a whole number")
-    return found
+    return figures

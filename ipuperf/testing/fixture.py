@@ -16,43 +16,45 @@ if TYPE_CHECKING:
     from ipuperf.testing.record import Header
 
 ROWS = 20
-"""Rows of a section that a failure shows unless told otherwise."""
+"""Default number of rows of a section that a failure shows."""
 
 _LONGEST_NAME = 120
-"""Characters of the name of a file before its ending; longer ones end in a hash instead."""
+"""Most characters of a file name before its suffix; a longer name is cut and ends in a hash."""
 
 
 @dataclass
 class Ledger:
-    """What the baselines of one pytest run have in common: whose files were asked for, and what was written."""
+    """The shared state of the baselines of one pytest run: the test that owns each file, and the files written."""
 
     owners: dict[str, str] = field(default_factory=dict)
     written: list[tuple[Path, str]] = field(default_factory=list)
     unchanged: int = 0
 
     def claim(self, path: Path, owner: str) -> None:
-        """Note that a test uses a file.
+        """Record that a test uses a file.
 
-        Raises:
-            BaselineError: another test uses it, too (names that differ in characters a file name cannot have).
+        Raises: BaselineError: another test uses it, too; their names differ only in characters that a file name cannot
+        have.
         """
+        # Some file systems do not tell upper from lower case.
         key = str(path).casefold()
-        other = self.owners.setdefault(key, owner)
-        if other != owner:
+        first_owner = self.owners.setdefault(key, owner)
+        if first_owner != owner:
             raise BaselineError(
-                f"baseline {path} belongs to two tests, {other} and {owner}: rename one, or give its checks other names"
+                f"baseline {path} belongs to two tests, {first_owner} and {owner}: rename one, or give its checks "
+                "other names"
             )
 
 
 class CycleBaseline:
-    """Compares programs with their baselines; made by the fixture ``cycle_baseline`` for one test.
+    """Compares programs with their baselines. The fixture ``cycle_baseline`` makes one for each test.
 
     Args:
         test: identifier of the test, as pytest writes it.
         stem: start of the names of its files.
-        folder: where they lie.
-        update: rewrite instead of comparing.
-        command: what records them again, for messages.
+        folder: folder of the files.
+        update: whether to rewrite the files instead of comparing.
+        command: the command that records them again, for messages.
         ledger: shared by the tests of one run.
     """
 
@@ -66,10 +68,10 @@ class CycleBaseline:
         self._used: set[Path] = set()
 
     def path(self, name: str = "step") -> Path:
-        """The file of the check of that name: ``<test file>.<test>.<name>.json`` in the folder of baselines.
+        """Return the file of the check of that name: ``<test file>.<test>.<name>.json`` in the folder of baselines.
 
         Raises:
-            ValueError: a name that is empty or has characters other than letters, digits, ``_``, ``-`` and ``.``.
+            ValueError: the name is empty or has characters other than letters, digits, ``_``, ``-`` and ``.``.
         """
         return self.folder / f"{_shortened(f'{self.stem}.{_checked_name(name)}')}.json"
 
@@ -113,16 +115,17 @@ class CycleBaseline:
         tolerance, sections = Tolerance(rtol, atol), check_sections(only)
         _check_rows(rows)
         path = self._claim(self.path(name))
+        # Read before simulating: a missing baseline fails at once.
         if not self.update:
-            kept = self._read(path, read_record)
-        now = record(trace_of(subject))
+            baseline = self._read(path, read_record)
+        current = record(trace_of(subject))
         if self.update:
-            self._write(path, text_of(now))
+            self._write(path, text_of(current))
             return
-        self._same_kind(path, kept.header, now.header)
-        moved = moved_sections(kept, now, tolerance, sections)
+        self._same_kind(path, baseline.header, current.header)
+        moved = moved_sections(baseline, current, tolerance, sections)
         if moved:
-            raise AssertionError(self._difference(path, kept.header, now.header, moved, tolerance, rows))
+            raise AssertionError(self._difference(path, baseline.header, current.header, moved, tolerance, rows))
 
     def check_table(
         self,
@@ -134,19 +137,17 @@ class CycleBaseline:
         rtol: float = 0.0,
         rows: int = ROWS,
     ) -> None:
-        """Compare a table of one's own with ``<folder>/<name>.csv``, or write it under ``--update-baselines``.
+        """Compare a table of the test's own with ``<folder>/<name>.csv``, or write it under ``--update-baselines``.
 
-        Args:
-            table: rows with the same columns; values are compared as text, numbers within ``rtol``.
-            name: name of the file without its ending.
-            keys: columns that name a row; the others are values.
-            folder: where the file lies; by default that of the other baselines, the name of the test before ``name``.
-            rtol, rows: as in :meth:`check`.
+        Args: table: rows with the same columns; values are compared as text, numbers within ``rtol``. name: name of the
+        file without its suffix. keys: columns that name a row; the other columns are values. folder: folder of the
+        file; by default the folder of the other baselines, with the test's name before ``name``. rtol, rows: as in
+        :meth:`check`.
 
         Raises:
             AssertionError: rows are new, gone or changed.
             BaselineError: the file is missing, or is no table with these keys.
-            ValueError: rows of one name, other columns, or another argument that cannot be.
+            ValueError: two rows have one name, the columns differ, or another argument is invalid.
         """
         __tracebackhide__ = True
         from ipuperf.testing import tables
@@ -155,14 +156,15 @@ class CycleBaseline:
         tolerance = Tolerance(rtol)
         _check_rows(rows)
         _checked_name(name)
+        # In a folder that the test names, the file just has the table's name.
         stem = name if folder is not None else _shortened(f"{self.stem}.{name}")
         path = self._claim((self.folder if folder is None else Path(folder)) / f"{stem}.csv")
-        now = tables.normalised(table, keys)
+        current = tables.normalised(table, keys)
         if self.update:
-            self._write(path, tables.text_of(now))
+            self._write(path, tables.text_of(current))
             return
-        kept = self._read(path, lambda found: tables.read(found, keys))
-        moved = tables.moved(kept, now, keys, tolerance)
+        baseline = self._read(path, lambda path_to_read: tables.read(path_to_read, keys))
+        moved = tables.moved(baseline, current, keys, tolerance)
         if moved:
             report = tables.report(_shown(path), moved, rows)
             raise AssertionError(f"{report}\n{self._remedy('If that is meant')}")
@@ -199,63 +201,63 @@ class CycleBaseline:
     def _remedy(self, when: str) -> str:
         return f"{when}, run\n    {self.command}"
 
-    def _same_kind(self, path: Path, kept: Header, now: Header) -> None:
-        """Raise unless the baseline was recorded on this machine, by this major version, from such traces."""
+    def _same_kind(self, path: Path, baseline: Header, current: Header) -> None:
+        """Raise unless the baseline is of this machine, this major version and this schema of traces."""
         __tracebackhide__ = True
-        for problem in (_other_version(kept, now), _other_machine(kept, now)):
+        for problem in (_other_version(baseline, current), _other_machine(baseline, current)):
             if problem:
                 raise BaselineError(f"baseline {_shown(path)} {problem}\n{self._remedy('To record it again')}")
 
     def _difference(
-        self, path: Path, kept: Header, now: Header, moved: dict[str, list[Any]], tolerance: Any, rows: int
+        self, path: Path, baseline: Header, current: Header, moved: dict[str, list[Any]], tolerance: Any, rows: int
     ) -> str:
         from ipuperf.testing.text import counted, moved_text
 
         operations = len(moved.get("operations", ()))
         figures = sum(map(len, moved.values())) - operations
         head = (
-            f"cycles and bytes of {now['program']!r} on {now['machine']} moved: "
+            f"cycles and bytes of {current['program']!r} on {current['machine']} moved: "
             f"{counted(figures, 'figure')}, {counted(operations, 'op')} ({tolerance})"
         )
         lines = [head, f"baseline {_shown(path)}"]
-        if kept["ipuperf_version"] != now["ipuperf_version"]:
+        if baseline["ipuperf_version"] != current["ipuperf_version"]:
             lines.append(
-                f"It was recorded by ipuperf {kept['ipuperf_version']}, this is {now['ipuperf_version']}: figures may "
-                "have moved with the model."
+                f"It was recorded by ipuperf {baseline['ipuperf_version']}, this is {current['ipuperf_version']}: "
+                "figures may have moved with the model."
             )
         lines += [moved_text(moved, rows), self._remedy("If that is meant")]
         return "\n".join(lines)
 
 
-def _other_version(kept: Header, now: Header) -> str:
-    old, new = kept["ipuperf_version"], now["ipuperf_version"]
+def _other_version(baseline: Header, current: Header) -> str:
+    old, new = baseline["ipuperf_version"], current["ipuperf_version"]
     if old.partition(".")[0] != new.partition(".")[0]:
         return (
             f"was recorded by ipuperf {old}, this is ipuperf {new}: another major version has other costs. "
             f"Use ipuperf {old.partition('.')[0]}.x, or accept the new ones."
         )
-    if kept["schema_version"] != now["schema_version"]:
+    if baseline["schema_version"] != current["schema_version"]:
         return (
-            f"was recorded from traces of schema version {kept['schema_version']} by ipuperf {old}, this ipuperf "
-            f"({new}) writes schema version {now['schema_version']}."
+            f"was recorded from traces of schema version {baseline['schema_version']} by ipuperf {old}, this ipuperf "
+            f"({new}) writes schema version {current['schema_version']}."
         )
     return ""
 
 
-def _other_machine(kept: Header, now: Header) -> str:
+def _other_machine(baseline: Header, current: Header) -> str:
     from ipuperf.testing.record import MACHINE_KEYS
 
-    if kept["machine"] != now["machine"]:
+    if baseline["machine"] != current["machine"]:
         return (
-            f"was recorded on machine {kept['machine']!r}, this run simulates {now['machine']!r}. Simulate "
-            f"{kept['machine']!r} (make the session within use_settings(RunSettings(machine=...)) of "
+            f"was recorded on machine {baseline['machine']!r}, this run simulates {current['machine']!r}. Simulate "
+            f"{baseline['machine']!r} (make the session within use_settings(RunSettings(machine=...)) of "
             "ipuperf.runtime.settings), or accept the new machine."
         )
     for key in MACHINE_KEYS:
-        if kept[key] != now[key]:
+        if baseline[key] != current[key]:
             return (
-                f"was recorded on another machine {kept['machine']!r}: its {key} was {kept[key]!r}, here it is "
-                f"{now[key]!r}. Use the machine file it was recorded with, or accept the new one."
+                f"was recorded on another machine {baseline['machine']!r}: its {key} was {baseline[key]!r}, here it is "
+                f"{current[key]!r}. Use the machine file it was recorded with, or accept the new one."
             )
     return ""
 
@@ -275,14 +277,17 @@ def _check_rows(rows: int) -> None:
 
 
 def stem_of(test_file: str, test: str) -> str:
-    """Start of the names of the files of a test: its file without the ending and its name, characters that a file name
-    should not have as ``-``."""
+    """Return the start of the names of a test's files: its file without the suffix and its name.
+
+    Characters that a file name should not have become ``-``.
+    """
     return ".".join(re.sub(r"[^A-Za-z0-9_.=+-]+", "-", part).strip("-.") for part in (test_file, test))
 
 
 def _shortened(name: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
+    # The hash keeps names apart whose beginnings are equal; its dash and eight digits take nine characters.
     return f"{name[: _LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 

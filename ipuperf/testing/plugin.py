@@ -1,7 +1,7 @@
 """The pytest plug-in of ipuperf: fixture ``cycle_baseline`` and option ``--update-baselines``.
 
-pytest loads this module in every run where ipuperf is installed, so it imports nothing but pytest; everything else
-comes with the first test that asks for the fixture. ``pytest -p no:ipuperf`` leaves it out altogether.
+pytest loads this module in every run where ipuperf is installed. It therefore imports only pytest; everything else
+is imported by the first test that asks for the fixture. ``pytest -p no:ipuperf`` leaves the plug-in out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and settings."""
+    """Add options and settings."""
     group = parser.getgroup("ipuperf", "cycles and bytes of IPU programs (ipuperf)")
     group.addoption(
         "--update-baselines",
@@ -51,6 +51,7 @@ def cycle_baseline(request: pytest.FixtureRequest) -> CycleBaseline:
     from ipuperf.testing.fixture import CycleBaseline, Ledger, stem_of
 
     config, node = request.config, request.node
+    # The identifier begins with the file's path. The folder and the stem name that file already.
     name = ".".join(node.nodeid.split("::", 1)[1:]).replace("::", ".") or node.name
     return CycleBaseline(
         test=node.nodeid,
@@ -63,18 +64,18 @@ def cycle_baseline(request: pytest.FixtureRequest) -> CycleBaseline:
 
 
 def _folder(config: pytest.Config, beside: Path) -> Path:
-    """Where the baselines of the test files in a folder lie."""
-    given = Path(config.getoption("--baselines-dir") or config.getini("ipuperf_baselines"))
-    if not given.is_absolute():
-        return beside / given
+    """Return the folder of the baselines for the test files beside which it is asked for."""
+    folder = Path(config.getoption("--baselines-dir") or config.getini("ipuperf_baselines"))
+    if not folder.is_absolute():
+        return beside / folder
     try:
-        return given / beside.relative_to(config.rootpath)
+        return folder / beside.relative_to(config.rootpath)
     except ValueError:
-        return given / beside.name
+        return folder / beside.name
 
 
 def _command(config: pytest.Config, node: pytest.Item) -> str:
-    """What a user types to record the baselines of a test, from the folder in which pytest was started."""
+    """Return the command that records a test's baselines, from the folder in which pytest was started."""
     try:
         place = os.path.relpath(node.path, config.invocation_params.dir)
     except ValueError:  # another drive
@@ -84,11 +85,11 @@ def _command(config: pytest.Config, node: pytest.Item) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which baselines were written."""
+    """Print the baselines that were written."""
     ledger = config.stash.get(_LEDGER, None)
     if ledger is None or not config.getoption("--update-baselines"):
         return
     terminalreporter.section("baselines")
-    for path, what in ledger.written:
-        terminalreporter.line(f"{what}: {os.path.relpath(path, config.invocation_params.dir)}")
+    for path, change in ledger.written:
+        terminalreporter.line(f"{change}: {os.path.relpath(path, config.invocation_params.dir)}")
     terminalreporter.line(f"{len(ledger.written)} written, {ledger.unchanged} unchanged")

@@ -1,4 +1,4 @@
-"""What a baseline records of a trace: figures by section, and a table of its ops."""
+"""The record that a baseline keeps of a trace: figures by section, and a table of its ops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS = {
 """Sections of figures and their titles; ``operations`` is the section of the table of ops."""
 
 MACHINE_KEYS = ("machine", "clock_hz", "tiles_per_ipu", "bytes_per_tile")
-"""Keys of a header that say which machine it was; a baseline is compared on the same one only."""
+"""Keys of a header that describe the machine; a baseline is only compared on an equal machine."""
 
 Header = dict[str, Any]
 Figures = dict[str, int]
@@ -31,8 +31,11 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class OpFigures:
-    """One op: the scopes it stands in, its type, its number among the ops of that type there, how often it ran and the
-    cycles of all its steps, on all IPUs and replicas together."""
+    """One op and its figures.
+
+    The op is named by its scope, its type, and its number among the ops of that type there. Its figures are the number
+    of its runs and the cycles of all its steps, on all IPUs and replicas together.
+    """
 
     scope: str
     type: str
@@ -42,7 +45,7 @@ class OpFigures:
 
     @property
     def name(self) -> str:
-        """Name in tables: type and number; "(no op)" for the steps of no op."""
+        """Name in tables: type and number; "(no op)" for steps that belong to no op."""
         return f"{self.type} {self.number}" if self.type else "(no op)"
 
     @property
@@ -53,8 +56,7 @@ class OpFigures:
 
 @dataclass(frozen=True)
 class Record:
-    """Header, figures by section (see :data:`SECTIONS`), and ops in the order in which the program creates
-    them."""
+    """Header, figures by section (see :data:`SECTIONS`), and ops in the order in which the program creates them."""
 
     header: Header
     figures: dict[str, Figures]
@@ -62,7 +64,7 @@ class Record:
 
 
 def record(trace: Trace) -> Record:
-    """The record of a trace.
+    """Make the record of a trace.
 
     ``system``: IPUs and replicas. ``cycles``: the whole trace (and each run if there are several), the parts of the
     last run on its critical IPU (:func:`ipuperf.report.breakdown_cycles`), and the cycles of each kind on all IPUs.
@@ -79,22 +81,28 @@ def record(trace: Trace) -> Record:
         "memory": _memory(trace, summary),
         "transfers": _transfers(trace, summary),
     }
-    kept = {name: _sorted({k: v for k, v in values.items() if v}) for name, values in figures.items()}
-    return Record(header, kept, tuple(operation_figures(trace)))
+    nonzero = {
+        name: _sorted({figure_name: amount for figure_name, amount in values.items() if amount})
+        for name, values in figures.items()
+    }
+    return Record(header, nonzero, tuple(operation_figures(trace)))
 
 
 def operation_figures(trace: Trace) -> Iterator[OpFigures]:
-    """The ops of a trace in the order in which the program creates them; cycles of all their steps, waiting included.
+    """Yield the ops of a trace in the order in which the program creates them, with the cycles of all their steps.
 
-    The numbers at the end of their names, and in those of graphs, count everything created before, so that one new op
-    would rename all later ones: they give the order and are left out. Ops are numbered by type within their scope.
+    Waiting is included. The numbers at the end of the names of ops and graphs count everything created before, so one
+    new op would rename all later ones. They give the order but are left out of the record; ops are numbered by type
+    within their scope instead.
     """
+    # The table's row breaks ties between names with the same number.
     place = {name: row for row, name in enumerate(trace.columns("ops")["name"])}
     table = trace.operations()
     order = [(_trailing_number(name), place.get(name, -1)) for name in table["op"]]
     numbers: Counter[tuple[str, str]] = Counter()
     for row in sorted(range(len(order)), key=order.__getitem__):
         name, kind = str(table["op"].iloc[row]), str(table["type"].iloc[row])
+        # Graph names carry such numbers too.
         scope = re.sub(r"\(\d+\)", "", name.rpartition("/")[0])
         numbers[scope, kind] += 1
         calls = int(table["calls"].iloc[row])
@@ -109,7 +117,7 @@ def _trailing_number(name: str) -> int:
 
 
 def _sorted(figures: Figures) -> Figures:
-    """By name, numbers within names by value."""
+    """Sort by name; numbers within names sort by value."""
 
     def key(name: str) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -121,20 +129,20 @@ def _cycles(trace: Trace, summary: Summary) -> Figures:
     from ipuperf.report.breakdown import breakdown_cycles
     from ipuperf.trace import KINDS
 
-    found = {"total": int(summary["total_cycles"])}
+    figures = {"total": int(summary["total_cycles"])}
     if len(summary["runs"]) > 1:
-        found.update({f"run {row}": int(run["cycles"]) for row, run in enumerate(summary["runs"])})
+        figures.update({f"run {row}": int(run["cycles"]) for row, run in enumerate(summary["runs"])})
     if len(trace.columns("instances")["instance"]):
-        found.update({f"critical IPU: {part}": cycles for part, cycles in breakdown_cycles(trace).items()})
+        figures.update({f"critical IPU: {part}": cycles for part, cycles in breakdown_cycles(trace).items()})
     for kind in KINDS:
-        found[f"all IPUs: {kind}"] = sum(ipu["kinds"][kind] for ipu in summary["ipus"])
-    return found
+        figures[f"all IPUs: {kind}"] = sum(ipu["kinds"][kind] for ipu in summary["ipus"])
+    return figures
 
 
 def _memory(trace: Trace, summary: Summary) -> Figures:
     from ipuperf.trace.trace import fullest_tile
 
-    found: Figures = {}
+    figures: Figures = {}
     memory = trace.columns("tile_memory")
     for ipu in summary["memory"]["ipus"]:
         name = f"IPU {ipu['ipu']}"
@@ -143,26 +151,26 @@ def _memory(trace: Trace, summary: Summary) -> Figures:
             ("always_live", "always live"),
             ("not_always_live_peak", "not always live, peak"),
         ):
-            found[f"{name}: {label}"] = ipu[key] or 0
+            figures[f"{name}: {label}"] = ipu[key] or 0
         rows = memory["ipu"] == ipu["ipu"]
         fullest = fullest_tile({key: values[rows] for key, values in memory.items()})
-        found[f"{name}: fullest tile"] = fullest[2] if fullest else 0
+        figures[f"{name}: fullest tile"] = fullest[2] if fullest else 0
         for category in set(memory["category"][rows]):
             chosen = rows & (memory["category"] == category)
-            found[f"{name}: category {category}"] = int(memory["bytes"][chosen].sum())
-    return found
+            figures[f"{name}: category {category}"] = int(memory["bytes"][chosen].sum())
+    return figures
 
 
 def _transfers(trace: Trace, summary: Summary) -> Figures:
     transfers, links = trace.columns("transfers"), trace.columns("links")
     kind_of = dict(zip(links["link_id"].tolist(), links["kind"], strict=True))
-    found: Counter[str] = Counter()
+    figures: Counter[str] = Counter()
     for link_id in np.unique(transfers["link_id"]).tolist():
         rows = transfers["link_id"] == link_id
         for kind in set(transfers["kind"][rows]):
             chosen = rows & (transfers["kind"] == kind)
-            found[f"{kind} over {kind_of.get(link_id, 'an unknown link')}"] += int(transfers["bytes"][chosen].sum())
+            figures[f"{kind} over {kind_of.get(link_id, 'an unknown link')}"] += int(transfers["bytes"][chosen].sum())
     for kind, moved in summary["traffic"].items():
-        found[f"steps of kind {kind}: received"] = moved["bytes_in"]
-        found[f"steps of kind {kind}: sent"] = moved["bytes_out"]
-    return dict(found)
+        figures[f"steps of kind {kind}: received"] = moved["bytes_in"]
+        figures[f"steps of kind {kind}: sent"] = moved["bytes_out"]
+    return dict(figures)

@@ -1,4 +1,4 @@
-"""Tables of one's own as baselines: CSV files, rows named by key columns."""
+"""Tables as baselines: CSV files whose rows are named by key columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Key = tuple[str, ...]
 
 
 def normalised(table: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Rows:
-    """The table with values as text.
+    """Return the table with values as text.
 
     Raises:
-        ValueError: no rows, rows of different columns, a key that is no column, or two rows of one key.
+        ValueError: there are no rows, rows have different columns, a key is no column, or two rows have one key.
     """
     rows = [{str(column): str(value) for column, value in row.items()} for row in table]
     if not rows:
@@ -40,22 +40,23 @@ def normalised(table: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Rows:
 
 
 def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
-    """The table at ``path``.
+    """Read the table at ``path``.
 
     Raises:
-        FileNotFoundError: there is none.
-        BaselineError: it is no such table.
+        FileNotFoundError: there is no file.
+        BaselineError: the file is no such table.
     """
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
-            found = csv.DictReader(lines, strict=True)
-            rows = [{name: of_cell(value) for name, value in row.items()} for row in found]
+            reader = csv.DictReader(lines, strict=True)
+            rows = [{name: of_cell(value) for name, value in row.items()} for row in reader]
     except FileNotFoundError:
         raise
     except (OSError, ValueError, csv.Error) as error:
         raise BaselineError(f"baseline {os.fspath(path)} cannot be read: {error}") from None
     try:
         for place, row in enumerate(rows, start=2):
+            # ``DictReader`` puts extra cells under the key None and None into missing ones.
             if None in row or None in row.values():
                 raise ValueError(f"line {place} has more or fewer cells than the first")
         return normalised(rows, keys)
@@ -64,7 +65,7 @@ def read(path: str | os.PathLike[str], keys: Sequence[str]) -> Rows:
 
 
 def text_of(rows: Rows) -> str:
-    """The file of a table."""
+    """Return the text of a table's file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -73,20 +74,20 @@ def text_of(rows: Rows) -> str:
 
 
 def keyed(rows: Rows, keys: Sequence[str]) -> dict[Key, Row]:
-    """Values by key; ``ValueError`` where two rows have one key."""
-    found: dict[Key, Row] = {}
+    """Return the values by key; raise ``ValueError`` if two rows have one key."""
+    rows_by_key: dict[Key, Row] = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
-        if key in found:
+        if key in rows_by_key:
             raise ValueError(f"two rows of {' | '.join(key)}")
-        found[key] = {name: value for name, value in row.items() if name not in keys}
-    return found
+        rows_by_key[key] = {name: value for name, value in row.items() if name not in keys}
+    return rows_by_key
 
 
-def moved(before: Rows, after: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
-    """One line for each row that is new (``+``), gone (``-``) or has other values (``~``), gone ones first."""
+def moved(baseline: Rows, current: Rows, keys: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
+    """Return a line for each row that is new (``+``), gone (``-``) or changed (``~``); gone rows come first."""
     tolerance = tolerance or Tolerance()
-    old, new = keyed(before, keys), keyed(after, keys)
+    old, new = keyed(baseline, keys), keyed(current, keys)
     lines = [f"- {' | '.join(key)}" for key in old if key not in new]
     for key, row in new.items():
         if key not in old:
@@ -103,7 +104,7 @@ def moved(before: Rows, after: Rows, keys: Sequence[str], tolerance: Tolerance |
 
 
 def report(title: str, lines: Sequence[str], rows: int) -> str:
-    """The lines as text, at most so many of them and the number of the rest."""
+    """Return the lines as text, at most ``rows`` of them and the number of the remaining ones."""
     shown = [f"{title}: {counted(len(lines), 'row')} moved", *(f"  {line}" for line in lines[:rows])]
     if len(lines) > rows:
         shown.append(f"  ... and {len(lines) - rows:,} more")
@@ -117,16 +118,17 @@ def _number(value: str | None) -> float | None:
         return None
 
 
-def _same(before: str | None, after: str | None, tolerance: Tolerance) -> bool:
-    if before == after:
+def _same(baseline: str | None, current: str | None, tolerance: Tolerance) -> bool:
+    if baseline == current:
         return True
-    old, new = _number(before), _number(after)
+    old, new = _number(baseline), _number(current)
+    # Without a tolerance, values are compared as text: 1.0 and 1 differ.
     wide = tolerance.rtol > 0 or tolerance.atol > 0
     return wide and old is not None and new is not None and tolerance.holds(old, new)
 
 
-def _change(before: str, after: str) -> str:
-    old, new = _number(before), _number(after)
+def _change(baseline: str, current: str) -> str:
+    old, new = _number(baseline), _number(current)
     if old is None or new is None or old == 0:
-        return f"{before} -> {after}"
-    return f"{before} -> {after} ({new / old - 1:+.2%})"
+        return f"{baseline} -> {current}"
+    return f"{baseline} -> {current} ({new / old - 1:+.2%})"

@@ -1,4 +1,4 @@
-"""What moved, in words and columns."""
+"""Text of the figures that moved, in columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def moved_text(sections: dict[str, list[Moved]], rows: int) -> str:
     return "\n".join(_section(name, moved, rows) for name, moved in sections.items())
 
 
-def counted(count: int, what: str) -> str:
+def counted(count: int, noun: str) -> str:
     """``"1 figure"``, ``"3 figures"``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def percent(before: float, after: float) -> str:
+def percent(baseline: float, current: float) -> str:
     """The change in percent of the value before, "" where that is 0."""
-    return f"{100 * (after - before) / before:+.2f}%" if before else ""
+    return f"{100 * (current - baseline) / baseline:+.2f}%" if baseline else ""
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int], indent: str) -> list[str]:
@@ -44,6 +44,7 @@ def _section(name: str, moved: Sequence[Moved], rows: int) -> str:
     for row in moved[:rows]:
         values = [f"{row.before:,}", f"{row.after:,}", f"{row.change:+,}", percent(row.before, row.after)]
         cells.append([row.label, row.kind, *values, row.note])
+    # The column of types is empty in every section but that of ops.
     used = [place for place in range(7) if place != 1 or any(row.kind for row in moved)]
     shown = [[row[place] for place in used] for row in cells]
     lines += columns(shown, [place for place, column in enumerate(used) if column in (0, 1, 6)], "  ")

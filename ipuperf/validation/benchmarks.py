@@ -48,16 +48,16 @@ PRECISIONS: Mapping[str, tuple[DType, DType]] = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A program and what one run of it does.
+    """A program and the work of one run of it.
 
     Attributes:
         ir: the program.
         work: operations, bytes or items of one run.
-        rate: the quantity per second that ``work`` is for: ``flop rate``, ``bandwidth`` or ``rate``; ``""``: none.
-        counted: only phases whose vertex name begins so are counted, ``""``: the whole run.
-        launched: the launch of these compute sets counts too.
-        part: only steps of this kind of the trace (``host_begin`` ...) are counted, ``""``: see ``counted``.
-        times: how often the measured thing happens in a run; times and cycles are those of one.
+        rate: the quantity per second of ``work``: ``flop rate``, ``bandwidth`` or ``rate``; ``""``: none.
+        counted: only phases whose vertex name begins with this are counted; ``""``: the whole run.
+        launched: whether the launch of these compute sets counts too.
+        part: only steps of this kind in the trace (``host_begin`` ...) are counted; ``""``: see ``counted``.
+        times: how often a run repeats the measured work; times and cycles are given for one repetition.
     """
 
     ir: Ir
@@ -76,8 +76,9 @@ Recipe = Callable[..., Benchmark]
 
 
 def _variable(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, ipu: int = 0) -> Variable:
-    """A variable whose values nobody reads (its zeros take no memory of the host)."""
+    """Make a variable whose values are never read; its zeros take no memory on the host."""
     main = ir.main_graph
+    # A broadcast view: one zero, whatever the shape.
     data = np.broadcast_to(np.zeros((), dtype.numpy), shape)
     tensor = Variable(main.tensor_id(name), TensorSpec(shape, dtype), main, data, ir.grouping())
     tensor.ipu = ipu
@@ -93,13 +94,13 @@ def _stream(ir: Ir, name: str, shape: tuple[int, ...], dtype: DType, direction: 
 
 
 def _on(ipu: int, graph: Graph, op: type[ops.Op], inputs: list[Tensor], name: str, **attributes: object) -> Tensor:
-    """The first result of a new op on an IPU."""
+    """Make an op on an IPU and return its first result."""
     with CONTEXT.on_ipu(ipu):
         return Builder(graph).op(op, inputs, name, **attributes)
 
 
 def _sent(graph: Graph, tensor: Tensor, ipu: int) -> Tensor:
-    """A tensor of IPU 0 on another one."""
+    """Copy a tensor of IPU 0 to another IPU."""
     return _on(ipu, graph, ops.IpuCopy, [tensor], "sent", source=0, destination=ipu)
 
 
@@ -126,7 +127,7 @@ def tile_products(case: Case, machine: Machine, *, rows: int) -> Benchmark:
 
 
 def tile_add(case: Case, machine: Machine, *, tiles: int, elements: int) -> Benchmark:
-    """a + b with so many float32 elements on each of so many tiles, one compute set, nothing exchanged."""
+    """a + b with ``elements`` float32 elements on each of ``tiles`` tiles, one compute set, nothing exchanged."""
     ir = Ir()
     operands: list[Tensor] = [_variable(ir, name, (tiles * GRAIN,), FLOAT32) for name in "ab"]
     Builder(ir.main_graph).create(HandPlacedAdd, operands, ["sum"], elements=elements)
@@ -134,7 +135,7 @@ def tile_add(case: Case, machine: Machine, *, tiles: int, elements: int) -> Benc
 
 
 def stream_triad_bytes(case: Case, machine: Machine, *, elements: int) -> Benchmark:
-    """STREAM triad a = b + s c, so many float32 elements of each array on every tile; counts 12 bytes an element."""
+    """STREAM triad a = b + s c with ``elements`` float32 of each array on every tile; counts 12 bytes an element."""
     built = stream_triad(case, machine, elements=elements)
     return Benchmark(built.ir, 6 * built.work, "bandwidth")
 
@@ -149,19 +150,22 @@ def stream_triad(case: Case, machine: Machine, *, elements: int) -> Benchmark:
 
 
 def tile_copy(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A copy of so many bytes within each tile (the carried value of a loop, copied twice in each trip); counts the
-    copy and its launch."""
+    """A copy of ``bytes`` bytes within each tile; counts the copy and its launch.
+
+    The copied value is carried by a loop, which copies it twice in each trip.
+    """
     ir = Ir()
     body = ir.create_graph("body")
     shape = (machine.chip.tiles * bytes // 4,)
     body.add_output(Builder(body).op(ops.Neg, [body.add_input(TensorSpec(shape, FLOAT32), "x")], "y"))
+    # Two copies in each of the four trips.
     trips, times = 4, 8
     Builder(ir.main_graph).create(ops.Loop, [_variable(ir, "x", shape, FLOAT32)], ["y"], callee=body, trip_count=trips)
     return Benchmark(ir, float(times * bytes), "bandwidth", counted="poplar::Memcpy", launched=True, times=times)
 
 
 def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """Every tile receives so many bytes in one exchange (a transposition); counts the exchange, setup included."""
+    """Every tile receives ``bytes`` bytes in one exchange (a transposition); counts the exchange, setup included."""
     ir = Ir()
     rows = machine.chip.tiles
     x = _variable(ir, "x", (rows, bytes // 4), FLOAT32)
@@ -170,43 +174,53 @@ def tile_exchange(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
 
 
 def _repeated(ir: Ir, body: Graph, result: Tensor, operands: list[Tensor], trips: int) -> Benchmark:
-    """``body`` so many times in one run, as ``poptorch.for_loop`` has it; counts one trip. The inputs of the body: the
-    result of the trip before, the operands (both carried by the loop), constants."""
-    before, *inner = body.inputs
-    carried = inner[: len(operands)]
+    """Run ``body`` ``trips`` times in one run, as ``poptorch.for_loop`` does; one trip is counted.
+
+    The inputs of the body are the previous trip's result, the operands (the loop carries both), and constants.
+    """
+    # The body's inputs are the result of the previous trip, the operands, and constants that no trip changes.
+    last_result, *loop_inputs = body.inputs
+    carried = loop_inputs[: len(operands)]
     for tensor in (result, *carried):
         body.add_output(tensor)
-    given = [_variable(ir, "start", before.shape, before.dtype), *operands]
-    given += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in inner[len(operands) :]]
+    loop_operands = [_variable(ir, "start", last_result.shape, last_result.dtype), *operands]
+    loop_operands += [_variable(ir, tensor.name, tensor.shape, tensor.dtype) for tensor in loop_inputs[len(operands) :]]
     names = [f"last_{tensor.name}" for tensor in (result, *carried)]
     named = {"trip_count": trips, "conditional": True}
-    Builder(ir.main_graph).create(ops.Loop, given, names, callee=body, **named)
+    Builder(ir.main_graph).create(ops.Loop, loop_operands, names, callee=body, **named)
     return Benchmark(ir, float(trips), "rate", times=trips)
 
 
 def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
-    """``indices`` rows of a table of ``rows`` x ``width``, so many times in one run; table, indices and result are
-    carried by the loop."""
+    """Take ``indices`` rows of a table of ``rows`` x ``width``, ``trips`` times in one run.
+
+    The loop carries table, indices and result.
+    """
     data, _ = PRECISIONS[case.precision]
     ir = Ir()
     body = ir.create_graph("body")
     operands: list[Tensor] = [_variable(ir, "table", (rows, width), data), _variable(ir, "index", (indices,), INT32)]
     body.add_input(TensorSpec((indices, width), data), "before")
-    inner: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in operands]
-    return _repeated(ir, body, Builder(body).op(ops.Gather, inner, "found", axis=0), operands, trips)
+    inputs: list[Tensor] = [body.add_input(tensor.spec, tensor.name) for tensor in operands]
+    return _repeated(ir, body, Builder(body).op(ops.Gather, inputs, "found", axis=0), operands, trips)
 
 
 def _scatter_added(builder: Builder, slices: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Slices added up into zeros. The sums are added to the zeros that they were meant for, as PopTorch does unless it
-    sees that these are a constant (poptorch: popart_canonicalization, scatterAddHandler)."""
+    """Add slices up into zeros.
+
+    The sums are added to the zeros that they were meant for, as PopTorch does unless it sees that these are a constant
+    (poptorch: popart_canonicalization, scatterAddHandler).
+    """
     sums = builder.op(ops.ScatterReduce, [slices, index], "sums", axis=0, axis_size=rows)
     zeros = builder.graph.add_input(sums.spec, "zeros")
     return builder.op(ops.AddLhsInplace, [sums, zeros], "total")
 
 
 def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:
-    """``indices`` slices of ``width`` added up into ``rows`` zeros, so many times in one run; slices, indices and
-    result are carried by the loop."""
+    """Add ``indices`` slices of ``width`` up into ``rows`` zeros, ``trips`` times in one run.
+
+    The loop carries slices, indices and result.
+    """
     data, _ = PRECISIONS[case.precision]
     ir = Ir()
     body = ir.create_graph("body")
@@ -222,9 +236,12 @@ def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int,
 def repeated_interaction(
     case: Case, machine: Machine, *, atoms: int, edges: int, width: int, gaussians: int, trips: int
 ) -> Benchmark:
-    """SchNet's interaction block (:class:`ipuperf.models.schnet.InteractionBlock`) without gradients, so many times in
-    one run: ``atoms`` of ``width`` features, ``edges`` between them with distances in ``gaussians`` Gaussians, filters
-    as wide as the features. Features, edges, distances and the result are carried by the loop."""
+    """SchNet's interaction block (:class:`ipuperf.models.schnet.InteractionBlock`) without gradients, repeated in one
+    run.
+
+    There are ``atoms`` of ``width`` features and ``edges`` between them with distances in ``gaussians`` Gaussians;
+    filters are as wide as the features. The loop carries features, edges, distances and the result.
+    """
     data, _ = PRECISIONS[case.precision]
     ir = Ir()
     body = ir.create_graph("body")
@@ -234,28 +251,32 @@ def repeated_interaction(
     body.add_input(TensorSpec((atoms, width), data), "before")
     features, distances, basis, sources, targets = (body.add_input(t.spec, t.name) for t in operands)
 
-    def linear(t: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
+    def linear(features_in: Tensor, name: str, width_in: int, bias: bool = True) -> Tensor:
         """Weights lie as their product wants them (PopART transposes in place)."""
-        product = t @ body.add_input(TensorSpec((width_in, width), data), name)
+        product = features_in @ body.add_input(TensorSpec((width_in, width), data), name)
         return product + body.add_input(TensorSpec((width,), data), f"{name}_bias") if bias else product
 
-    def activation(t: Tensor) -> Tensor:
+    def activation(values: Tensor) -> Tensor:
         """The shifted softplus of the publication's program, which is exact for large numbers."""
-        return elementary.log1p(arithmetic.exp(-arithmetic.abs(t))) + arithmetic.clamp(t, 0, math.inf) - math.log(2.0)
+        return (
+            elementary.log1p(arithmetic.exp(-arithmetic.abs(values)))
+            + arithmetic.clamp(values, 0, math.inf)
+            - math.log(2.0)
+        )
 
     builder = Builder(body)
     with CONTEXT.building(builder):
         cut = (arithmetic.cos(distances * math.pi / 6.0) + 1.0) * 0.5
         filters = linear(activation(linear(basis, "filter1", gaussians)), "filter2", width)
         filters = filters * shaping.reshape(cut, (edges, 1))
-        found = selection.gather(linear(features, "features_in", width, bias=False), sources)
-        sums = _scatter_added(builder, found * filters, targets, atoms)
+        neighbours = selection.gather(linear(features, "features_in", width, bias=False), sources)
+        sums = _scatter_added(builder, neighbours * filters, targets, atoms)
         result = linear(activation(linear(sums, "features_out", width)), "mixing", width)
     return _repeated(ir, body, result, operands, trips)
 
 
 def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
-    """A stream copy of so many bytes to each of the IPUs, in one run."""
+    """A stream copy of ``bytes`` bytes to each of the IPUs, in one run."""
     ir = Ir(case.replicas)
     main = ir.main_graph
     for ipu in range(ipus):
@@ -266,7 +287,7 @@ def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -
 
 
 def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
-    """A stream copy of so many bytes from each of the IPUs, in one run."""
+    """A stream copy of ``bytes`` bytes from each of the IPUs, in one run."""
     ir = Ir(case.replicas)
     for ipu in range(ipus):
         value = _variable(ir, f"value{ipu}", (bytes // 4,), INT32, ipu)
@@ -277,17 +298,17 @@ def device_to_host(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -
 
 
 def stream_copy_begin(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A stream copy of so many bytes to one IPU; counts its begin, the wait for the host."""
+    """A stream copy of ``bytes`` bytes to one IPU; counts its begin, the wait for the host."""
     return replace(host_to_device(case, machine, bytes=bytes), part="host_begin")
 
 
 def stream_copy_mid(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A stream copy of so many bytes to one IPU; counts the transfer."""
+    """A stream copy of ``bytes`` bytes to one IPU; counts the transfer."""
     return replace(host_to_device(case, machine, bytes=bytes), part="host_mid")
 
 
 def stream_copy_end(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A stream copy of so many bytes to one IPU; counts its end, until the IPU may go on."""
+    """A stream copy of ``bytes`` bytes to one IPU; counts its end, until the IPU may go on."""
     return replace(host_to_device(case, machine, bytes=bytes), part="host_end")
 
 
@@ -297,6 +318,7 @@ def trivial_multiply(case: Case, machine: Machine, *, elements: int, copies: int
     ir = Ir()
     main = ir.main_graph
     x = [_variable(ir, f"x{ipu}", (elements, 1), INT32) for ipu in range(ipus)]
+    # All operands start on IPU 0, as PopLibs' linear mapping fills tiles from the first one.
     there = [x[0], *(_sent(main, tensor, ipu) for ipu, tensor in enumerate(x[1:], start=1))]
     for ipu, tensor in enumerate(there):
         ten = _variable(ir, f"ten{ipu}", (1, copies), INT32, ipu)
@@ -318,8 +340,11 @@ def trivial_sum(case: Case, machine: Machine, *, elements: int, terms: int, ipus
 
 
 def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips: int, ipus: int = 1) -> Benchmark:
-    """So many times in one run: add a constant to ``elements`` int32 on each IPU. Constant and operands lie on IPU 0
-    (as for :func:`trivial_multiply`): they travel to the other IPUs and back in every trip."""
+    """Add a constant to ``elements`` int32 on each IPU, ``trips`` times in one run.
+
+    Constant and operands lie on IPU 0 (as for :func:`trivial_multiply`), so they travel to the other IPUs and back in
+    every trip.
+    """
     ir = Ir()
     body = ir.create_graph("body")
     constant = body.add_input(TensorSpec((1,), INT32), "constant")
@@ -334,13 +359,14 @@ def repeated_broadcast_add(case: Case, machine: Machine, *, elements: int, trips
         Builder(body).create(ops.IpuCopy, [result, x], ["back"], source=ipu, destination=0)
     operands: list[Tensor] = [_variable(ir, "five", (1,), INT32)]
     operands += [_variable(ir, f"x{ipu}", (elements,), INT32) for ipu in range(ipus)]
+    # The values are changed in place, so the loop must not copy them in and out.
     by_reference = tuple(range(1, ipus + 1))
     Builder(ir.main_graph).create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=by_reference)
     return Benchmark(ir)
 
 
 def all_reduce(case: Case, machine: Machine, *, bytes: int) -> Benchmark:
-    """A sum of so many bytes of float32 over all replicas; counts the bytes of one replica."""
+    """A sum of ``bytes`` bytes of float32 over all replicas; counts the bytes of one replica."""
     ir = Ir(case.replicas)
     x = _variable(ir, "x", (bytes // 4,), FLOAT32)
     Builder(ir.main_graph).create(ops.ReplicatedAllReduce, [x], ["y"], op="add", group=ReplicaGrouping(case.replicas))
@@ -378,4 +404,4 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
 HOST_BENCHMARKS = frozenset(
     {"host_to_device", "device_to_host", *(f"stream_copy_{e}" for e in ("begin", "mid", "end"))}
 )
-"""Those with streams, to which it makes a difference how far the host is ahead."""
+"""Micro-benchmarks with streams, whose figures depend on how far the host is ahead."""

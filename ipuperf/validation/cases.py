@@ -61,14 +61,12 @@ OFFLOADS = ("optimiser", "weights", "activations", "accumulators")
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured.
+    """The measured value.
 
-    Attributes:
-        metric: in the words of the publication.
-        quantity: one of :data:`~ipuperf.validation.units.QUANTITIES`.
-        value, unit: the number.
-        harness_cycles, harness_source: cycles that the act of measuring adds to what was measured (a cycle counter),
-            and who says so; they are added to the prediction of a time.
+    Attributes: metric: its name in the words of the publication. quantity: one of
+    :data:`~ipuperf.validation.units.QUANTITIES`. value, unit: the number and its unit. harness_cycles, harness_source:
+    cycles that the measuring itself adds to the measured time (a cycle counter), and the source of this number; they
+    are added to the prediction of a time.
     """
 
     metric: str
@@ -81,12 +79,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Choice:
-    """A setting of a case that no source states, so that the case chose it.
+    """A setting that no source states, so that the case had to choose it.
 
     Attributes:
-        key: of the case, ``config.NAME`` for one of the program's own.
+        key: key of the case; ``config.NAME`` for one of the program's own.
         why: what is not stated.
-        others: values that it could have as well; ``cases`` are the case with each of them.
+        others: other values that it could have.
+        cases: the case with each of the other values.
     """
 
     key: str
@@ -99,30 +98,21 @@ class Choice:
 class Case:
     """One measured value with its program.
 
-    Attributes:
-        id, category, source, confidence, note: as published; ``note`` explains a choice made to express it.
-        machine: preset or absolute path of a TOML file.
-        model: what runs; ``config`` are its own parameters.
-        mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is type of the data, then
-            of the partial sums (``f16.32``: half data, float partial sums).
-        io_tiles: with overlapped I/O, the tiles of each IPU that load and store while the others compute.
-        prefetch: slices of an input that the host prepares ahead (Graphcore's stream buffering depth); 0 only in
-            micro-benchmarks.
-        calls: the time is the mean of so many calls from the first one after loading on; 0: of later calls.
-        micro_batch, accumulation, replicas: of one step.
-        pipeline: layers of each stage; empty: no pipeline.
-        offload: what lies in Streaming Memory; ``sharding``: elements from which on a tensor of it is sharded over the
-            replicas (0: never).
-        slow: takes so long to build that ``ipuperf validate`` runs it only with ``--all``.
-        host_bound: the measured time is mostly that of a script on the host, which is not modelled; such rows are a
-            class of their own.
-        calibrates: figures of the machine that were fitted to this very value.
-        run: the run that was measured, where several values (step and rate, divisions of a competition that differ in
-            nothing that the program has) are of one; it counts once. Without it the case is a run of its own.
-        choices: settings that no source states.
-        minus: the program whose value is taken off, where a difference of two programs was published.
-        measured: the value.
-        file: the file it stands in.
+    Attributes: id, category, source, confidence, note: as published; ``note`` explains a choice made to express it.
+    machine: preset or absolute path of a TOML file. model: the program that runs; ``config`` has its own parameters.
+    mode, precision, optimiser, recompute, io: one of :data:`CHOICES` each. ``precision`` is the type of the data, then
+    of the partial sums (``f16.32``: half data, float partial sums). io_tiles: with overlapped I/O, the tiles of each
+    IPU that load and store while the others compute. prefetch: slices of an input that the host prepares ahead
+    (Graphcore's stream buffering depth); 0 only in micro-benchmarks. calls: the time is the mean of this many calls,
+    beginning with the first one after loading; 0: of later calls. micro_batch, accumulation, replicas: of one step.
+    pipeline: layers of each stage; empty: no pipeline. offload: the tensors in Streaming Memory. sharding: number of
+    elements from which such a tensor is sharded over the replicas (0: never). slow: the build takes so long that
+    ``ipuperf validate`` runs the case only with ``--all``. host_bound: the measured time is mostly a script's on the
+    host, which is not modelled; such rows are a class of their own. calibrates: figures of the machine that were fitted
+    to this very value. run: the measured run, if several values belong to it (step and rate, or divisions of a
+    competition that run the same program); a run counts once. Without a name, the case is a run of its own. choices:
+    settings that no source states. minus: the program whose value is subtracted, where a difference of two programs was
+    published. measured: the value. file: the file that has the case.
     """
 
     id: str
@@ -158,13 +148,13 @@ class Case:
 
     @property
     def run_name(self) -> str:
-        """Equal for the cases of one run."""
+        """Name of the run, equal for all cases of one run."""
         return self.run or self.id
 
     @property
     def programs(self) -> tuple[Case, ...]:
-        """The case, what is taken off, and the case with each other choice."""
-        others = (other for choice in self.choices for other in choice.cases)
+        """The case itself, the case that is subtracted, and the case with each other choice."""
+        others = (alternative for choice in self.choices for alternative in choice.cases)
         return (self, *((self.minus,) if self.minus else ()), *others)
 
     @property
@@ -174,7 +164,7 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The class that its error counts in."""
+        """The class in which its error counts."""
         return "bound by the host" if self.host_bound else self.category
 
     @property
@@ -234,22 +224,22 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     cases: list[Case] = []
     others: list[NotExpressed] = []
     for file in files:
-        found, listed = _read_file(file, known)
-        cases += found
+        file_cases, listed = _read_file(file, known)
+        cases += file_cases
         others += listed
     if not cases and not others:
         raise CaseError(f"{path}: no cases; a file of cases has tables [[case]]")
-    _check_ids(path, [c.id for c in cases] + [name for item in others for name in item.ids])
+    _check_ids(path, [c.id for c in cases] + [name for not_expressed in others for name in not_expressed.ids])
     return Cases(tuple(cases), tuple(others))
 
 
 @checked()
 def select(found: Cases, names: Sequence[str]) -> Cases:
-    """The cases whose id has one of ``names`` in it, upper or lower case, and so those that are not expressed.
+    """Return the cases, and the rows that are no case, whose id contains one of ``names``, in upper or lower case.
 
     Raises:
-        CaseError: an empty name, or one that no case has; the message says why rows of that name are no case, or
-            which ids are near.
+        CaseError: a name is empty, or no case has it; the message says why rows of that name are no case, or which ids
+            are close to it.
     """
 
     def named(ids: Iterable[str]) -> tuple[str, ...]:
@@ -260,18 +250,19 @@ def select(found: Cases, names: Sequence[str]) -> Cases:
             raise CaseError(f"-k {name!r}: allowed: a part of an id")
         if not any(name.lower() in case.id.lower() for case in found.cases):
             raise CaseError(f"no case has {name!r} in its id{_why_no_case(found, name)}")
-    others = (NotExpressed(named(item.ids), item.reason, item.model) for item in found.not_expressed)
-    kept = set(named(case.id for case in found.cases))
-    return Cases(tuple(c for c in found.cases if c.id in kept), tuple(item for item in others if item.ids))
+    others = (NotExpressed(named(rows.ids), rows.reason, rows.model) for rows in found.not_expressed)
+    case_ids = set(named(case.id for case in found.cases))
+    return Cases(tuple(c for c in found.cases if c.id in case_ids), tuple(rows for rows in others if rows.ids))
 
 
-def _why_no_case(found: Cases, name: str) -> str:
-    for item in found.not_expressed:
-        ids = [i for i in item.ids if name.lower() in i.lower()]
+def _why_no_case(cases: Cases, name: str) -> str:
+    for rows in cases.not_expressed:
+        ids = [i for i in rows.ids if name.lower() in i.lower()]
         if ids:
-            return f"; {', '.join(ids[:3])}: {item.reason}"
-    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in found.cases], 3, 0.4)
-    spelled = {case.id.upper(): case.id for case in found.cases}
+            return f"; {', '.join(ids[:3])}: {rows.reason}"
+    # Upper case on both sides, as names match in any case.
+    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in cases.cases], 3, 0.4)
+    spelled = {case.id.upper(): case.id for case in cases.cases}
     return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
 
 
@@ -294,27 +285,27 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
     defaults = _table(data.get("defaults", {}), f"{file}: defaults")
     _only_keys(defaults, _CASE_KEYS, f"{file}: defaults")
     cases = []
-    for number, item in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
-        where = f"{file}: case {item['id']!r}" if isinstance(item.get("id"), str) else f"{file}: case number {number}"
-        case = _case(_merged(defaults, item, where), where, file)
+    for number, entry in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
+        where = f"{file}: case {entry['id']!r}" if isinstance(entry.get("id"), str) else f"{file}: case number {number}"
+        case = _case(_merged(defaults, entry, where), where, file)
         for program in case.programs:
             problem = known(program)
             if problem is not None:
                 raise CaseError(f"{where}: {problem}")
         cases.append(case)
     others = [
-        _not_expressed(item, f"{file}: not_expressed number {number}")
-        for number, item in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
+        _not_expressed(entry, f"{file}: not_expressed number {number}")
+        for number, entry in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
     ]
     return cases, others
 
 
-def _merged(defaults: Mapping[str, Any], item: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The case with the defaults below it; tables ``config`` and ``measured`` are merged key by key."""
-    merged = {**defaults, **item}
+def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the case on top of the defaults; tables ``config`` and ``measured`` are merged key by key."""
+    merged = {**defaults, **entry}
     for key in ("config", "measured"):
-        if key in defaults and key in item:
-            merged[key] = {**_table(defaults[key], f"{where}: {key}"), **_table(item[key], f"{where}: {key}")}
+        if key in defaults and key in entry:
+            merged[key] = {**_table(defaults[key], f"{where}: {key}"), **_table(entry[key], f"{where}: {key}")}
     return merged
 
 
@@ -322,7 +313,7 @@ _CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
 _NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
 PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
                  "io_tiles", "prefetch", "micro_batch", "accumulation", "replicas", "pipeline", "config")  # fmt: skip
-"""What says which program a case is, as opposed to what was measured of it."""
+"""Keys that define the program of a case, as opposed to its measurement."""
 _MEASURED_KEYS = tuple(f.name for f in fields(Measured))
 _TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
           "recompute", "io", "run")  # fmt: skip
@@ -334,40 +325,43 @@ def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:
     plain = {key: value for key, value in data.items() if key not in ("choices", "minus")}
     case = _plain_case(plain, where, file)
     choices = [
-        _choice(item, plain, f"{where}: choices number {number}", file)
-        for number, item in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
+        _choice(entry, plain, f"{where}: choices number {number}", file)
+        for number, entry in enumerate(_tables(data.get("choices", []), f"{where}: choices"), start=1)
     ]
     minus = None
+    # A choice would leave open which of the two programs it changes.
     if choices and "minus" in data:
         raise CaseError(f"{where}: choices and minus, allowed: one of them")
     if "minus" in data:
         changed = _table(data["minus"], f"{where}: minus")
         _only_keys(changed, PROGRAM_KEYS, f"{where}: minus")
         minus = _plain_case(_merged(plain, changed, f"{where}: minus"), f"{where}: minus", file)
+        # The difference of a program with itself would be zero.
         if minus.program_key == case.program_key:
             raise CaseError(f"{where}: minus: {changed!r} is the same program; say what is different")
     return replace(case, choices=tuple(choices), minus=minus)
 
 
 def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file: Path) -> Choice:
-    """A choice with the case as it is for each other value."""
+    """Read a choice and build the case with each other value."""
     _only_keys(data, ("key", "why", "others"), where)
     _all_keys(data, ("key", "why", "others"), where)
     key = _text(data["key"], f"{where}: key", None)
-    own = key.removeprefix("config.")
-    if own == key:
+    option = key.removeprefix("config.")
+    if option == key:
         _text(key, f"{where}: key", (*PROGRAM_KEYS, "config.NAME"))
     others = _list(data["others"], f"{where}: others")
     if not others:
         raise CaseError(f"{where}: others: [], allowed: a list of values, at least one")
     cases = []
+    # An alternative that changes nothing about the program would be simulated for nothing.
     unchanged = _plain_case(plain, where, file).program_key
     for value in others:
-        changed = {key: value} if own == key else {"config": {own: value}}
-        other = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
-        if other.program_key == unchanged:
+        changed = {key: value} if option == key else {"config": {option: value}}
+        alternative = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
+        if alternative.program_key == unchanged:
             raise CaseError(f"{where}: others: {value!r} is what the case has; say what it could have as well")
-        cases.append(other)
+        cases.append(alternative)
     return Choice(key, _text(data["why"], f"{where}: why", None), tuple(others), tuple(cases))
 
 
@@ -399,22 +393,24 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             f"{where}: io = {values.get('io', 'none')!r} with io_tiles = {values.get('io_tiles', 0)}; overlapped I/O "
             "needs a number of I/O tiles, and nothing else has one"
         )
+    # Read last, so that simpler mistakes are reported first.
     values["machine"] = _machine(values["machine"], f"{where}: machine", file)
     return Case(**values, file=str(file))
 
 
 def unmeasured_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
-    """A program of which nothing was measured: ``data`` has only the keys :data:`PROGRAM_KEYS`.
+    """Read a program without a measurement: ``data`` has only the keys :data:`PROGRAM_KEYS`.
 
     Args:
         where: names the case in messages.
         file: machine files are looked for beside it.
 
     Raises:
-        CaseError: unknown or missing key, wrong type or value, unknown machine.
+        CaseError: a key is unknown or missing, a type or value is wrong, or the machine is unknown.
     """
     _only_keys(data, PROGRAM_KEYS, where)
     _all_keys(data, ("machine", "model", "mode"), where)
+    # A case needs a measurement to be checked; nothing reads this one.
     nothing = {"metric": "none", "quantity": "time", "value": 1.0, "unit": "s"}
     return _plain_case({"id": where, "category": "spec", "source": where, "measured": nothing, **data}, where, file)
 
@@ -434,6 +430,7 @@ def _measured(data: Mapping[str, Any], where: str) -> Measured:
         raise CaseError(f"{where}.value: {value!r}, allowed: a finite number above 0")
     harness = _whole(data.get("harness_cycles", 0), f"{where}.harness_cycles", 0)
     source = _text(data["harness_source"], f"{where}.harness_source", None) if "harness_source" in data else ""
+    # Cycles without a source would be a free correction of any measurement.
     if harness and not source:
         raise CaseError(f"{where}: harness_cycles = {harness} without harness_source; say who measured it")
     if harness and not QUANTITIES[quantity].less_is_faster:
@@ -451,12 +448,12 @@ def _not_expressed(data: Mapping[str, Any], where: str) -> NotExpressed:
 
 def _machine(name: str, where: str, file: Path) -> str:
     """The preset's name, or the absolute path of a machine file beside the file of cases."""
-    found = str((file.parent / name).resolve()) if name.endswith(".toml") else name
+    path = str((file.parent / name).resolve()) if name.endswith(".toml") else name
     try:
-        load_machine(found)
+        load_machine(path)
     except MachineError as error:
         raise CaseError(f"{where}: {error}") from error
-    return found
+    return path
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -509,4 +506,4 @@ def _table(value: object, where: str) -> dict[str, Any]:
 
 
 def _tables(value: object, where: str) -> list[dict[str, Any]]:
-    return [_table(item, where) for item in _list(value, where)]
+    return [_table(entry, where) for entry in _list(value, where)]

@@ -1,4 +1,4 @@
-"""What can be wrong with a case, and why a case is not run."""
+"""Errors in a case, and reasons why a case does not run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ops of the micro-benchmarks: vertices that a person placed by hand, with a stated number of elements on each tile.
+"""Ops of the micro-benchmarks: vertices placed by hand, with a stated number of elements on each tile.
 
-Library ops choose their own tiles; these benchmarks do not. Each tensor has the 32 elements of a linear mapping on
-every tile it is to occupy, and the vertex is priced for ``elements`` of them. So cycles and tiles are those of the
-measured program, bytes of memory are not.
+Library ops choose their own tiles; these benchmarks do not. On every tile that a tensor is to occupy, it has the 32
+elements of a linear mapping, and the vertex is priced for ``elements`` of them. So cycles and tiles are those of the
+measured program; bytes of memory are not.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ GRAIN = 32
 
 
 def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
-    """``formula`` for ``elements`` elements on every tile that has any."""
+    """Price ``formula`` for ``elements`` elements on every tile that has any."""
 
     def cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
+        # The linear mapping decides which tiles have a vertex; its counts are not the priced ones.
         there = np.asarray(counts, dtype=np.int64) > 0
         return np.where(there, formula(np.full(there.shape, elements, dtype=np.int64), chip), 0)
 
@@ -35,13 +36,16 @@ def on_each_tile(formula: TileCycles, elements: int) -> TileCycles:
 
 
 def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
-    """Tile cycles of ``a = b + s c`` in float with operands in different memory elements: PopLibs' scaled addition with
-    memory constraints (``docs/reference/cycles.md`` 3.1; anchors "memC=1" of 8.1): 51, then six times 15 + 6 + the loop
-    + 5, the loop being one cycle for each further vector of two (two cycles when a worker has less than 16 of them)."""
+    """Tile cycles of ``a = b + s c`` in float with operands in different memory elements.
+
+    This is PopLibs' scaled addition with memory constraints (``docs/reference/cycles.md`` 3.1; anchors "memC=1" of
+    8.1): 51, then six times 15 + 6 + the loop + 5. The loop takes one cycle for each further vector of two elements, or
+    two cycles if a worker has fewer than 16 vectors.
+    """
     n = np.asarray(counts, dtype=np.int64)
     vectors = n // chip.vector_width(4)
-    each = vectors // chip.workers
-    loop = np.where(each >= 16, 1, 2) * np.maximum(each - 1, 0)
+    vectors_per_worker = vectors // chip.workers
+    loop = np.where(vectors_per_worker >= 16, 1, 2) * np.maximum(vectors_per_worker - 1, 0)
     return np.where(n > 0, 51 + chip.workers * (15 + 6 + loop + 5), 0)
 
 
@@ -53,10 +57,10 @@ class HandPlacedAdd(ops.Add):
     def work(self) -> list[Work]:
         """One compute set."""
         out = self.outputs[0]
-        each = self.elements
+        elements = self.elements
         vertex = vertices.binary("ADD", out.dtype, out.spec.elements)
         tiles = out.spec.elements // GRAIN
-        return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, each), each * tiles)]
+        return [Vertices(vertex.vertex, out.spec.elements, on_each_tile(vertex.cycles, elements), elements * tiles)]
 
 
 class HandPlacedTriad(ops.Add):
@@ -73,6 +77,6 @@ class HandPlacedTriad(ops.Add):
 
     def work(self) -> list[Work]:
         """One compute set, two operations an element."""
-        total, each = self.outputs[0].spec.elements, self.elements
-        flops = 2 * each * (total // GRAIN)
-        return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, each), flops)]
+        total, elements = self.outputs[0].spec.elements, self.elements
+        flops = 2 * elements * (total // GRAIN)
+        return [Vertices("Triad<float>", total, on_each_tile(triad_cycles, elements), flops)]

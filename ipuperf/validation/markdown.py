@@ -23,11 +23,11 @@ _PARTS = {
     "BERT": ("bert",),
     "ResNet-50 and ResNeXt-101": ("resnet50",),
 }
-"""Programs that are shown by themselves within a class."""
+"""Programs that get a line of their own within their class, by name of the line."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> str:
-    """A table whose columns from ``right`` on are set to the right."""
+    """Format a Markdown table whose columns from ``right`` on are right-aligned."""
     rule = ["---" if number < right else "---:" for number in range(len(head))]
     lines = [head, rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" if line is not rule else f"|{'|'.join(line)}|" for line in lines)
@@ -39,7 +39,7 @@ def _all(folder: Path) -> tuple[Sequence[Case], list[Row]]:
 
 
 def classes(folder: Path) -> str:
-    """Errors by class, each run once; large families by themselves."""
+    """Table of errors by class, each run counted once; large families have lines of their own."""
     cases, rows = _all(folder)
     lines = []
     for summary in by_class(rows):
@@ -47,25 +47,35 @@ def classes(folder: Path) -> str:
         lines.append(_summary(summary, inside))
         for name, models in _PARTS.items():
             part = [row for row in inside if row.case.model in models]
+            # A family that is the whole class would only repeat its line.
             if 0 < len(part) < len(inside):
                 lines.append(_summary(summarise(f"- of it {name}", part), part))
     head = ("class", "runs", "values", "mean abs. error", "median", "nine of ten within", "largest", "bias",
             f"misses > {100 * MISS:.0f} %", "runs a figure was fitted to")  # fmt: skip
+    # Results measured without slow cases are complete but for these.
     missing = len(cases) - len(rows)
     text = table(head, lines)
     return text if not missing else f"{text}\n\n{missing} values of slow cases are not in these results."
 
 
-def _summary(found: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
+def _summary(summary: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
     errors = sorted(run.error for run in runs(rows))
+    # The smallest error that nine of ten runs do not exceed.
     tenth = errors[math.ceil(0.9 * len(errors)) - 1]
-    spread = (found.mean, median(errors), tenth, found.largest)
-    counts = (str(found.misses), str(found.calibrated))
-    return found.name, str(found.count), str(found.figures), *map(_percent, spread), _signed(found.bias), *counts
+    spread = (summary.mean, median(errors), tenth, summary.largest)
+    counts = (str(summary.misses), str(summary.calibrated))
+    return (
+        summary.name,
+        str(summary.count),
+        str(summary.figures),
+        *map(_percent, spread),
+        _signed(summary.bias),
+        *counts,
+    )
 
 
 def every_row(folder: Path) -> str:
-    """Every value: predicted, measured, error, marks."""
+    """Table of every value: prediction, measurement, error and marks."""
     _, rows = _all(folder)
     lines = [
         (row.case.id, row.case.group, row.case.measured.metric[:40], _number(row.predicted),
@@ -76,35 +86,37 @@ def every_row(folder: Path) -> str:
 
 
 def _marks(row: Row) -> str:
-    found = [f"c: {key}" for key in row.case.calibrates]
-    found += [] if not row.figures.remarks else ["m"]
+    marks = [f"c: {key}" for key in row.case.calibrates]
+    marks += [] if not row.figures.remarks else ["m"]
     if row.others:
         measured = row.case.measured.value
-        found.append(f"f: {_signed(row.low / measured - 1)} to {_signed(row.high / measured - 1)}")
-    return ", ".join(found)
+        marks.append(f"f: {_signed(row.low / measured - 1)} to {_signed(row.high / measured - 1)}")
+    return ", ".join(marks)
 
 
 def misses(folder: Path) -> str:
-    """Runs above the limit, with the notes of their cases."""
+    """Table of the runs above the limit, with the notes of their cases."""
     _, rows = _all(folder)
-    found = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
+    missed_runs = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
     lines = [
         (run.name, run.rows[0].case.group, ", ".join(_signed(row.error) for row in run.rows),
          run.rows[0].case.note.replace("|", "/"))
-        for run in found
+        for run in missed_runs
     ]  # fmt: skip
     return table(("run", "class", "errors of its values", "what its case says"), lines, right=9)
 
 
 def choices(folder: Path) -> str:
-    """What cases chose where no source states a setting, and the errors with the other values."""
+    """Table of the settings that cases chose because no source states them, and the errors with other values."""
     _, rows = _all(folder)
     lines = []
     for row in rows:
         for choice in row.case.choices:
-            found = [(value, predicted) for key, value, predicted in row.others if key == choice.key]
+            alternatives = [(value, predicted) for key, value, predicted in row.others if key == choice.key]
             measured = row.case.measured.value
-            effects = "; ".join(f"{_value(value)}: {_signed(predicted / measured - 1)}" for value, predicted in found)
+            effects = "; ".join(
+                f"{_value(value)}: {_signed(predicted / measured - 1)}" for value, predicted in alternatives
+            )
             lines.append((row.case.id, f"`{choice.key}`", _signed(row.error), effects, choice.why))
     return table(("row", "setting", "error", "error with another value", "why it is a choice"), lines, right=9)
 
@@ -124,26 +136,28 @@ def growth(folder: Path) -> str:
 def lines_table(folder: Path) -> str:
     """The lines through two steps of one model: a micro-batch, and the rest of a step."""
     _, rows = _all(folder)
-    found = []
-    for item in lines(rows):
-        one, other = item.predicted, item.measured
-        found.append(
-            (f"{item.first.case.id} and {item.second.case.id}", f"{1e3 * one.micro_batch:.2f}",
-             f"{1e3 * other.micro_batch:.2f}", _signed(one.micro_batch / other.micro_batch - 1),
-             f"{1e3 * one.rest:.0f}", f"{1e3 * other.rest:.0f}", _signed(one.rest / other.rest - 1))
+    cells = []
+    for pair in lines(rows):
+        predicted, measured = pair.predicted, pair.measured
+        cells.append(
+            (f"{pair.first.case.id} and {pair.second.case.id}", f"{1e3 * predicted.micro_batch:.2f}",
+             f"{1e3 * measured.micro_batch:.2f}", _signed(predicted.micro_batch / measured.micro_batch - 1),
+             f"{1e3 * predicted.rest:.0f}", f"{1e3 * measured.rest:.0f}", _signed(predicted.rest / measured.rest - 1))
         )  # fmt: skip
     head = ("rows", "micro-batch, ms", "measured", "error", "rest, ms", "measured", "error")
-    return table(head, found) if found else "No pair is in these results."
+    return table(head, cells) if cells else "No pair is in these results."
 
 
 def sensitivity_table(folder: Path) -> str:
-    """What 30 % less and more of each figure makes of the mean error of each class; classes that are left alone by
-    both are left out."""
-    found: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    """Table of the mean error of each class with each figure 30 % lower and higher.
+
+    A class is left out if both changes leave it as it is.
+    """
+    effects: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for entry in read(folder / SENSITIVITY):
-        found.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
-    lines, quiet = [], dict.fromkeys(figure for figure, _ in found)
-    for (figure, name), both in found.items():
+        effects.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
+    lines, quiet = [], dict.fromkeys(figure for figure, _ in effects)
+    for (figure, name), both in effects.items():
         less, more = (both[factor] for factor in sorted(both))
         if max(abs(less["largest"]), abs(more["largest"])) >= 0.0005:
             quiet.pop(figure, None)
@@ -157,7 +171,7 @@ def sensitivity_table(folder: Path) -> str:
 
 
 def left_out(folder: Path) -> str:
-    """Runs that figures were fitted to, predicted without them."""
+    """Table of the runs that figures were fitted to, predicted without them."""
     lines = []
     for entry in read(folder / LEFT_OUT):
         if "run" in entry:
@@ -170,7 +184,7 @@ def left_out(folder: Path) -> str:
 
 
 def left_out_classes(folder: Path) -> str:
-    """Leave-one-out errors by class."""
+    """Table of leave-one-out errors by class."""
     lines = [
         (entry["class"], str(entry["runs"]), str(entry["seen"]), str(entry["impossible"]), _percent(entry["mean"]),
          _percent(entry["left_out"]), f"{entry['ratio']:.2f}")
@@ -181,7 +195,7 @@ def left_out_classes(folder: Path) -> str:
 
 
 def remote_variables(folder: Path) -> str:
-    """The table of the remote-variables tutorial."""
+    """Table of the remote-variables tutorial."""
     _, rows = _all(folder)
     known = {row.case.id: row for row in rows}
     names = {"NOSHARD": "off chip, no sharding", "FC1": "off chip, only fc1.weight's sharded",
@@ -189,6 +203,7 @@ def remote_variables(folder: Path) -> str:
     lines = []
     for key, name in names.items():
         rate, step = known[f"POPXL-MNIST-{key}"], known[f"POPXL-MNIST-{key}-T"]
+        # The tutorial reports samples per second; its step has 256 samples.
         samples = 256 / rate.case.measured.value
         lines.append((name, f"{rate.predicted:,.0f}", f"{rate.case.measured.value:,.1f}", _signed(rate.error),
                       f"{step.predicted * 1e3:.3f} ({samples * 1e3:.3f})"))  # fmt: skip
@@ -197,7 +212,7 @@ def remote_variables(folder: Path) -> str:
 
 
 def memory_rows(folder: Path) -> str:
-    """Rows about memory."""
+    """Table of the rows about memory."""
     _, rows = _all(folder)
     lines = [
         (row.case.id, row.case.measured.metric, f"{row.predicted:.2f}", f"{row.case.measured.value:g}",

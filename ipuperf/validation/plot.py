@@ -24,7 +24,7 @@ GOAL = 0.10
 
 @checked()
 def check_format(path: str | Path) -> None:
-    """CaseError unless matplotlib draws files with this suffix."""
+    """Raise CaseError unless matplotlib draws files with this suffix."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = FigureCanvasBase.get_supported_filetypes()
@@ -35,12 +35,15 @@ def check_format(path: str | Path) -> None:
 
 @checked()
 def draw(rows: Sequence[Row], path: str | Path) -> None:
-    """Write a picture (the format follows the suffix): predicted / measured over the measured value, each in its own
-    unit, one colour a unit. Bands are +-10 and +-25 %; misses carry their ids; hollow points are those that a figure
-    was calibrated on.
+    """Draw predicted / measured over the measured value, in a panel per class; the format follows the suffix of
+    ``path``.
+
+    Each value has its own unit, with a colour per unit. Bands are +-10 and +-25 %. Misses carry their ids. Hollow
+    points are rows that a figure was calibrated on.
 
     Raises:
-        ValueError: no rows, or a suffix that matplotlib does not know. OSError: the file cannot be written.
+        ValueError: there are no rows, or matplotlib does not know the suffix.
+        OSError: the file cannot be written.
     """
     if not rows:
         raise ValueError("nothing to draw: no case could run")
@@ -53,6 +56,7 @@ def draw(rows: Sequence[Row], path: str | Path) -> None:
     panels = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
         _panel(axes, name, [row for row in rows if row.case.group == name])
+    # The grid may have more panels than classes.
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     _part_labels(figure)
@@ -84,6 +88,7 @@ def _panel(axes: Axes, name: str, rows: Sequence[Row]) -> None:
                 textcoords="offset points",
                 ha="right" if right else "left",
             )
+    # Measurements of one class may span orders of magnitude.
     if max(values) > 30 * min(values):
         axes.set_xscale("log")
     reach = max(0.3, 1.15 * summary.largest)
@@ -98,19 +103,21 @@ def _part_labels(figure: Figure) -> None:
     """Move the labels of each panel up until none lies over another, the lowest first."""
     from matplotlib.text import Annotation
 
+    # Labels have a size only after a layout.
     figure.draw_without_rendering()
     points = 72 / figure.dpi
     for axes in figure.axes:
+        # Labels already in place, sorted by their lower edge.
         placed: list[Bbox] = []
         labels = [child for child in axes.get_children() if isinstance(child, Annotation)]
         for text in sorted(labels, key=lambda label: label.get_window_extent().y0):
             box = text.get_window_extent()
-            for other in placed:  # sorted by where they begin, so that one pass is enough
-                if box.overlaps(other):
+            for placed_box in placed:  # sorted by where they begin, so that one pass is enough
+                if box.overlaps(placed_box):
                     x, y = text.get_position()
-                    text.set_position((x, y + (other.y1 - box.y0 + 1) * points))
+                    text.set_position((x, y + (placed_box.y1 - box.y0 + 1) * points))
                     box = text.get_window_extent()
-            placed = sorted([*placed, box], key=lambda other: other.y0)
+            placed = sorted([*placed, box], key=lambda placed_box: placed_box.y0)
 
 
 def _points(axes: Axes, rows: Sequence[Row], colour: str, label: str, hollow: bool) -> None:

@@ -12,22 +12,23 @@ _Result = TypeVar("_Result")
 
 
 def each(function: Callable[[_Item], _Result], items: Iterable[_Item], jobs: int) -> Iterator[tuple[int, _Result]]:
-    """``function`` of every item: the item's number and the result, as each is finished.
+    """Yield the number of every argument and the ``function``'s result for it, as each call ends.
 
     Args:
-        function: of a module (new processes import it) where ``jobs`` is above 1.
-        items: longest first, so that no process is left alone with one at the end.
-        jobs: processes; 1: this one, one item after the other.
+        function: a function of a module if ``jobs`` is above 1, as new processes import it.
+        items: the longest first, so that no process works alone on one at the end.
+        jobs: number of processes; 1: this process takes one argument after the other.
 
     Raises:
-        What ``function`` raises; items that have not begun are then left out.
+        Errors of ``function`` pass through; calls that have not begun are then left out.
     """
     if jobs == 1:
-        for number, item in enumerate(items):
-            yield number, function(item)
+        for number, argument in enumerate(items):
+            yield number, function(argument)
         return
+    # Spawned, not forked: a fork would copy locks that threads of libraries may hold.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        numbers: dict[Future[_Result], int] = {pool.submit(function, item): n for n, item in enumerate(items)}
+        numbers: dict[Future[_Result], int] = {pool.submit(function, argument): n for n, argument in enumerate(items)}
         try:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()

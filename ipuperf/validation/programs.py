@@ -1,4 +1,4 @@
-"""From a case to figures of a simulated run: micro-benchmarks, programs of the front ends, models of ``models/``."""
+"""Figures of a case's simulated run: the case may be a micro-benchmark, a program of a front end, or a model."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Program:
 
         def validation_program(case: Case) -> Program: ...
 
-    which builds the program from ``case`` (micro_batch, accumulation, replicas, pipeline, precision, optimiser,
-    recompute, offload, sharding, io, config) and raises :class:`CaseError` for what it does not support. It runs with
-    the front ends installed (``import popxl`` works) and the case's machine in force.
+    The function builds the program from ``case`` (micro_batch, accumulation, replicas, pipeline, precision, optimiser,
+    recompute, offload, sharding, io, config) and raises :class:`CaseError` for a value it does not support. It runs
+    with the front ends installed (``import popxl`` works) and the case's machine in force.
 
     Attributes:
         executable: lowered and simulated later; its numbers are never computed.
-        samples: items of one run.
-        steps: weight updates of one run; times and cycles are given for one of them.
-        runs: how many runs those times span (an epoch's).
+        samples: number of samples of one run.
+        steps: weight updates of one run; times and cycles are given for one update.
+        runs: number of runs that those times span (for an epoch).
         loads: part of the name of the program step that loads the input, for ``memory: baseline``.
-        updates: a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
+        updates: whether a run is a pipeline's weight updates; ``cycles of an update`` is then one of its quantities.
     """
 
     executable: Executable
@@ -56,14 +56,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a simulated run says: all quantities of :data:`~ipuperf.validation.units.QUANTITIES`, in base units.
+    """The quantities of a simulated run, in base units: see :data:`~ipuperf.validation.units.QUANTITIES`.
 
     Attributes:
-        values: quantity -> value; those that the program does not have are absent.
+        values: quantity -> value; a quantity that the program does not have is absent.
         cycles_per_second: the tile clock.
         low_confidence: vertices whose cost has no primary source.
-        remarks: which IPUs the program does not fit.
-        demand: bytes on the fullest tile of each IPU of a replica; ``bytes_per_tile``: what a tile has.
+        remarks: the IPUs that the program does not fit.
+        demand: bytes on the fullest tile of each IPU of a replica.
+        bytes_per_tile: the memory of a tile.
     """
 
     values: Mapping[str, float]
@@ -74,7 +75,7 @@ class Figures:
     bytes_per_tile: int = 0
 
     def predicted(self, case: Case) -> float:
-        """The measured quantity in the unit of the measurement, with what the measuring itself adds.
+        """Return the measured quantity in the unit of the measurement, including what the measuring itself adds.
 
         Raises:
             CaseError: the program does not have this quantity.
@@ -97,19 +98,21 @@ def figures(case: Case) -> Figures:
     """Build, lower and simulate the program of a case.
 
     Raises:
-        CaseError: the model does not support the case; NotAvailable: something is not installed; and what building and
-            lowering raise.
+        CaseError: the model does not support the case.
+        NotAvailable: a package is not installed.
+        Errors of building and lowering pass through.
     """
     return prepared(case)(load_machine(case.machine), False)
 
 
 def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
-    """The program of a case, built: a function that gives its figures on a machine, which is that of the case or one
-    with some figures changed. Its second argument says that lowering makes the same of the program as for the case's
-    own machine, so that it is lowered once for all such machines.
+    """Build the program of a case and return a function that gives its figures on a machine.
+
+    The machine is the case's own or one with some figures changed. The function's second argument says that lowering
+    gives the same program as for the case's own machine. The program is then lowered once for all such machines.
 
     Raises:
-        As :func:`figures`; lowering raises when the function is called.
+        As :func:`figures`; lowering raises when the returned function is called.
     """
     if case.model in BENCHMARKS:
         return lambda machine, lowered_alike: _benchmark_figures(case, machine)
@@ -123,10 +126,10 @@ def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
 
 
 def program_of(case: Case, machine: Machine | None = None) -> Program:
-    """The program of a case whose model is a program, built and not lowered.
+    """Build, but do not lower, the program of a case whose model is a program.
 
     Args:
-        machine: where it runs; default: the machine of the case.
+        machine: the machine it runs on; default: the machine of the case.
 
     Raises:
         As :func:`figures`.
@@ -137,7 +140,7 @@ def program_of(case: Case, machine: Machine | None = None) -> Program:
 
 @checked()
 def problem(case: Case) -> str | None:
-    """What is wrong with the model or config of a case, or None (see :func:`~.cases.read_cases`)."""
+    """Say what is wrong with the model or config of a case; None if nothing is (see :func:`~.cases.read_cases`)."""
     if case.model in BENCHMARKS:
         return _config_problem(case, BENCHMARKS[case.model])
     if case.prefetch < 1:
@@ -158,9 +161,10 @@ _LARGEST_SIZE = 10**9
 
 
 def _config_problem(case: Case, builder: Recipe) -> str | None:
-    """All parameters of micro-benchmarks are whole numbers above 0, and small enough for 64 bits of bytes."""
+    """Check a micro-benchmark's config: its parameters are whole numbers above 0, small enough for 64 bits of bytes."""
+    # The first two parameters are the case and the machine, which every micro-benchmark takes.
     parameters = list(inspect.signature(builder).parameters.values())[2:]
-    names = [p.name for p in parameters]
+    names = [parameter.name for parameter in parameters]
     for name, value in case.config.items():
         if name not in names:
             return f"config: unknown key {name!r} for {case.model!r}, allowed: {', '.join(names)}"
@@ -174,7 +178,7 @@ def _config_problem(case: Case, builder: Recipe) -> str | None:
     return _unused(case)
 
 
-#: What only programs of models look at, with the value that means "not stated".
+#: Keys that only programs of models use, with the value that means "not stated".
 _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
     {"mode": "kernel", "micro_batch": 1, "accumulation": 1, "pipeline": (), "optimiser": "none", "recompute": "none",
      "offload": (), "sharding": 0, "io": "none", "io_tiles": 0, "prefetch": 1}
@@ -182,7 +186,7 @@ _STEP_KEYS: Mapping[str, Any] = MappingProxyType(
 
 
 def _unused(case: Case) -> str | None:
-    """A micro-benchmark ignores nothing that is stated."""
+    """Refuse a key that a micro-benchmark would ignore."""
     for key, value in _STEP_KEYS.items():
         if getattr(case, key) != value and not (key == "prefetch" and case.model in HOST_BENCHMARKS):
             return f"{key}: {getattr(case, key)!r} means nothing to micro-benchmark {case.model!r}, leave it out"
@@ -196,7 +200,7 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
         built = BENCHMARKS[case.model](case, machine, **case.config)
         machine.place(case.replicas, ipus_per_replica(built.ir))
         return _built_figures(built, case, machine)
-    except ValueError as error:  # of a size that no plan is for, or that the machine does not have
+    except ValueError as error:  # no plan exists for the size, or the machine is too small
         raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
 
 
@@ -206,6 +210,7 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
     )
     if not built.counted and not built.part:
         return _figures(executable, built.work, built.rate, built.times, case.calls)
+    # Parts of a host transfer are only in the trace; vertices are only in the lowered program.
     if built.part:
         steps = executable.trace.expand()
         cycles = int(steps.loc[steps["kind"] == built.part, "dur"].sum())
@@ -216,10 +221,11 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
 
 
 def _counted(built: Benchmark, step: Step) -> int:
-    """Cycles of a step that a micro-benchmark counts, 0 for those it does not count."""
+    """Return the cycles of a step that a micro-benchmark counts; 0 for any other step."""
     if not isinstance(step, Phase):
         return 0
     counts = step.kind == "exchange" if built.counted == "exchange" else step.vertex.startswith(built.counted)
+    # ``slowest`` leaves out the launch of the workers.
     return (step.cycles.max if built.launched else step.slowest) if counts else 0
 
 
@@ -228,15 +234,16 @@ def _counted(built: Benchmark, step: Step) -> int:
 
 @contextmanager
 def front_ends() -> Iterator[None]:
-    """``import popxl`` and its like find ipuperf for the duration of the block."""
+    """Let ``import popxl`` and the like find ipuperf within the block."""
     from ipuperf.runtime.install import install, installed_names, uninstall
 
-    before = set(installed_names())
+    # Front ends that the caller installed must stay after the block.
+    names_before = set(installed_names())
     install()
     try:
         yield
     finally:
-        uninstall(set(installed_names()) - before)
+        uninstall(set(installed_names()) - names_before)
 
 
 def mnist_mlp(case: Case) -> Program:
@@ -252,6 +259,7 @@ def mnist_mlp(case: Case) -> Program:
         return Program(session.executable, case.samples, loads="image")
     offloads = ((), ("optimiser",)) if case.optimiser == "adam" else ((),)
     require(case, mode=("training",), optimiser=("adam", "sgd"), offload=offloads)
+    # Without sharding, no tensor reaches an infinite threshold.
     threshold = None if not case.offload else float(case.sharding) if case.sharding else math.inf
     if threshold is None and case.sharding:
         raise _unsupported(case, "sharding", case.sharding, "0 unless offload names the optimiser")
@@ -275,6 +283,7 @@ def _maker(name: str) -> Callable[[Case], Program]:
     try:
         module = importlib.import_module(f"ipuperf.models.{name}")
     except ModuleNotFoundError as error:
+        # Any other missing module is a defect of the model.
         if error.name != "torch":
             raise
         raise NotAvailable("needs PyTorch: pip install 'ipuperf[torch]'") from error
@@ -298,31 +307,32 @@ def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError
 
 def _program_figures(program: Program, calls: int) -> Figures:
     executable = program.executable
-    found = _figures(executable, program.samples, "rate", 1, calls)
-    values = dict(found.values)
+    figures = _figures(executable, program.samples, "rate", 1, calls)
+    values = dict(figures.values)
     values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
         values[key] *= program.runs / program.steps
     values.update(_memory(executable.trace, program.loads))
     if program.updates:
+        # The quantity is the second update's: the first one follows the start of the run.
         begin, end = weight_update_windows(executable.trace)[1]
         values["cycles of an update"] = float(end - begin)
-    return replace(found, values=values)
+    return replace(figures, values=values)
 
 
 def _memory(trace: Trace, loads: str) -> dict[str, float]:
     """Bytes of IPU 0 by quantity."""
     live = trace.table("liveness")
     live = live[live["ipu"] == 0]
-    found = {
+    bytes_by_quantity = {
         "memory: always live": float(live["always_live"].iloc[0]),
         "memory: peak": float(live["not_always_live"].max()),
     }
     if loads:
-        found["memory: baseline"] = float(
+        bytes_by_quantity["memory: baseline"] = float(
             live[live["program"].astype(str).str.contains(loads)]["not_always_live"].min()
         )
-    return found
+    return bytes_by_quantity
 
 
 # -- figures of a run --------------------------------------------------------------------------------------------------
@@ -330,7 +340,9 @@ def _memory(trace: Trace, loads: str) -> dict[str, float]:
 
 def _figures(executable: Executable, work: float, rate: str, times: int, calls: int) -> Figures:
     """``calls`` as in :class:`~ipuperf.validation.cases.Case`: each has its share of what the first one takes more."""
+    # Seconds of one cycle.
     clock = executable.trace.seconds(1)
+    # Device time leaves out the stretch at the start in which only the host works.
     whole = executable.simulated_run_cycles
     device = whole - executable.host_start_cycles
     seconds = whole * clock + (executable.first_run_seconds / calls if calls else 0.0)

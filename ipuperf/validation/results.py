@@ -1,8 +1,8 @@
-"""Results of a validation kept as files, so that documents say what was predicted and not what somebody typed.
+"""Results of a validation, kept as files: documents then quote predictions that nobody typed.
 
-:func:`measure` predicts all cases and writes three lists as JSON: rows (with other choices), what the figures that
-nobody measured do, and leave-one-out errors. A program's figures are put aside as soon as they are there, under a name
-that depends on the sources, so that a measurement that was cut short goes on where it was.
+:func:`measure` predicts all cases and writes three lists as JSON: the rows (with other choices), the influence of the
+figures that nobody measured, and leave-one-out errors. The figures of each program are stored as soon as they are
+known, under a name that depends on the sources. An interrupted measurement therefore continues where it stopped.
 """
 
 from __future__ import annotations
@@ -27,96 +27,105 @@ ROWS, SENSITIVITY, LEFT_OUT = "rows.json", "sensitivity.json", "leave-one-out.js
 
 
 def measure(
-    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda what, n, of: None
+    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda step, n, of: None
 ) -> None:
     """Predict all cases that come with ipuperf and write the files of ``folder``.
 
     Args:
-        slow: also the slow cases; sensitivity is that of the others in any case.
-        aside: folder for figures of single programs, of which those of the same sources are taken.
-        say: told what is done and how far.
+        slow: also predict the slow cases; sensitivity always leaves them out.
+        aside: folder for the figures of single programs; figures of the same sources are read from it.
+        say: called with the step, the number done and the number of all.
 
     Raises:
-        What predicting raises; files that are written already stay.
+        Errors of predicting pass through; files already written stay.
     """
     cases = [case for case in read_cases().cases if slow or not case.slow]
-    kept = aside / fingerprint()
-    kept.mkdir(parents=True, exist_ok=True)
+    figures_folder = aside / fingerprint()
+    figures_folder.mkdir(parents=True, exist_ok=True)
+    # ``predict`` reports cases, not how many: this iterator counts them.
     done = iter(range(1, len(cases) + 1))
     rows, _ = predict(
         cases,
         slow=True,
         choices=True,
-        simulate=partial(put_aside, kept),
+        simulate=partial(put_aside, figures_folder),
         progress=lambda case: say(f"rows, {case.id}", next(done), len(cases)),
         jobs=jobs,
     )
     _write(folder / ROWS, [row.as_dict() for row in rows])
+    # Sensitivity predicts every case once for each figure and factor, which is too much for slow cases.
     cheap = [case for case in cases if not case.slow]
     effects = sensitivity(cheap, jobs=jobs, progress=lambda n, of: say("sensitivity", n, of))
     _write(folder / SENSITIVITY, [effect.as_dict() for effect in effects])
     left = leave_one_out(cases, jobs=jobs, progress=lambda n, of: say("leave one out", n, of))
     classes = by_class_left_out(runs(rows), left)
-    _write(folder / LEFT_OUT, [*(item.as_dict() for item in left), *(item.as_dict() for item in classes)])
+    _write(folder / LEFT_OUT, [*(entry.as_dict() for entry in left), *(entry.as_dict() for entry in classes)])
 
 
 def fingerprint() -> str:
-    """A name for the sources that predictions follow from: all modules and data files of ipuperf and its models."""
-    found = hashlib.sha256()
+    """Return a name for the sources that predictions follow from: modules and data files of ipuperf and its models."""
+    digest = hashlib.sha256()
     for package in ("ipuperf", "ipuperf.models"):
         for root in map(Path, import_module(package).__path__):
             for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".toml")):
-                found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+                digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def put_aside(folder: Path, case: Case) -> Figures:
-    """Figures of a case, from ``folder`` where they are there, else simulated and put there."""
+    """Return the figures of a case, read from ``folder`` if they are there, else simulated and written to it."""
     path = folder / f"{hashlib.sha256(case.program_key.encode()).hexdigest()[:24]}.json"
     if path.exists():
         data = json.loads(path.read_text(encoding="utf-8"))
         fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+            # JSON has no tuples, and ``Figures`` holds no lists.
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in data.items()
         }
         return Figures(**fields)
-    found = figures(case)
+    case_figures = figures(case)
     from ipuperf.trace import replacing
 
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps({**asdict(found), "values": dict(found.values)}), encoding="utf-8")
-    return found
+        temporary.write_text(
+            json.dumps({**asdict(case_figures), "values": dict(case_figures.values)}), encoding="utf-8"
+        )
+    return case_figures
 
 
 def read_rows(folder: Path, cases: Iterable[Case]) -> list[Row]:
-    """The rows of a folder of results, in the order of the cases; cases without a result are left out.
+    """Return the rows of a folder of results, in the order of the cases, without cases that have no result.
 
     Raises:
         KeyError: a result belongs to no case.
     """
-    found = {entry["id"]: entry for entry in read(folder / ROWS)}
+    entries = {entry["id"]: entry for entry in read(folder / ROWS)}
     known = {case.id: case for case in cases}
-    for name in found:
+    for name in entries:
+        # A case was renamed or removed since the results were measured.
         if name not in known:
             raise KeyError(f"{folder / ROWS}: {name!r} is no case; measure anew")
-    return [_row(known[name], found[name]) for name in known if name in found]
+    return [_row(known[name], entries[name]) for name in known if name in entries]
 
 
 def _row(case: Case, entry: dict[str, Any]) -> Row:
     remarks = () if entry["fits"] else ("does not fit",)
     others = tuple(
-        (choice["key"], other["value"], other["predicted"]) for choice in entry["choices"] for other in choice["others"]
+        (choice["key"], alternative["value"], alternative["predicted"])
+        for choice in entry["choices"]
+        for alternative in choice["others"]
     )
     return Row(case, entry["predicted"], Figures({}, 1.0, remarks=remarks), others)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """One file of results."""
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    """Read one file of results."""
+    entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return entries
 
 
 def _write(path: Path, table: Sequence[dict[str, Any]]) -> None:
-    """One entry a line, so that a change of one is a change of one line."""
+    """Write one entry per line, so that a changed entry is one changed line."""
     from ipuperf.trace import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)

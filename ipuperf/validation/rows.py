@@ -15,15 +15,15 @@ from ipuperf.validation.programs import Figures, figures
 from ipuperf.validation.units import QUANTITIES
 
 MISS = 0.25
-"""Relative error from which on a row is a miss."""
+"""Relative error above which a row is a miss."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case and what is predicted for it, in the unit of the measurement.
+    """A case and its prediction, in the unit of the measurement.
 
     Attributes:
-        others: key, value and prediction of each other value of the case's choices; empty where not asked for.
+        others: key, value and prediction of each other value of the case's choices; empty if these were not predicted.
     """
 
     case: Case
@@ -38,9 +38,10 @@ class Row:
 
     @property
     def slower(self) -> float:
-        """The error with the sign of rates turned: positive when the prediction is too slow (or too many bytes)."""
+        """The error with the sign of rates reversed: positive if the prediction is too slow (or has too many bytes)."""
         quantity = QUANTITIES[self.case.measured.quantity]
         counts_up = quantity.less_is_faster or quantity.dimension == "bytes"
+        # A rate that is too high is a program that is too fast.
         return self.error if counts_up else -self.error
 
     @property
@@ -55,17 +56,20 @@ class Row:
 
     @property
     def low(self) -> float:
-        """The least prediction of all values of the case's choices."""
+        """The least prediction over all values of the case's choices."""
         return min(self.predicted, *(value for _, _, value in self.others)) if self.others else self.predicted
 
     @property
     def high(self) -> float:
-        """The largest one."""
+        """The largest prediction over all values of the case's choices."""
         return max(self.predicted, *(value for _, _, value in self.others)) if self.others else self.predicted
 
     def as_dict(self) -> dict[str, object]:
-        """The row as JSON; ``error`` is relative, ``calibrated_on`` says whether a figure was fitted to it, ``fits``
-        whether the program fits the memory, ``choices`` what is chosen, why, and what other values would predict."""
+        """The row as JSON.
+
+        ``error`` is relative. ``calibrated_on`` says whether a figure was fitted to the row, and ``fits`` whether the
+        program fits the memory. ``choices`` lists what is chosen, why, and the predictions with other values.
+        """
         measured = self.case.measured
         predictions = {(key, repr(value)): predicted for key, value, predicted in self.others}
         choices = [
@@ -110,8 +114,10 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Run:
-    """The rows of one run (:attr:`Case.run <ipuperf.validation.cases.Case.run>`) in a class. It counts once: its error
-    is the mean of theirs."""
+    """The rows of one run (:attr:`Case.run <ipuperf.validation.cases.Case.run>`) in a class.
+
+    A run counts once: its error is the mean of its rows' errors.
+    """
 
     name: str
     rows: tuple[Row, ...]
@@ -142,10 +148,10 @@ class ClassSummary:
     """Errors of the runs of a class.
 
     Attributes:
-        count, figures, calibrated: runs, their rows, and how many of the runs figures were fitted to.
+        count, figures, calibrated: number of runs, of their rows, and of the runs that figures were fitted to.
         mean, largest: mean and largest absolute error of a run.
-        bias: mean of :attr:`Run.slower`: positive is too slow (memory: too much).
-        misses: runs above :data:`MISS`.
+        bias: mean of :attr:`Run.slower`; positive is too slow (memory: too much).
+        misses: number of runs above :data:`MISS`.
     """
 
     name: str
@@ -168,34 +174,37 @@ def predict(
     progress: Callable[[Case], None] = lambda case: None,
     jobs: int = 1,
 ) -> tuple[list[Row], list[Skipped]]:
-    """A row for each case, in their order; a program that several cases measure is simulated once.
+    """Predict each case, in order. A program that several cases measure is simulated once.
 
     Args:
-        slow: also those that are slow; else they are skipped.
-        choices: also the programs of other values of the cases' choices.
-        simulate: figures of a case.
-        progress: told every case whose figures are known, or that is skipped.
-        jobs: processes that simulate; ``simulate`` is then a function of a module.
+        slow: also run the slow cases; otherwise they are skipped.
+        choices: also run the programs with other values of the cases' choices.
+        simulate: gives the figures of a case.
+        progress: called with every case that is skipped or whose figures are known.
+        jobs: number of processes that simulate; above 1, ``simulate`` must be a function of a module.
 
     Raises:
-        CaseError: a model does not support its case. IrError, MachineError: a program cannot be built.
+        CaseError: a model does not support its case.
+        IrError, MachineError: a program cannot be built.
     """
-    every = tuple(cases)
-    wanted = [case for case in every if slow or not case.slow]
-    for case in every:
+    all_cases = tuple(cases)
+    cases_to_run = [case for case in all_cases if slow or not case.slow]
+    for case in all_cases:
+        # Skipped cases count as progress, so that a bar reaches its end.
         if case.slow and not slow:
             progress(case)
-    known = simulated(programs_of(wanted, choices), simulate, jobs, _Finished(wanted, choices, progress))
-    return _sorted(every, known, choices)
+    known = simulated(programs_of(cases_to_run, choices), simulate, jobs, _Finished(cases_to_run, choices, progress))
+    return _sorted(all_cases, known, choices)
 
 
 def programs_of(cases: Iterable[Case], choices: bool) -> list[Case]:
-    """One case for each program that these need, the slow ones first."""
-    found: dict[str, Case] = {}
+    """Return one case for each program that these cases need, the slow ones first."""
+    programs: dict[str, Case] = {}
     for case in cases:
         for program in _needed(case, choices):
-            found.setdefault(program.program_key, program)
-    return sorted(found.values(), key=lambda case: not case.slow)
+            programs.setdefault(program.program_key, program)
+    # With several processes, the longest programs must start first, or one process ends last alone.
+    return sorted(programs.values(), key=lambda case: not case.slow)
 
 
 def simulated(
@@ -204,17 +213,17 @@ def simulated(
     jobs: int,
     done: Callable[[str], None] = lambda key: None,
 ) -> dict[str, Figures | NotAvailable]:
-    """Figures of programs, or why there are none here, by :attr:`program_key`; ``done`` is told each key."""
+    """Return the figures of programs, or why there are none here, by :attr:`program_key`; ``done`` gets each key."""
     known: dict[str, Figures | NotAvailable] = {}
-    for number, found in each(partial(_outcome, simulate), programs, jobs):
+    for number, outcome in each(partial(_outcome, simulate), programs, jobs):
         key = programs[number].program_key
-        known[key] = found
+        known[key] = outcome
         done(key)
     return known
 
 
 class _Finished:
-    """Tells every case of which all programs are there."""
+    """Reports every case once all its programs are simulated."""
 
     def __init__(self, cases: Sequence[Case], choices: bool, progress: Callable[[Case], None]) -> None:
         self.progress = progress
@@ -222,6 +231,7 @@ class _Finished:
 
     def __call__(self, key: str) -> None:
         left = []
+        # Several cases may wait for one program, and one case for several.
         for case, keys in self.waiting:
             keys.discard(key)
             if keys:
@@ -236,7 +246,7 @@ def _needed(case: Case, choices: bool) -> tuple[Case, ...]:
 
 
 def _outcome(simulate: Callable[[Case], Figures], case: Case) -> Figures | NotAvailable:
-    """Figures, or why there are none here."""
+    """Return the figures, or why there are none here."""
     try:
         return simulate(case)
     except NotAvailable as reason:
@@ -249,58 +259,59 @@ def _sorted(
     rows: list[Row] = []
     skipped: list[Skipped] = []
     for case in cases:
-        found = known.get(case.program_key)
-        if found is None:
+        outcome = known.get(case.program_key)
+        if outcome is None:
             skipped.append(Skipped(case, "slow, runs with --all"))
-        elif isinstance(found, NotAvailable):
-            skipped.append(Skipped(case, str(found)))
+        elif isinstance(outcome, NotAvailable):
+            skipped.append(Skipped(case, str(outcome)))
         else:
             rows.append(row_of(case, known, choices))
     return rows, skipped
 
 
 def row_of(case: Case, known: Mapping[str, Figures | NotAvailable], choices: bool = False) -> Row:
-    """The row of a case whose programs are known."""
+    """Make the row of a case whose programs' figures are known."""
 
     def predicted(program: Case) -> float:
-        found = known[program.program_key]
-        assert isinstance(found, Figures), program.id
-        return found.predicted(program)
+        program_figures = known[program.program_key]
+        assert isinstance(program_figures, Figures), program.id
+        return program_figures.predicted(program)
 
-    found = known[case.program_key]
-    assert isinstance(found, Figures), case.id
+    case_figures = known[case.program_key]
+    assert isinstance(case_figures, Figures), case.id
     others = tuple(
-        (choice.key, value, predicted(other))
+        (choice.key, value, predicted(alternative))
         for choice in (case.choices if choices else ())
-        for value, other in zip(choice.others, choice.cases, strict=True)
+        for value, alternative in zip(choice.others, choice.cases, strict=True)
     )
-    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), found, others)
+    # A published difference of two programs is predicted as one.
+    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), case_figures, others)
 
 
 def runs(rows: Sequence[Row]) -> list[Run]:
-    """The rows by run and class, in order of first appearance."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    """Group the rows by run and class, in order of first appearance."""
+    rows_by_run: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.case.group, row.case.run_name), []).append(row)
-    return [Run(name, tuple(alike)) for (_, name), alike in found.items()]
+        rows_by_run.setdefault((row.case.group, row.case.run_name), []).append(row)
+    return [Run(name, tuple(alike)) for (_, name), alike in rows_by_run.items()]
 
 
 def summarise(name: str, rows: Sequence[Row]) -> ClassSummary:
-    """Statistics of rows, which must not be empty; each run counts once."""
-    every = runs(rows)
+    """Return statistics of rows, which must not be empty; each run counts once."""
+    class_runs = runs(rows)
     return ClassSummary(
         name,
-        len(every),
+        len(class_runs),
         len(rows),
-        sum(run.calibrated for run in every),
-        sum(run.error for run in every) / len(every),
-        max(run.error for run in every),
-        sum(run.slower for run in every) / len(every),
-        sum(run.miss for run in every),
+        sum(run.calibrated for run in class_runs),
+        sum(run.error for run in class_runs) / len(class_runs),
+        max(run.error for run in class_runs),
+        sum(run.slower for run in class_runs) / len(class_runs),
+        sum(run.miss for run in class_runs),
     )
 
 
 def by_class(rows: Sequence[Row]) -> list[ClassSummary]:
-    """One summary per class, in order of first appearance."""
+    """Summarise each class, in order of first appearance."""
     names = dict.fromkeys(row.case.group for row in rows)
     return [summarise(name, [row for row in rows if row.case.group == name]) for name in names]

@@ -1,14 +1,14 @@
-"""Data-parallel scaling: how the step time grows from one published system to a larger one, predicted and measured,
-and the line through two steps of one model with different accumulation.
+"""Data-parallel scaling: the growth of the step time between published systems, predicted and measured.
 
-Growth is the ratio of two times, larger system over smaller: of the whole weight update (its global batch is that of
-the row), and of one micro-batch (step time over accumulation), because a larger system usually gives each replica fewer
-micro-batches. Ratios take out what makes both rows of a pair too fast or too slow alike. Growth within
+Growth is the ratio of two times, larger system over smaller. It is given for the whole weight update (with the row's
+global batch) and for one micro-batch (step time over accumulation), because a larger system usually gives each replica
+fewer micro-batches. A ratio cancels errors that make both rows of a pair too fast or too slow alike. Growth within
 :data:`FLAT` of 1 has no sign.
 
-A line takes apart what a ratio leaves together: a step of ``n`` micro-batches lasts ``rest + n micro_batch``, where the
-rest is ramps, weight update and what the host does once. It says so as far as both systems have the same rest; where
-the larger one's is larger, a third or a half of the difference is in the slope, predicted and measured alike.
+A line separates two parts that a ratio leaves together. A step of ``n`` micro-batches lasts ``rest + n micro_batch``,
+where the rest is ramps, weight update and one-time work of the host. The line is exact if both systems have the same
+rest. If the larger system's rest is larger, a third or a half of the difference enters the slope, predicted and
+measured alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAT = 0.05
 """Relative growth up to which a pair counts as neither growing nor shrinking."""
 
 FACTOR = 1.5
-"""Largest factor between predicted and measured growth that is wanted."""
+"""Largest acceptable factor between predicted and measured growth."""
 
 PAIRS: tuple[tuple[str, str], ...] = (
     ("MLP10-GR-ipu-pod16-POPART-closed-bert-STEP", "MLP10-GR-ipu-pod64-POPART-closed-bert-STEP"),
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Two rows, the line through what is measured and that through what is predicted."""
+    """Two rows, with the line through their measurements and the line through their predictions."""
 
     first: Row
     second: Row
@@ -70,42 +70,47 @@ class Lines:
 
 
 def lines(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = LINES) -> list[Lines]:
-    """The lines of those pairs of which both rows are there, in order.
+    """Return the lines of the complete pairs, in order.
 
     Raises:
         ValueError: a row of a pair is neither a time nor a rate, or both have the same accumulation.
     """
-    found = {row.case.id: row for row in rows}
-    return [_lines(found[one], found[other]) for one, other in pairs if one in found and other in found]
+    rows_by_id = {row.case.id: row for row in rows}
+    return [
+        _lines(rows_by_id[first_id], rows_by_id[second_id])
+        for first_id, second_id in pairs
+        if first_id in rows_by_id and second_id in rows_by_id
+    ]
 
 
-def _lines(first: Row, second: Row) -> Lines:
-    more = first.case.accumulation - second.case.accumulation
+def _lines(first_row: Row, second_row: Row) -> Lines:
+    more = first_row.case.accumulation - second_row.case.accumulation
     if not more:
         raise ValueError(
-            f"cases {first.case.id!r} and {second.case.id!r} both accumulate {first.case.accumulation} micro-batches; "
-            "a line needs two numbers of them"
+            f"cases {first_row.case.id!r} and {second_row.case.id!r} both accumulate {first_row.case.accumulation} "
+            "micro-batches; a line needs two numbers of them"
         )
 
-    def line(one: float, other: float) -> Line:
-        micro_batch = (one - other) / more
-        return Line(micro_batch, one - first.case.accumulation * micro_batch)
+    def line(first_seconds: float, second_seconds: float) -> Line:
+        # Both steps have the same rest, so it cancels in their difference.
+        micro_batch = (first_seconds - second_seconds) / more
+        return Line(micro_batch, first_seconds - first_row.case.accumulation * micro_batch)
 
-    measured = [step_seconds(row, row.case.measured.value) for row in (first, second)]
-    predicted = [step_seconds(row, row.predicted) for row in (first, second)]
-    return Lines(first, second, line(*measured), line(*predicted))
+    measured = [step_seconds(row, row.case.measured.value) for row in (first_row, second_row)]
+    predicted = [step_seconds(row, row.predicted) for row in (first_row, second_row)]
+    return Lines(first_row, second_row, line(*measured), line(*predicted))
 
 
 def lines_text(rows: Sequence[Row]) -> list[str]:
-    """The section of the report, empty when no pair is complete."""
-    found = lines(rows)
-    if not found:
+    """Format the section of the report; empty if no pair is complete."""
+    pairs = lines(rows)
+    if not pairs:
         return []
-    names = [f"{item.first.case.id} and {item.second.case.id}" for item in found]
+    names = [f"{pair.first.case.id} and {pair.second.case.id}" for pair in pairs]
     wide = max(map(len, names))
     result = [f"{'lines through two steps':{wide}} {'ms':>9} {'measured':>9} {'rest ms':>9} {'measured':>9}"]
-    for name, item in zip(names, found, strict=True):
-        numbers = (item.predicted.micro_batch, item.measured.micro_batch, item.predicted.rest, item.measured.rest)
+    for name, pair in zip(names, pairs, strict=True):
+        numbers = (pair.predicted.micro_batch, pair.measured.micro_batch, pair.predicted.rest, pair.measured.rest)
         result.append(f"{name:{wide}} {' '.join(f'{1e3 * number:9.2f}' for number in numbers)}")
     return [*result, "ms of a micro-batch, and what a step takes besides its micro-batches: predicted and measured", ""]
 
@@ -124,8 +129,9 @@ class Growth:
 
     @property
     def right_sign(self) -> bool:
-        """Whether both grow, both shrink, or both do neither; a flat one agrees with what is within twice its band."""
+        """Whether both grow, both shrink, or both are flat; a flat one agrees with one within twice the flat band."""
         signs = _sign(self.measured), _sign(self.predicted)
+        # Otherwise 1.04 and 1.06 would have different signs.
         near = max(abs(self.measured - 1), abs(self.predicted - 1)) <= 2 * FLAT
         return signs[0] == signs[1] or (0 in signs and near)
 
@@ -146,30 +152,38 @@ class Scaling:
 
 
 def scaling(rows: Sequence[Row], pairs: Sequence[tuple[str, str]] = PAIRS) -> list[Scaling]:
-    """The growth of those pairs of which both rows are there, in order.
+    """Return the growth of the complete pairs, in order.
 
     Raises:
         ValueError: a row of a pair is neither a time nor a rate.
     """
-    found = {row.case.id: row for row in rows}
-    return [_scaling(found[one], found[other]) for one, other in pairs if one in found and other in found]
+    rows_by_id = {row.case.id: row for row in rows}
+    return [
+        _scaling(rows_by_id[smaller_id], rows_by_id[larger_id])
+        for smaller_id, larger_id in pairs
+        if smaller_id in rows_by_id and larger_id in rows_by_id
+    ]
 
 
 def _scaling(smaller: Row, larger: Row) -> Scaling:
     measured = step_seconds(larger, larger.case.measured.value) / step_seconds(smaller, smaller.case.measured.value)
     predicted = step_seconds(larger, larger.predicted) / step_seconds(smaller, smaller.predicted)
+    # Dividing each step time by its own accumulation turns step growth into micro-batch growth.
     micro = smaller.case.accumulation / larger.case.accumulation
     return Scaling(smaller, larger, Growth(measured, predicted), Growth(measured * micro, predicted * micro))
 
 
 def step_seconds(row: Row, value: float) -> float:
-    """Seconds of a weight update when the row's quantity has this value; a rate counts the samples of the update, or
-    the sequences packed in them (``sequences_in_pack`` of the case's config).
+    """Return the seconds of a weight update if the row's quantity has this value.
+
+    A rate counts the samples of the update, or the sequences packed in them (``sequences_in_pack`` of the case's
+    config).
 
     Raises:
         ValueError: the quantity is neither a time nor a rate.
     """
     quantity = row.case.measured.quantity
+    # To seconds, or to a number per second.
     value *= UNITS[row.case.measured.unit][1]
     if quantity in ("time", "device time"):
         return value
@@ -183,25 +197,25 @@ def _sign(growth: float) -> int:
 
 
 def scaling_text(rows: Sequence[Row]) -> list[str]:
-    """The section of the report, empty when no pair is complete."""
-    found = scaling(rows)
-    if not found:
+    """Format the section of the report; empty if no pair is complete."""
+    pairs = scaling(rows)
+    if not pairs:
         return []
-    wide = max(len(_name(item)) for item in found)
+    wide = max(len(_name(pair)) for pair in pairs)
     columns = f"{'step':>9} {'measured':>9} {'factor':>7} {'micro-batch':>12} {'measured':>9} {'factor':>7}"
     lines = [f"{'data-parallel scaling':{wide}} {columns}"]
-    for item in found:
-        good = item.step.good and item.micro_batch.good
+    for pair in pairs:
+        good = pair.step.good and pair.micro_batch.good
         lines.append(
-            f"{_name(item):{wide}} {item.step.predicted:9.3f} {item.step.measured:9.3f} {item.step.factor:7.2f} "
-            f"{item.micro_batch.predicted:12.3f} {item.micro_batch.measured:9.3f} {item.micro_batch.factor:7.2f}"
+            f"{_name(pair):{wide}} {pair.step.predicted:9.3f} {pair.step.measured:9.3f} {pair.step.factor:7.2f} "
+            f"{pair.micro_batch.predicted:12.3f} {pair.micro_batch.measured:9.3f} {pair.micro_batch.factor:7.2f}"
             f"{'' if good else '  <-- not'}"
         )
-    met = sum(item.step.good and item.micro_batch.good for item in found)
+    met = sum(pair.step.good and pair.micro_batch.good for pair in pairs)
     lines.append("predicted and measured time of a step and of a micro-batch, larger system over smaller")
-    lines.append(f"right sign and within a factor of {FACTOR}: {met} of {len(found)} pairs")
+    lines.append(f"right sign and within a factor of {FACTOR}: {met} of {len(pairs)} pairs")
     return [*lines, ""]
 
 
-def _name(item: Scaling) -> str:
-    return f"{item.smaller.case.id} -> {item.larger.case.id}"
+def _name(pair: Scaling) -> str:
+    return f"{pair.smaller.case.id} -> {pair.larger.case.id}"

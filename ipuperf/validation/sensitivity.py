@@ -1,8 +1,8 @@
-"""What the figures that nobody measured are worth: each moved up and down, and what that does to each class.
+"""The influence of unmeasured figures: each is moved up and down, and every class of measurements is predicted again.
 
 A figure of the machines that is ``assumed`` or ``calibrated`` is multiplied by :data:`FACTORS` on every machine that
-has it, everything else unchanged, and all cases are predicted again. A program is built once, and lowered once for the
-figures that only the simulation reads (:func:`only_simulated`).
+has it. Everything else stays unchanged, and all cases are predicted again. A program is built once. It is also lowered
+only once for the figures that only the simulation reads (:func:`only_simulated`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Change = tuple[str, float]
 
 @dataclass(frozen=True)
 class FigureEffect:
-    """What one change does to one class.
+    """The effect of one change on one class.
 
     Attributes:
-        figure, kind, factor: what is changed.
-        name, runs: the class and its runs.
-        mean, bias: mean absolute error and bias of the class as they are (see
+        figure, kind, factor: the figure that is changed, its kind, and its factor.
+        name, runs: the class and its number of runs.
+        mean, bias: mean absolute error and bias of the class without the change (see
             :class:`~ipuperf.validation.rows.ClassSummary`).
-        changed_mean, changed_bias: with the change.
-        largest, row: the largest relative change of a prediction, and of which row.
+        changed_mean, changed_bias: the same with the change.
+        largest, row: the largest relative change of a prediction, and the id of its row.
     """
 
     figure: str
@@ -59,29 +59,33 @@ class FigureEffect:
 
     def as_dict(self) -> dict[str, object]:
         """The effect as JSON."""
-        found = asdict(self)
-        return {"class" if key == "name" else key: value for key, value in found.items()}
+        fields = asdict(self)
+        return {"class" if key == "name" else key: value for key, value in fields.items()}
 
 
 def movable_figures(machines: Iterable[str]) -> dict[str, str]:
-    """Dotted key -> kind of the figures of these machines that are moved, in order of their names; how a system is put
-    together (``system.*``) is a fact of the preset and stays."""
-    found: dict[str, str] = {}
+    """Return the figures of these machines that are moved: dotted key -> kind, sorted by key.
+
+    The composition of a system (``system.*``) is a fact of the preset and stays.
+    """
+    kinds: dict[str, str] = {}
     for name in machines:
         for key, figure in load_machine(name).figures.items():
             if figure.kind in KINDS and not key.startswith("system."):
-                found[key] = figure.kind
-    return dict(sorted(found.items()))
+                kinds[key] = figure.kind
+    return dict(sorted(kinds.items()))
 
 
 def only_simulated(key: str) -> bool:
-    """Whether lowering makes the same of a program whatever this figure is: those of hosts, links and Streaming
-    Memory, but for the packets that code sizes count."""
+    """Whether lowering gives the same program for every value of this figure.
+
+    This holds for figures of hosts, links and Streaming Memory, except the packets that code sizes count.
+    """
     return key.startswith(("host.", "ipu_machine.")) and key not in _READ_BY_LOWERING
 
 
 def moves_bytes_only(key: str) -> bool:
-    """Whether a figure changes what a program takes of memory and no time: sizes of code."""
+    """Whether a figure changes the memory of a program but not its time. These are the sizes of code."""
     return key.startswith(_CODE)
 
 
@@ -92,15 +96,15 @@ def sensitivity(
     jobs: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[FigureEffect]:
-    """An effect for each figure, factor and class that has a case.
+    """Return an effect for each figure, factor and class that has a case.
 
     Args:
-        figures: only these; all of :func:`movable_figures` by default.
-        progress: told after each program how many of how many are done.
+        figures: only these figures; all of :func:`movable_figures` by default.
+        progress: called after each program with the number done and the number of all.
 
     Raises:
-        CaseError: a figure that no machine of the cases has, or that is neither assumed nor calibrated; no case could
-            run. And what predicting raises.
+        CaseError: no machine of the cases has a figure, a figure is neither assumed nor calibrated, or no case could
+            run. Errors of predicting pass through.
     """
     kinds = movable_figures(dict.fromkeys(case.machine for case in cases))
     for key in figures:
@@ -108,10 +112,14 @@ def sensitivity(
             raise CaseError(f"figure {key!r}: not assumed or calibrated on these machines, allowed: {', '.join(kinds)}")
     changes = [(key, factor) for key in (figures or kinds) for factor in FACTORS]
     known = changed_figures(cases, changes, jobs, progress)
-    before = _rows(cases, known[None])
-    if not before:
+    unchanged_rows = _rows(cases, known[None])
+    if not unchanged_rows:
         raise CaseError("no case could run: PyTorch is missing (pip install 'ipuperf[torch]')")
-    return [effect for change in changes for effect in _effects(change, kinds[change[0]], before, cases, known[change])]
+    return [
+        effect
+        for change in changes
+        for effect in _effects(change, kinds[change[0]], unchanged_rows, cases, known[change])
+    ]
 
 
 KnownFigures = dict[str, Figures]
@@ -124,32 +132,37 @@ def changed_figures(
     jobs: int,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> dict[Change | None, KnownFigures]:
-    """Figures of all programs of the cases, as they are (``None``) and with each change; a program without what it
-    needs is absent."""
+    """Return the figures of all programs of the cases, unchanged (``None``) and with each change.
+
+    A program whose packages are not installed is absent.
+    """
     programs = programs_of(cases, choices=False)
+    # Only cases that measure bytes can tell a change of code sizes.
     bytes_wanted = {case.program_key for case in cases if QUANTITIES[case.measured.quantity].dimension == "bytes"}
     items = [(program, tuple(changes), program.program_key in bytes_wanted) for program in programs]
     known: dict[Change | None, KnownFigures] = {change: {} for change in (None, *changes)}
-    for done, (number, found) in enumerate(each(_with_changes, items, jobs), start=1):
-        for change, figures in found.items():
+    for done, (number, figures_by_change) in enumerate(each(_with_changes, items, jobs), start=1):
+        for change, figures in figures_by_change.items():
             known[change][programs[number].program_key] = figures
         progress(done, len(items))
     return known
 
 
-def _with_changes(item: tuple[Case, tuple[Change, ...], bool]) -> dict[Change | None, Figures]:
-    """Figures of one program as it is and with each change that its machine has; others are as they are."""
-    case, changes, bytes_wanted = item
+def _with_changes(task: tuple[Case, tuple[Change, ...], bool]) -> dict[Change | None, Figures]:
+    """Return a program's figures, unchanged and with each change; a change its machine lacks leaves them equal."""
+    case, changes, bytes_wanted = task
     try:
-        on = prepared(case)
+        figures_on = prepared(case)
     except NotAvailable:
         return {}
-    plain = on(load_machine(case.machine), True)
-    found: dict[Change | None, Figures] = {None: plain}
+    # The unchanged machine lowers the program once; changes that only the simulation reads use it again.
+    plain = figures_on(load_machine(case.machine), True)
+    figures: dict[Change | None, Figures] = {None: plain}
     for key, factor in changes:
+        # Sizes of code move bytes alone, so most programs need no second simulation for them.
         there = key in movable_figures((case.machine,)) and (bytes_wanted or not moves_bytes_only(key))
-        found[key, factor] = on(_scaled(case.machine, key, factor), only_simulated(key)) if there else plain
-    return found
+        figures[key, factor] = figures_on(_scaled(case.machine, key, factor), only_simulated(key)) if there else plain
+    return figures
 
 
 @cache
@@ -162,16 +175,16 @@ def _rows(cases: Sequence[Case], known: KnownFigures) -> list[Row]:
 
 
 def _effects(
-    change: Change, kind: str, before: Sequence[Row], cases: Sequence[Case], known: KnownFigures
+    change: Change, kind: str, unchanged_rows: Sequence[Row], cases: Sequence[Case], known: KnownFigures
 ) -> Iterable[FigureEffect]:
-    after = {row.case.id: row for row in _rows(cases, known)}
-    for name, was in _summaries(before).items():
-        rows = [row for row in before if row.case.group == name]
-        now = _summaries([after[row.case.id] for row in rows])[name]
-        moved = {row.case.id: after[row.case.id].predicted / row.predicted - 1 for row in rows}
+    changed_rows = {row.case.id: row for row in _rows(cases, known)}
+    for name, summary in _summaries(unchanged_rows).items():
+        rows = [row for row in unchanged_rows if row.case.group == name]
+        changed_summary = _summaries([changed_rows[row.case.id] for row in rows])[name]
+        moved = {row.case.id: changed_rows[row.case.id].predicted / row.predicted - 1 for row in rows}
         most = max(moved, key=lambda row: abs(moved[row]))
-        yield FigureEffect(*change[:1], kind, change[1], name, was.count, was.mean, was.bias, now.mean, now.bias,
-                     moved[most], most)  # fmt: skip
+        yield FigureEffect(*change[:1], kind, change[1], name, summary.count, summary.mean, summary.bias,
+                     changed_summary.mean, changed_summary.bias, moved[most], most)  # fmt: skip
 
 
 def _summaries(rows: Sequence[Row]) -> dict[str, ClassSummary]:
@@ -179,19 +192,24 @@ def _summaries(rows: Sequence[Row]) -> dict[str, ClassSummary]:
 
 
 def sensitivity_text(effects: Sequence[FigureEffect]) -> str:
-    """A table: figure, change, class, mean error and bias before and after. Classes that a change leaves alone (less
-    than 0.05 % of every prediction) are left out, figures that move nothing are named below."""
+    """Format a table: figure, change, class, mean error and bias before and after.
+
+    A class is left out if a change moves each of its predictions by less than 0.05 %. Figures that move nothing are
+    named below the table.
+    """
     wide = max((len(effect.figure) for effect in effects), default=0)
     lines = [f"{'figure':{wide}} {'kind':10} {'change':>7}  {'class':18}{'runs':>5}{'mean':>8}{'then':>8}{'bias':>8}"
              f"{'then':>8}  largest change of a prediction"]  # fmt: skip
     quiet: dict[str, bool] = {}
-    for e in effects:
-        still = abs(e.largest) < 0.0005
-        quiet[e.figure] = quiet.get(e.figure, True) and still
+    for effect in effects:
+        # 0.05 %: less rounds to nothing in the column of one decimal.
+        still = abs(effect.largest) < 0.0005
+        quiet[effect.figure] = quiet.get(effect.figure, True) and still
         if not still:
             lines.append(
-                f"{e.figure:{wide}} {e.kind:10} {e.factor - 1:+7.0%}  {e.name:18}{e.runs:>5}{e.mean:>8.1%}"
-                f"{e.changed_mean:>8.1%}{e.bias:>+8.1%}{e.changed_bias:>+8.1%}  {e.largest:+.1%} {e.row}"
+                f"{effect.figure:{wide}} {effect.kind:10} {effect.factor - 1:+7.0%}  {effect.name:18}"
+                f"{effect.runs:>5}{effect.mean:>8.1%}{effect.changed_mean:>8.1%}{effect.bias:>+8.1%}"
+                f"{effect.changed_bias:>+8.1%}  {effect.largest:+.1%} {effect.row}"
             )
     still_ones = [figure for figure, nothing in quiet.items() if nothing]
     if still_ones:

@@ -1,4 +1,4 @@
-"""The result of a validation as text."""
+"""The text of a validation's result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipuperf.validation.scaling import lines_text, scaling_text
 
 
 def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[NotExpressed]) -> str:
-    """Every row, classes, growth between systems, misses, calibration, what is not expressed."""
+    """Format every row, classes, growth between systems, misses, calibration, and the rows that no case expresses."""
     parts = [
         *_rows(rows),
         *_classes(rows),
@@ -26,10 +26,10 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
 
 
 def why_none_ran(skipped: Sequence[Skipped]) -> str:
-    """One line that names each reason once, with its cases, the first three by name."""
+    """Name each reason once in one line, with its cases, the first three by name."""
     reasons: dict[str, list[str]] = {}
-    for item in skipped:
-        reasons.setdefault(item.reason, []).append(item.case.id)
+    for skipped_case in skipped:
+        reasons.setdefault(skipped_case.reason, []).append(skipped_case.case.id)
     return "no case could run: " + "; ".join(f"{_some(names)}: {reason}" for reason, names in reasons.items())
 
 
@@ -40,12 +40,13 @@ def _some(names: Sequence[str]) -> str:
 def _rows(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return ["no case could run"]
+    # Columns are as wide as their longest cell; a metric is cut at 44 characters.
     wide = max(len(row.case.id) for row in rows)
     metric = min(44, max(len(row.case.measured.metric) for row in rows))
     lines = [f"{'case':{wide}}  {'metric':{metric}} {'predicted':>12} {'measured':>12} {'unit':9} {'error':>8}"]
     for name in dict.fromkeys(row.case.group for row in rows):
         lines.append(f"-- {name}")
-        for row in (r for r in rows if r.case.group == name):
+        for row in (class_row for class_row in rows if class_row.case.group == name):
             measured = row.case.measured
             marks = "".join(f"  {mark}" for mark in _marks(row))
             marks += "  <-- miss" if row.miss else ""
@@ -64,12 +65,12 @@ def _rows(rows: Sequence[Row]) -> list[str]:
 
 
 def _marks(row: Row) -> list[str]:
-    found = (["c"] if row.calibrated else []) + (["m"] if row.figures.remarks else [])
+    marks = (["c"] if row.calibrated else []) + (["m"] if row.figures.remarks else [])
     if row.case.choices:
         measured = row.case.measured.value
         effect = f" ({row.low / measured - 1:+.1%} to {row.high / measured - 1:+.1%})" if row.others else ""
-        found.append(f"f{effect}")
-    return found
+        marks.append(f"f{effect}")
+    return marks
 
 
 def _classes(rows: Sequence[Row]) -> list[str]:
@@ -77,12 +78,13 @@ def _classes(rows: Sequence[Row]) -> list[str]:
         return []
     lines = [f"{'class':26}{'runs':>6}{'values':>8}{'mean |error|':>14}{'largest':>10}{'bias':>9}{'misses':>8}"]
     groups = by_class(rows)
-    rest = [row for row in rows if not row.case.host_bound]
-    open_rows = [row for row in rest if not row.calibrated]
-    if open_rows and len(open_rows) < len(rest):
+    modelled_rows = [row for row in rows if not row.case.host_bound]
+    # Agreement with a row that a figure was fitted to is no evidence, so a line leaves such rows out.
+    open_rows = [row for row in modelled_rows if not row.calibrated]
+    if open_rows and len(open_rows) < len(modelled_rows):
         groups += [summarise("all, not calibrated on", open_rows)]
-    if rest:
-        groups += [summarise("all" if len(rest) == len(rows) else "all but host-bound", rest)]
+    if modelled_rows:
+        groups += [summarise("all" if len(modelled_rows) == len(rows) else "all but host-bound", modelled_rows)]
     for group in groups:
         lines.append(
             f"{group.name:26}{group.count:>6}{group.figures:>8}{group.mean:>14.1%}{group.largest:>10.1%}{group.bias:>+9.1%}"
@@ -103,7 +105,7 @@ def _misses(rows: Sequence[Row]) -> list[str]:
 
 
 def _memory(rows: Sequence[Row]) -> list[str]:
-    """What the programs of slow cases (large models) need on the fullest tile of each IPU, once for each program."""
+    """List the bytes that slow cases (large models) need on the fullest tile of each IPU, once for each program."""
     programs: dict[Hashable, Row] = {}
     for row in rows:
         if row.case.slow and row.figures.demand:
@@ -112,10 +114,10 @@ def _memory(rows: Sequence[Row]) -> list[str]:
         return []
     lines = ["memory of large models: bytes on the fullest tile, and what each IPU needs of them:"]
     for row in programs.values():
-        found, limit = row.figures.demand, row.figures.bytes_per_tile
-        verdict = "fits" if max(found) <= limit else "DOES NOT FIT"
-        parts = " ".join(f"{demand / limit:.0%}" for demand in found)
-        lines.append(f"  {row.case.id}: {max(found):,} of {limit:,}, {verdict} ({parts})")
+        demand, limit = row.figures.demand, row.figures.bytes_per_tile
+        verdict = "fits" if max(demand) <= limit else "DOES NOT FIT"
+        parts = " ".join(f"{tile_bytes / limit:.0%}" for tile_bytes in demand)
+        lines.append(f"  {row.case.id}: {max(demand):,} of {limit:,}, {verdict} ({parts})")
     return [*lines, ""]
 
 
@@ -135,17 +137,17 @@ def _calibration(rows: Sequence[Row]) -> list[str]:
 def _skipped(skipped: Sequence[Skipped]) -> list[str]:
     if not skipped:
         return []
-    return ["skipped:", *(f"  {item.case.id}: {item.reason}" for item in skipped), ""]
+    return ["skipped:", *(f"  {skipped_case.case.id}: {skipped_case.reason}" for skipped_case in skipped), ""]
 
 
 def _others(others: Sequence[NotExpressed]) -> list[str]:
     if not others:
         return []
-    lines = [f"published rows that are no case: {sum(len(item.ids) for item in others)}"]
-    for item in others:
-        why = f"model not written yet ({item.model}): {item.reason}" if item.model else item.reason
-        lines.append(f"  {len(item.ids)} rows: {why}")
-        lines.append(f"    {', '.join(item.ids)}")
+    lines = [f"published rows that are no case: {sum(len(group.ids) for group in others)}"]
+    for group in others:
+        why = f"model not written yet ({group.model}): {group.reason}" if group.model else group.reason
+        lines.append(f"  {len(group.ids)} rows: {why}")
+        lines.append(f"    {', '.join(group.ids)}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Units of measured values, and the quantities that a run can be asked for."""
+"""Units of measured values, and the quantities that a run has."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is measured of a run.
+    """A measurable quantity of a run.
 
     Attributes:
         dimension: dimension of its value, see :data:`UNITS`.
         meaning: one line for users.
-        less_is_faster: a time; others are rates, whose errors bias counts with the sign turned.
+        less_is_faster: whether it is a time. Others are rates, whose errors enter the bias with the sign reversed.
     """
 
     dimension: str
@@ -41,8 +41,8 @@ UNITS: dict[str, tuple[str, float]] = {
     },
     "cycles": ("cycles", 1.0),
     **{
-        f"{item}/s": ("rate", 1.0)
-        for item in ("it", "samples", "sequences", "img", "images", "items", "tokens", "steps")
+        f"{counted}/s": ("rate", 1.0)
+        for counted in ("it", "samples", "sequences", "img", "images", "items", "tokens", "steps")
     },
     **{
         name: ("flop rate", scale)

@@ -1,9 +1,9 @@
-"""``from examples_utils import load_lib`` where that package is not installed: libraries in C++ are not compiled here.
+"""``from examples_utils import load_lib`` where that package is not installed: C++ libraries are not compiled here.
 
-PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so that asking
-for one is the error that :mod:`ipuperf.cppimport` raises: it leads to the description in Python. A pattern rewrites
-PopART's graph into another that computes the same (in place, in another order, with fewer copies); ipuperf's graphs
-are not PopART's, so a library of patterns alone is without effect, and a note says so.
+PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so asking for one
+raises :mod:`ipuperf.cppimport`'s error, which points to the description in Python. A pattern rewrites PopART's graph
+into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are not PopART's,
+so a library of patterns alone has no effect, and a note says so.
 Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer package of that name is found first.
 """
 
@@ -21,14 +21,15 @@ _REGISTERED = {"op": r"\bOpCreator\s*<|\bOpxCreator\s*<|\bPYBIND11_MODULE\b", "p
 
 
 def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
-    """A library without functions for a source file that registers patterns only.
+    """Return a library without functions for a source file that registers only patterns.
 
     Args:
         filepath: the C++ source.
-        timeout: seconds to wait for another process that compiles it; nothing is compiled.
+        timeout: seconds to wait for another process that compiles it; unused, as nothing is compiled.
 
     Raises:
-        FileNotFoundError: no such file. CppOpError: it may compute something.
+        FileNotFoundError: there is no such file.
+        CppOpError: it may compute something.
     """
     path = Path(filepath)
     if not path.exists():
@@ -47,10 +48,11 @@ def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
 def load_lib_all(
     dir_path: str | Path, timeout: int = 300, load: bool = True
 ) -> list[tuple[str, ctypes.PyDLL]] | list[str]:
-    """:func:`load_lib` for each ``.cpp`` below ``dir_path`` whose first line says ``cppimport``.
+    """Call :func:`load_lib` for each ``.cpp`` below ``dir_path`` whose first line says ``cppimport``.
 
     Returns:
-        Pairs of path and library; with ``load=False`` the paths. CppOpError for the first that may compute something.
+        Pairs of path and library; with ``load=False`` the paths. Raises CppOpError for the first that may compute
+        something.
     """
     files = [path for path in sorted(Path(dir_path).rglob("*.cpp")) if path.name[0] != "." and is_module(path)]
     loaded = [(str(path), load_lib(path, timeout)) for path in files]

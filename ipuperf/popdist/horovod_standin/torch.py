@@ -1,8 +1,8 @@
-"""``horovod.torch`` for one process: each collective returns what it returns in a job of size 1.
+"""``horovod.torch`` for one process: each collective returns its value in a job of size 1.
 
-Sums, averages, extrema and gathers of one process's tensor are that tensor, as a copy that shares no memory with it;
-the functions whose name ends in ``_`` return the tensor itself. In an instance that ``poprun`` launches beside others
-:func:`init` is the error that :func:`ipuperf.popdist.init` is.
+Sums, averages, extrema and gathers of one process's tensor equal that tensor. They are returned as a copy that shares
+no memory with it; functions whose name ends in ``_`` return the tensor itself. In an instance that ``poprun`` launches
+beside others, :func:`init` raises the error of :func:`ipuperf.popdist.init`.
 Names and arguments: Horovod 0.28, ``horovod.torch``.
 """
 
@@ -88,10 +88,13 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: Any = None,
 ) -> torch.Tensor:
-    """``tensor`` reduced over one process, times both factors; ``name``, ``compression`` (on the wire) and
-    ``process_set`` make no difference to one process."""
+    """Return ``tensor`` reduced over one process, times both factors.
+
+    ``name``, ``compression`` (on the wire) and ``process_set`` make no difference with one process.
+    """
     reduced = _checked(tensor, average, op).clone()
     factor = prescale_factor * postscale_factor
+    # Integer tensors keep their type unless a factor changes them.
     return reduced if factor == 1.0 else reduced * factor
 
 

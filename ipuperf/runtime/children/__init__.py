@@ -1,9 +1,9 @@
 """The upstream names in the Python processes that a program starts.
 
-Such a process has a Python of its own, which knows nothing of :func:`~ipuperf.runtime.install.install`: one that
-``multiprocessing`` spawns (and that imports the program again), or a script by ``subprocess``. So the environment that
-it inherits names the front ends, and puts this folder before ``PYTHONPATH``: Python runs ``sitecustomize.py`` of it
-first. A Python without ipuperf starts as ever.
+Such a process has its own Python, in which :func:`~ipuperf.runtime.install.install` has not run. It may be spawned by
+``multiprocessing`` (and then imports the program again), or be a script that ``subprocess`` starts. So the environment
+that it inherits names the front ends and puts this folder first in ``PYTHONPATH``: Python then runs the folder's
+``sitecustomize.py`` at its start. A Python without ipuperf starts as usual.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "IPUPERF_NAMES"
-"""What a process inherits: ``upstream name=target`` with commas between."""
+"""The variable that a process inherits: ``upstream name=target``, separated by commas."""
 
 
 def announce(targets: Mapping[str, str]) -> None:
-    """Let processes that are started from now on find these names, and no others."""
-    here, before = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = [path for path in before if path and path != here]
+    """Make these names, and no others, known to the processes started from now on."""
+    folder, old_paths = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [path for path in old_paths if path and path != folder]
+    # Without front ends the environment becomes what it was, so that children start as usual.
     if targets:
         os.environ[VARIABLE] = ",".join(f"{name}={target}" for name, target in targets.items())
-        paths.insert(0, here)
+        paths.insert(0, folder)
     else:
         os.environ.pop(VARIABLE, None)
     if paths:
@@ -32,9 +33,9 @@ def announce(targets: Mapping[str, str]) -> None:
 
 
 def begin() -> None:
-    """In a process that was started so: install the names that it inherits."""
+    """Install the names that this process has inherited."""
     from ipuperf.runtime.install import install
 
-    given = os.environ.get(VARIABLE, "")
-    if given:
-        install(dict(pair.split("=", 1) for pair in given.split(",")), force=True)
+    pairs = os.environ.get(VARIABLE, "")
+    if pairs:
+        install(dict(pair.split("=", 1) for pair in pairs.split(",")), force=True)

@@ -1,4 +1,4 @@
-"""What a Python does first that a program with ipuperf's front ends has started; then what it would have done."""
+"""Python runs this module first in a process that a program with ipuperf's front ends has started."""
 
 import importlib.machinery
 import importlib.util
@@ -16,8 +16,8 @@ def _begin() -> None:
 
 def _hand_on() -> None:
     """Run the ``sitecustomize`` that this one hides."""
-    here = str(Path(__file__).parent)
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+    folder = str(Path(__file__).parent)
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != folder])
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 

@@ -328,10 +328,10 @@ class GatherGrad(GroupIndexed):
         self.floating(grad)
         check_indices(self, indices)
         axis, index_shape = self.axis, self.own_index_shape
-        gathered_shape = grad.shape[axis : axis + len(index_shape)]
+        gathered = grad.shape[axis : axis + len(index_shape)]
         self.require(
-            gathered_shape == index_shape,
-            f"gradient {grad.shape} has {gathered_shape} from axis {axis} on; the indices' shape {index_shape} is needed",
+            gathered == index_shape,
+            f"gradient {grad.shape} has {gathered} from axis {axis} on; the indices' shape {index_shape} is needed",
         )
         return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(index_shape) :]), grad.dtype)]
 

@@ -33,7 +33,8 @@ def number(builder: GradientBuilder, value: float, dtype: DType) -> Tensor:
 
 
 def meta_shape_of(shape_: tuple[int, ...], tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """The RTS meta shape of an element-wise result: that of the first operand of the result's shape that has one."""
+    """The RTS meta shape of an element-wise result: the meta shape of the first operand that has one and has the
+    result's shape."""
     return next((t.meta_shape for t in tensors if t.shape == shape_ and t.meta_shape), ())
 
 
@@ -52,12 +53,13 @@ def elementwise_work(
         padded = (1,) * (len(out) - len(small)) + small
         used = [i for i, n in enumerate(padded) if n != 1]
         span = math.prod(out[used[0] : used[-1] + 1])
+        # A vector vertex needs the small operand to be one unbroken stretch of axes.
         if span == math.prod(small):
-            before, after = math.prod(out[: used[0]]), math.prod(out[used[-1] + 1 :])
-            if after == 1:
+            elements_before, elements_after = math.prod(out[: used[0]]), math.prod(out[used[-1] + 1 :])
+            if elements_after == 1:
                 return [vertices.broadcast_inner(name, dtype, elements, span, in_place=in_place)]
-            if before == 1:
-                return [vertices.broadcast_outer(name, dtype, elements, after, in_place=in_place)]
+            if elements_before == 1:
+                return [vertices.broadcast_outer(name, dtype, elements, elements_after, in_place=in_place)]
     return [vertices.binary(name, dtype, elements, in_place=in_place)]
 
 
@@ -66,7 +68,7 @@ class Binary(Op):
 
     Class attributes:
         ufunc: the NumPy function.
-        vertex: PopLibs operation.
+        vertex: the PopLibs operation.
         comparison: the result is bool.
         allowed: ``any``, ``number`` (no bool) or ``bool``.
     """
@@ -136,7 +138,10 @@ class Mul(Binary):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * other``, summed to each operand's shape."""
         lhs, rhs = self.inputs
-        return [sum_to(builder, grad * builder.forward(other), own.shape) for own, other in ((lhs, rhs), (rhs, lhs))]
+        return [
+            sum_to(builder, grad * builder.forward(factor), operand.shape)
+            for operand, factor in ((lhs, rhs), (rhs, lhs))
+        ]
 
 
 class Div(Binary):

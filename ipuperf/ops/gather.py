@@ -238,14 +238,17 @@ class Gather(GroupIndexed):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` per replica and group."""
-        outer, size, inner, count = self.sizes
+        outer_elements, size, inner_elements, count = self.sizes
         zeroing, out = self.zero_out_of_range, outputs[0]
         data, steps = raw_contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
         replicas = len(out) * self.group_size
-        source, result = data.reshape(replicas, outer, size, inner), target.reshape(replicas, outer, count, inner)
+        source, result = (
+            data.reshape(replicas, outer_elements, size, inner_elements),
+            target.reshape(replicas, outer_elements, count, inner_elements),
+        )
         flat = rows.reshape(replicas, count)
         if size:
             steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
@@ -270,8 +273,10 @@ class Gather(GroupIndexed):
         out, index = self.outputs[0].spec, self.inputs[1].spec
         if not out.elements:
             return []
-        outer, size, inner, count = self.sizes
-        works: list[Work] = [Lookup(size, outer * inner, count, out.dtype, self.group_size, self.memory)]
+        outer_elements, size, inner_elements, count = self.sizes
+        works: list[Work] = [
+            Lookup(size, outer_elements * inner_elements, count, out.dtype, self.group_size, self.memory)
+        ]
         return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
 
 
@@ -341,23 +346,26 @@ class GatherGrad(GroupIndexed):
         zeroing, replicas = self.zero_out_of_range, len(inputs[0]) * self.group_size
         grad, steps = contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
-        out, finish = result_buffer(outputs[0], env, slot=2)
+        out, store_steps = result_buffer(outputs[0], env, slot=2)
         shape_ = self.outputs[0].shape
-        outer, width = math.prod(shape_[self.grouped : axis]), math.prod(shape_[axis + 1 :])
-        result = out.reshape(replicas, outer, size, width)
+        outer_elements, width = math.prod(shape_[self.grouped : axis]), math.prod(shape_[axis + 1 :])
+        result = out.reshape(replicas, outer_elements, size, width)
         table, flat = result, rows.reshape(replicas, count)
         steps += fetch
         if zeroing:  # a further row receives the slices that are dropped
-            table = env.scratch((replicas, outer, size + 1, width), out.dtype, slot=3)
+            table = env.scratch((replicas, outer_elements, size + 1, width), out.dtype, slot=3)
             # As unsigned numbers negative indices are large, so they go to the further row as well.
             unsigned = flat.view(np.uint64)
             steps.append(partial(np.minimum, unsigned, np.uint64(size), out=unsigned))
-        steps += [partial(table.fill, 0), *_add_rows(table, grad.reshape(replicas, outer, count, width), flat, env)]
+        steps += [
+            partial(table.fill, 0),
+            *_add_rows(table, grad.reshape(replicas, outer_elements, count, width), flat, env),
+        ]
         if zeroing:
             steps.append(partial(np.copyto, result, table[:, :, :size]))
         if self.padding_idx is not None:
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
-        return sequence(*steps, *finish)
+        return sequence(*steps, *store_steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
@@ -392,12 +400,12 @@ def _add_rows(table: np.ndarray, updates: np.ndarray, rows: np.ndarray, env: Env
     rows of B elements. The rows are added in pieces, through positions in the flat table: NumPy's quick path for
     ``ufunc.at``.
     """
-    replicas, outer, size, width = table.shape
+    replicas, outer_elements, size, width = table.shape
     count = rows.shape[1]
     if not updates.size:
         return []
-    starts = env.scratch((replicas, outer, count), np.int64, slot=4)
-    base = (np.arange(replicas * outer, dtype=np.int64) * size).reshape(replicas, outer, 1)
+    starts = env.scratch((replicas, outer_elements, count), np.int64, slot=4)
+    base = (np.arange(replicas * outer_elements, dtype=np.int64) * size).reshape(replicas, outer_elements, 1)
     steps: list[Step] = [
         partial(np.add, rows[:, None, :], base, starts),
         partial(np.multiply, starts, np.int64(width), starts),

@@ -183,14 +183,14 @@ def reduction_kernel(
 ) -> Kernel:
     """Reduce axis after axis; then divide by the counts of the windows ``averaged``, if any."""
     x, steps = contiguous(source, env, slot=0)
-    out, finish = result_buffer(target, env, slot=1)
+    out, store_steps = result_buffer(target, env, slot=1)
     levels = [flat(x), *temporaries(flat(x).shape, stages, x.dtype, env, 2), flat(out)]
     steps = [*steps] if stages else [*steps, partial(np.copyto, out, x)]
     for index, stage in enumerate(stages):
         steps += stage.reduce(ufunc, identity, levels[index], levels[index + 1])
     if averaged:
         steps.append(partial(np.divide, flat(out), counts_of(averaged, out.dtype), flat(out)))
-    return sequence(*steps, *finish)
+    return sequence(*steps, *store_steps)
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ class _GatedUnit(RecurrentCell):
         left_gate, right_gate, *candidate = np.split(array, parts, axis=-1)
         return [right_gate, left_gate, *candidate] if self.update_first else [left_gate, right_gate, *candidate]
 
-    def _joined(self, reset: np.ndarray, update: np.ndarray, *candidate: np.ndarray) -> np.ndarray:
+    def _joined(self, reset: np.ndarray, update: np.ndarray, *candidates: np.ndarray) -> np.ndarray:
         """The parts in the order of the weights."""
         gates = [update, reset] if self.update_first else [reset, update]
-        return np.concatenate([*gates, *candidate], axis=-1)
+        return np.concatenate([*gates, *candidates], axis=-1)
 
     def _after(self, state: np.ndarray, update: np.ndarray, candidate: np.ndarray, scores: Scores) -> States:
         update = update if scores is None else update * (1 - scores)

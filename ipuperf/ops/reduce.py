@@ -63,26 +63,30 @@ class Reduce(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Prepare, accumulate in working type, finish, round."""
-        source, prepare = self.prepare(inputs[0], env)
+        source, fill_steps = self.prepare(inputs[0], env)
         out = outputs[0]
         dtype = working_dtype(out.dtype)
         axes = self.axes
         if not axes:
-            return sequence(*prepare, *self._plain(source, out, env))
+            return sequence(*fill_steps, *self._plain(source, out, env))
         # A reduction of everything goes over one long axis, which NumPy does fastest.
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
         where = 1 if flat else tuple(a + 1 for a in axes)
         if flat:
             source = source.reshape(source.shape[0], -1)
-        target, finish = result_buffer(out, env, slot=2)
+        target, store_steps = result_buffer(out, env, slot=2)
         shaped = target.reshape(-1) if flat else target.reshape(target.shape[0], *self._reduced_shape())
-        steps: list[Step] = [*prepare, partial(self.ufunc.reduce, source, where, dtype, shaped), *self.finish(target)]
-        return sequence(*steps, *finish)
+        steps: list[Step] = [
+            *fill_steps,
+            partial(self.ufunc.reduce, source, where, dtype, shaped),
+            *self.finish(target),
+        ]
+        return sequence(*steps, *store_steps)
 
     def _plain(self, source: np.ndarray, out: np.ndarray, env: Environment) -> list[Step]:
         """The steps when there is no axis to reduce: every element is its own result."""
-        target, finish = result_buffer(out, env, slot=2)
-        return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *finish]
+        target, store_steps = result_buffer(out, env, slot=2)
+        return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *store_steps]
 
     def _reduced_shape(self) -> tuple[int, ...]:
         axes = self.axes

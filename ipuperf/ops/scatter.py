@@ -104,7 +104,7 @@ class ScatterReduce(GroupIndexed):
         """Write start values, then update through flat positions; fp16 is combined in float32."""
         part = (slice(None), *(slice(n) for n in self.used_shape()))
         data, steps = contiguous(inputs[0][part], env, slot=0)
-        out, finish = result_buffer(outputs[0], env, slot=1)
+        out, store_steps = result_buffer(outputs[0], env, slot=1)
         negative = _skipped(self, inputs[1], env)
         positions, fetch = _positions(self, inputs[1], self.index_shape(), data.shape, out.shape, env, negative)
         if negative is not None:
@@ -123,7 +123,7 @@ class ScatterReduce(GroupIndexed):
         # The start value of an extreme is the limit of its type; untouched elements must be 0 instead.
         if not initial and self.reduction in ("max", "min"):
             steps += _clear_others(target, flat, env)
-        return sequence(*steps, *finish)
+        return sequence(*steps, *store_steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient at the indices, and for the initial values where they count. For ``max`` and ``min`` every

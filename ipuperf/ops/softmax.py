@@ -293,13 +293,13 @@ def _loss_steps(
     steps.append(partial(np.negative, values, values))
     if labels.keep is not None:
         steps.append(partial(np.multiply, values, labels.keep, values))
-    target, finish = result_buffer(out, env, slot=slot + 1)
+    target, store_steps = result_buffer(out, env, slot=slot + 1)
     if op.reduction == "none":
-        return [*steps, partial(np.copyto, target.reshape(values.shape), values), *finish]
+        return [*steps, partial(np.copyto, target.reshape(values.shape), values), *store_steps]
     steps.append(partial(np.add.reduce, values, 1, None, target))
     if op.reduction == "mean":
         steps.append(partial(np.divide, target, labels.number.reshape(-1), target))
-    return [*steps, *finish]
+    return [*steps, *store_steps]
 
 
 def _coefficients(
@@ -347,9 +347,9 @@ class Nll(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Pick, clamp, logarithm, reduce."""
-        probs, prepare = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
-        return sequence(*prepare, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
+        return sequence(*fill_steps, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The fused gradient with respect to ``probs``."""
@@ -376,11 +376,11 @@ class NllGrad(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then write one value per label."""
-        probs, prepare = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
         factor, scale = _coefficients(self, inputs[2], labels, probs.dtype, env, slot=6)
-        out, finish = result_buffer(outputs[0], env, slot=7)
-        steps: list[Step] = [*prepare, *labels.steps, *scale, partial(np.negative, factor, factor)]
+        out, store_steps = result_buffer(outputs[0], env, slot=7)
+        steps: list[Step] = [*fill_steps, *labels.steps, *scale, partial(np.negative, factor, factor)]
         if not self.log_prob:
             values = env.scratch(labels.index.shape, probs.dtype, slot=8)
             floor = scalar(probability_floor(self.inputs[0].dtype.numpy), probs.dtype)
@@ -390,7 +390,7 @@ class NllGrad(_Loss):
                 partial(np.divide, factor, values, factor),
             ]
         write = partial(out.reshape(-1).put, labels.index, factor)
-        return sequence(*steps, partial(out.fill, 0), write, *finish)
+        return sequence(*steps, partial(out.fill, 0), write, *store_steps)
 
     def work(self) -> list[Work]:
         """PopART popx/op/nllx.cpp: clamp, one-hot, negated quotient, scale."""
@@ -438,16 +438,16 @@ class NlllWithSoftmaxGradDirect(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The loss, then the scaled difference."""
-        probs, prepare = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         dtype = working_dtype(probs.dtype)
         labels = _Labels(self, inputs[1], dtype, env, slot=1)
         loss = _loss_steps(self, probs, labels, outputs[0], env, slot=6)
         factor, scale = _coefficients(self, inputs[2], labels, dtype, env, slot=8)
-        out, finish = result_buffer(outputs[1], env, slot=9)
+        out, store_steps = result_buffer(outputs[1], env, slot=9)
         picked = env.scratch(labels.index.shape, dtype, slot=10)
         rows = out.reshape(*labels.index.shape, self.classes)
         return sequence(
-            *prepare,
+            *fill_steps,
             *labels.steps,
             *loss,
             *scale,
@@ -456,7 +456,7 @@ class NlllWithSoftmaxGradDirect(_Loss):
             # Only the labels' elements differ from the scaled probabilities, so no one-hot array is made.
             partial(np.subtract, picked, factor, picked),
             partial(out.reshape(-1).put, labels.index, picked),
-            *finish,
+            *store_steps,
         )
 
     def work(self) -> list[Work]:

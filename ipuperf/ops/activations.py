@@ -18,7 +18,7 @@ from . import vertices
 from .base import Arrays, Environment, Kernel, Op
 from .binding import elementwise, operands, scalar, sequence
 from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
-from .unary import Unary, made
+from .unary import Unary, new_tensor
 from .update_vertices import fused_cycles
 from .work import Vertices, Work
 
@@ -28,8 +28,8 @@ GELU_CUBE = 0.044715
 
 
 def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: int) -> Vertices:
-    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7): ``operands`` tensors like
-    ``tensor``, ``constants`` scalars, ``operations`` operations for each element."""
+    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7). It has ``operands``
+    tensors like ``tensor``, ``constants`` scalars, and ``operations`` operations for each element."""
     cycles = fused_cycles(tensor.dtype, operands, constants, operations)
     vertex = f"popops::map::{name}<{vertices.poplar_type(tensor.dtype)}>"
     return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
@@ -40,18 +40,18 @@ class ActivationOp(Unary):
 
     Class attributes:
         flops: operations for each element of the popnn activation ``vertex``; 0: it is a unary operation of popops.
-        expression: constants and operations of the expression that PopART maps instead.
+        expression: number of constants and operations, where PopART maps an expression instead.
     """
 
     flops: ClassVar[int] = 0
     expression: ClassVar[tuple[int, int] | None] = None
 
     def value(self, x: Term) -> Term:
-        """The result for the operand ``x``."""
+        """The formula of the result for the operand ``x``."""
         raise NotImplementedError
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The formula, in blocks, in float32 for fp16."""
+        """Run the formula in blocks; fp16 is computed in float32."""
         chain = compile_formula(self.value, 1, in_place=self.in_place)
         return elementwise(chain, inputs, self.target(inputs, outputs), env)
 
@@ -82,12 +82,12 @@ class ActivationGrad(Op):
         )
         return [grad.spec]
 
-    def value(self, grad: Term, given: Term) -> Term:
-        """The result for the gradient and the forward value."""
+    def value(self, grad: Term, forward_value: Term) -> Term:
+        """The formula of the result for the gradient and the forward value."""
         raise NotImplementedError
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The formula, in blocks, in float32 for fp16."""
+        """Run the formula in blocks; fp16 is computed in float32."""
         return elementwise(compile_formula(self.value, 2), inputs, outputs[0], env)
 
     def work(self) -> list[Work]:
@@ -104,7 +104,7 @@ class Tanh(Unary):
     type = "Tanh"
     ufunc = np.tanh
     vertex = "TANH"
-    slope_at_result = staticmethod(lambda grad, y: made(TanhGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(TanhGrad, grad, y))
 
 
 class TanhGrad(ActivationGrad):
@@ -124,7 +124,7 @@ class Relu(Unary):
 
     type = "Relu"
     vertex = "RELU"
-    slope_at_result = staticmethod(lambda grad, y: made(ReluGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(ReluGrad, grad, y))
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One pass."""
@@ -147,8 +147,8 @@ class ReluGrad(ActivationGrad):
     flops = 1
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Compare, and the bits of the gradient where that holds (exact in every type, and infinite gradients are
-        blocked); a masked copy would branch at each value."""
+        """Compare, then keep the bits of the gradient where the comparison holds. This is exact in every type and
+        blocks infinite gradients; a masked copy would branch at each value."""
         (grad, value), out = operands(inputs, outputs[0])
         mask = env.scratch(out.shape, np.bool_)
         integer = np.dtype(f"i{out.itemsize}")
@@ -230,7 +230,7 @@ class Gelu(ActivationOp):
     type = "Gelu"
     vertex = "GELU"
     flops = 8
-    slope = staticmethod(lambda grad, x: made(GeluGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(GeluGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Eight passes."""
@@ -265,7 +265,7 @@ ERFC_LIMIT = 10.5
 """Beyond this argument ``erfc`` is 0 in float32."""
 FLOAT64_ERFC_DEGREE = 22
 FLOAT64_ERFC_LIMIT = 6.0
-"""Beyond this argument ``1 - erfc`` is 1 in float64, and ``erfc`` is taken to be what it is here."""
+"""Beyond this argument ``1 - erfc`` is 1 in float64; ``erfc`` is held at its value here."""
 
 
 @cache
@@ -291,8 +291,8 @@ def erfc_polynomial(degree: int, limit: float) -> tuple[tuple[float, ...], float
 def normal_cdf(x: Term, dtype: DType) -> Term:
     """``Phi(x)``, the standard normal distribution function, to the precision of ``dtype``.
 
-    ``Phi(x) = erfc(-x / sqrt 2) / 2``, from ``erfc(|x| / sqrt 2)`` and the symmetry ``Phi(x) = 1 - Phi(-x)``, which is
-    not used where it would cancel: small values are as exact as large ones.
+    ``Phi(x) = erfc(-x / sqrt 2) / 2`` is computed from ``erfc(|x| / sqrt 2)`` and the symmetry ``Phi(x) = 1 -
+    Phi(-x)``. The symmetry is not used where digits would cancel, so small values are as exact as large ones.
     """
     degree, limit = (FLOAT64_ERFC_DEGREE, FLOAT64_ERFC_LIMIT) if dtype == FLOAT64 else (ERFC_DEGREE, ERFC_LIMIT)
     powers, a, b = erfc_polynomial(degree, limit)
@@ -303,6 +303,7 @@ def normal_cdf(x: Term, dtype: DType) -> Term:
     for power in powers[1:-1]:
         exponent = (exponent + power) * s
     tail = exp(exponent + powers[-1] - square(z)) * (t * 0.5)
+    # The first term is 1 for positive x and 0 for negative x, so only positive x uses the symmetry.
     return (copysign(0.5, x) + 0.5) * (1 - tail * 2) + tail
 
 
@@ -311,7 +312,7 @@ class GeluErf(ActivationOp):
 
     type = "GeluErf"
     vertex = "GELU_ERF"
-    slope = staticmethod(lambda grad, x: made(GeluErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(GeluErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``Phi(x)``, then times x."""

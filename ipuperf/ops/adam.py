@@ -1,4 +1,4 @@
-"""The Adam family: the step from the moments, and what applies it."""
+"""The Adam family: the step computed from the moments, and the op that applies it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODES = ("adam", "adamax", "lamb")
 
 
 def _power(beta: float, steps: float) -> float:
-    """``beta ** steps``; of a negative number not a number unless the steps are whole, as on the device."""
+    """``beta ** steps``. As on the device, a negative ``beta`` gives NaN unless the steps are whole."""
     return math.nan if beta < 0 and not steps.is_integer() else beta**steps
 
 
@@ -32,11 +32,12 @@ class AdamUpdater(UpdateOp):
 
     Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
     ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result has ``weight``'s
-    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` itself, not
-    ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and
-    ``v' = v / (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
+    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``. AdaMax uses ``v`` itself
+    instead of ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and ``v' = v /
+    (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
 
-    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); the rest is in float32.
+    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); everything else is in
+    float32.
 
     Cost: the increment of the step, then one fused expression over all operands.
     """
@@ -95,7 +96,7 @@ class AdamUpdater(UpdateOp):
         return (self.step_index,) if self.has_step else ()
 
     def _corrections(self, inputs: Arrays) -> Callable[[int], tuple[float, float]]:
-        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the present step; 1 where there is no correction."""
+        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the current step; 1 where there is no correction."""
         if not self.has_step:
             return lambda replica: (1.0, 1.0)
         steps = inputs[self.step_index].reshape(-1)
@@ -106,14 +107,14 @@ class AdamUpdater(UpdateOp):
         return lambda r: (1.0 - _power(beta1(r), float(steps[r])), 1.0 - _power(beta2(r), float(steps[r])))
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Count the time step, then the step in pieces in float32, rounded once."""
+        """Increment the time step, then compute the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
         weight = inputs[2] if self.has_weight else m
         parts = pieces([out, m, v, weight], per_replica=True)
         size = largest(parts)
-        first, second = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
+        term, decay_term = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
         bound = [
-            (b, temporary(first, b.views[0]), temporary(second, b.views[0]))
+            (b, temporary(term, b.views[0]), temporary(decay_term, b.views[0]))
             for b in in_float32(parts, scratch_of(env), 2)
         ]
         epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
@@ -141,8 +142,10 @@ class AdamUpdater(UpdateOp):
     def _corrected_half(
         self, bound: Sequence[Bound], size: int, env: Environment
     ) -> Callable[[int, float], float] | None:
-        """What corrects the first moment of a piece in half precision, ``half(m / half(c1))``, and leaves 1 to correct;
-        None without time step."""
+        """A function that corrects the first moment of a piece in half precision, ``half(m / half(c1))``.
+
+        It returns 1, the correction that remains. None without time step.
+        """
         if not self.has_step:
             return None
         narrow, rounds = env.scratch((size,), np.float16, 8), list[tuple[np.ndarray, Step, Step]]()
@@ -180,7 +183,7 @@ class AdamUpdater(UpdateOp):
         return self.factor_index("weight_decay") is not None or bool(self.weight_decay)
 
     def _moment_operations(self) -> int:
-        """Divide, subtract and power per corrected moment, a lone divide otherwise; and the square root."""
+        """Divide, subtract and power for each corrected moment, a single divide for others, and the square root."""
         corrected = len(self._betas())
         return 3 * corrected + (2 - corrected) + (self.mode != "adamax")
 
@@ -213,13 +216,13 @@ def _adam_piece(
 
 
 class AdamVarUpdate(UpdateOp):
-    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1``, ``r2`` or
+    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place; the quotient is 1 where ``r1``, ``r2`` or
     ``max_norm`` is 0.
 
     The output is ``w``.
 
     Inputs ``w, u, r1, r2[, lr][, max_norm]``: the weight, its updater, their squared norms, the learning rate and the
-    limit of the weight's norm, the last two as tensors at ``lr_input`` and ``max_norm_input`` or as attributes (no
+    limit of the weight's norm. The last two are tensors at ``lr_input`` and ``max_norm_input``, or attributes (no
     ``max_norm``: no limit). Cost: the expression of the factor and ``ScaledAdd`` (popart:
     willow/src/popx/op/adamvarupdatex.cpp).
     """
@@ -233,7 +236,7 @@ class AdamVarUpdate(UpdateOp):
     max_norm_input = Attribute(optional(INTEGER), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The weight's spec; raises for integers, unequal shapes, norms and rates that are no scalars."""
+        """The weight's spec. Raises for integers, unequal shapes, and norms or rates that are not scalars."""
         self.require(4 <= len(self.inputs) <= 6, f"needs 4 to 6 operands, got {len(self.inputs)}")
         weight, updater = self.inputs[:2]
         self.floating(weight, updater)
@@ -248,12 +251,12 @@ class AdamVarUpdate(UpdateOp):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""
-        rate, most = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
-        first, second = inputs[2:4]
+        rate, max_norm = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
+        weight_norms, update_norms = inputs[2:4]
 
         def coefficients(replica: int) -> tuple[float, float]:
-            r1, r2 = float(first[replica].reshape(-1)[0]), float(second[replica].reshape(-1)[0])
-            limit = most(replica)
+            r1, r2 = float(weight_norms[replica].reshape(-1)[0]), float(update_norms[replica].reshape(-1)[0])
+            limit = max_norm(replica)
             ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
             return 1.0, -rate(replica) * ratio
 

@@ -1,10 +1,10 @@
 """Casts to and from 8-bit floats, products and convolutions of them.
 
 8-bit floats are operands of these ops only (popart: willow/src/op/pow2scalethencast.cpp, castthenpow2scale.cpp,
-matmul.cpp, conv.cpp; python/popxl/python_files/ops/matmul.py). Products are accumulated in float32 here (on the device
-in half, as upstream asks for), multiplied by ``2**log2_scale`` and rounded once to float16. A value too large becomes
-NaN when it is cast to 8 bits (the device's NANOO), infinity as a float16 result, as everywhere here. No op has a
-gradient: upstream uses them for inference.
+matmul.cpp, conv.cpp; python/popxl/python_files/ops/matmul.py). Products are accumulated in float32 here, multiplied by
+``2**log2_scale`` and rounded once to float16; the device accumulates in half, as upstream asks. A value that is too
+large becomes NaN when it is cast to 8 bits (the device's NANOO), and infinity as a float16 result, as everywhere here.
+No op has a gradient: upstream uses them for inference.
 
 Only IPUs of architecture ``ipu21`` have vertices for them (PopLibs: ``__IPU_ARCH_VERSION__ >= 21``); lowering refuses
 other machines (:attr:`Float8Op.needs`).
@@ -70,7 +70,7 @@ class Float8Op(Op):
                 )
 
     def scales(self, array: np.ndarray, rank: int) -> np.ndarray:
-        """``log2_scale`` of each replica, shaped to stand beside arrays of ``rank`` axes.
+        """``log2_scale`` of each replica, with axes of length 1 to broadcast against arrays of ``rank`` axes.
 
         Raises:
             ApplicationRuntimeError: a value outside of -32 to 31 (upstream: ``throwIfLog2ScaleTensorNotInRange``).
@@ -100,14 +100,16 @@ class Float8Op(Op):
 
 def needed_architecture(program: Ir) -> tuple[Float8Op, str] | None:
     """The first op that only some IPUs have, and their architecture."""
-    found = [op for graph in program.all_graphs() for op in graph.ops if isinstance(op, Float8Op)]
-    return (found[0], found[0].needs) if found else None
+    float8_ops = [op for graph in program.all_graphs() for op in graph.ops if isinstance(op, Float8Op)]
+    return (float8_ops[0], float8_ops[0].needs) if float8_ops else None
 
 
 class Pow2ScaleThenCast(Float8Op):
-    """``(x, log2_scale) -> x * 2**log2_scale`` as 8-bit floats of type ``dtype`` (attribute; :mod:`ipuperf.ir.float8`).
+    """``(x, log2_scale) -> x * 2**log2_scale`` as 8-bit floats of type ``dtype`` (attribute;
+    :mod:`ipuperf.ir.float8`).
 
-    What is too large, infinity included, is NaN."""
+    Values that are too large, infinity included, become NaN.
+    """
 
     type = "Pow2ScaleThenCast"
 
@@ -169,10 +171,11 @@ class CastThenPow2Scale(Float8Op):
 
 
 class _Product(Float8Op):
-    """Base of products: two 8-bit floating-point operands of either format, then ``log2_scale``; the result is float16.
+    """Base of products: two 8-bit floating-point operands of either format, then ``log2_scale``; the result is
+    float16.
 
-    What surrounds it is the op of float operands, to which the values go decoded: those are exact. The cost is that of
-    a half product with half as many inner channels (:mod:`ipuperf.lowering.planner.works`).
+    The op of float operands does the rest; it is given the decoded values, which are exact. The cost is that of a half
+    product with half as many inner channels (:mod:`ipuperf.lowering.planner.works`).
     """
 
     extra_operands = 1
@@ -193,7 +196,7 @@ class _Product(Float8Op):
         return [replace(spec, dtype=FLOAT16) for spec in super().infer()]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The kernel of float32 operands between lookups and the scale."""
+        """Decode both operands, run the kernel of float32 operands, scale."""
         scale, out = inputs[2], outputs[0]
         steps: list[Step] = []
         wide = []
@@ -231,5 +234,5 @@ class ConvTransposePow2Scaled(_Product, ConvTranspose):
 
 
 def _decode(array: np.ndarray, dtype: DType, out: np.ndarray) -> None:
-    """The values of codes."""
+    """Look up the values of 8-bit codes."""
     np.take(float8.values(dtype), array.view(np.uint8).reshape(array.shape), out=out, mode="clip")

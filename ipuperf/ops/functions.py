@@ -9,7 +9,7 @@ import numpy as np
 from . import vertices
 from .activations import ActivationGrad, ActivationOp, normal_cdf
 from .formula import Term, exp, square
-from .unary import Unary, made
+from .unary import Unary, new_tensor
 from .work import Work
 
 
@@ -54,7 +54,7 @@ class Erf(ActivationOp):
 
     type = "Erf"
     vertex = "ERF"
-    slope = staticmethod(lambda grad, x: made(ErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``2 Phi(sqrt(2) x) - 1``."""
@@ -90,11 +90,11 @@ class Erf(ActivationOp):
 
 
 class Erfc(Erf):
-    """What the error function leaves of 1, also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
-    has not)."""
+    """1 minus the error function, exact also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
+    lacks)."""
 
     type = "Erfc"
-    slope = staticmethod(lambda grad, x: -made(ErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: -new_tensor(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``2 Phi(-sqrt(2) x)``."""

@@ -48,6 +48,6 @@ class GradReduceSquareAdd(Op):
         t = self.inputs[0].spec
         if not t.elements:
             return [vertices.fill(FLOAT32, 1)]
-        found = vertices.reduction("SQUARE_ADD", t.dtype, t.elements, 1, run=t.elements)
+        reduction = vertices.reduction("SQUARE_ADD", t.dtype, t.elements, 1, run=t.elements)
         vertex = f"popops::Reduce<SQUARE_ADD,{vertices.poplar_type(t.dtype)},float>"
-        return [Reduction(vertex, t.elements, 1, t.dtype, found.cycles, found.flops + 1, 0, t.elements)]
+        return [Reduction(vertex, t.elements, 1, t.dtype, reduction.cycles, reduction.flops + 1, 0, t.elements)]

@@ -1,7 +1,7 @@
 """Inverse trigonometric, hyperbolic and inverse hyperbolic functions.
 
-PopLibs has a vertex for the arc sine alone; the others are compositions (PopART ``willow/src/op/{atan,sinh,cosh}.cpp``
-and PopTorch ``popart_canonicalization/MathOps.cpp``), which is what they cost. Their values are exact to the type,
+PopLibs has a vertex for the arc sine only. The others are compositions (PopART ``willow/src/op/{atan,sinh,cosh}.cpp``
+and PopTorch ``popart_canonicalization/MathOps.cpp``) and are charged as such. Their values are exact to the type,
 where a composition loses digits by cancellation.
 """
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from . import vertices
-from .unary import Sqrt, Unary, made
+from .unary import Sqrt, Unary, new_tensor
 from .work import Work
 
 
@@ -45,17 +45,17 @@ class Asin(_Composed):
     type = "Asin"
     ufunc = np.arcsin
     unary_steps = ("ASIN",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, -(x * x) + 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, -(x * x) + 1))
 
 
 class Acos(_Composed):
-    """Arc cosine: ``pi / 2`` less the arc sine."""
+    """Arc cosine: ``pi / 2`` minus the arc sine."""
 
     type = "Acos"
     ufunc = np.arccos
     unary_steps = ("ASIN", "NEGATE")
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: -(grad / made(Sqrt, -(x * x) + 1)))
+    slope = staticmethod(lambda grad, x: -(grad / new_tensor(Sqrt, -(x * x) + 1)))
 
 
 class Atan(_Composed):
@@ -77,7 +77,7 @@ class Sinh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("SUBTRACT",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * made(Cosh, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Cosh, x))
 
 
 class Cosh(_Composed):
@@ -88,7 +88,7 @@ class Cosh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("ADD",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * made(Sinh, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Sinh, x))
 
 
 class Asinh(_Composed):
@@ -99,7 +99,7 @@ class Asinh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x + 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, x * x + 1))
 
 
 class Acosh(_Composed):
@@ -110,7 +110,7 @@ class Acosh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("SUBTRACT",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x - 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, x * x - 1))
 
 
 class Atanh(_Composed):

@@ -8,7 +8,7 @@ from ipuperf.ir.attributes import NUMBER, Attribute
 from . import vertices
 from .activations import ActivationGrad, ActivationOp
 from .formula import Term, absolute, exp, log1p, maximum, reciprocal
-from .unary import made
+from .unary import new_tensor
 from .work import Work
 
 
@@ -22,7 +22,7 @@ class Sigmoid(ActivationOp):
 
     type = "Sigmoid"
     vertex = "SIGMOID"
-    slope_at_result = staticmethod(lambda grad, y: made(SigmoidGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(SigmoidGrad, grad, y))
 
     def value(self, x: Term) -> Term:
         """Four passes."""
@@ -47,7 +47,7 @@ class Swish(ActivationOp):
     type = "Swish"
     vertex = "SWISH"
     flops = 5
-    slope = staticmethod(lambda grad, x: made(SwishGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(SwishGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Five passes."""

@@ -27,7 +27,7 @@ class LogSoftmax(AlongAxis):
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
+        """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; fp16 is computed in float32."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)

@@ -67,7 +67,7 @@ UNARY: Mapping[str, Mapping[str, Loop]] = {
     "TANH": {"float": (12, 2), "half": (4, 4)},
 }
 
-#: Unary loops that differ in place (same source).
+#: Unary loops whose figures differ in place (same source).
 UNARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
     "ABSOLUTE": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (2, SCALAR)},
     "LOGARITHM": {"float": (14, 2), "half": (6, 4)},
@@ -100,13 +100,13 @@ BINARY: Mapping[str, Mapping[str, Loop]] = {
     "LOGICAL_OR": {"bool": (5, 4)},
 }
 
-#: Binary loops that differ in place (same source).
+#: Binary loops whose figures differ in place (same source).
 BINARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
     "MAXIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
     "MINIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
 }
 
-#: Loops with a scalar second operand (same source); in place alike. ADD, SUBTRACT and MULTIPLY: overhead 1.
+#: Loops with a scalar second operand (same source), also in place. ADD, SUBTRACT and MULTIPLY have an overhead of 1.
 BROADCAST_SCALAR: Mapping[str, Mapping[str, Loop]] = {
     "ADD": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
     "SUBTRACT": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
@@ -440,7 +440,7 @@ def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 
-#: Thread cycles per 64-bit word of input. MUL has no figure of its own in the source read: twice ADD is assumed.
+#: Thread cycles per 64-bit word of input. The source has no figure for MUL: twice ADD is assumed.
 REDUCTION_CYCLES = {"ADD": 1, "SQUARE_ADD": 1, "MAX": 1, "MIN": 1, "MUL": 2}
 
 

@@ -155,6 +155,7 @@ class ReluGrad(ActivationGrad):
         bits = env.scratch(out.shape, integer, slot=1)
         return sequence(
             partial(np.greater, value, scalar(0, value.dtype), mask),
+            # True becomes 1, then -1: all bits set.
             partial(np.copyto, bits, mask.view(np.int8)),
             partial(np.negative, bits, bits),
             partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
@@ -255,6 +256,7 @@ class GeluGrad(ActivationGrad):
         """With T the tanh: ``g (1 + T) (0.5 + (1 - T) x (c/2 + 3/2 c k x**2))``."""
         t = gelu_tanh(x)
         slope = (square(x) * (1.5 * GELU_SCALE * GELU_CUBE) + 0.5 * GELU_SCALE) * x
+        # g (1 + T) is a factor of both terms, so it is multiplied last.
         return ((1 - t) * slope + 0.5) * (t + 1) * grad
 
 
@@ -275,10 +277,12 @@ def erfc_polynomial(degree: int, limit: float) -> tuple[tuple[float, ...], float
     For z in ``[0, limit]``: interpolation of ``log(erfc(z) / t) + z**2`` at Chebyshev points of t, from
     ``math.erfc``. Degree 10 up to 10.5 gives errors of 1e-8, degree 22 up to 6 of 1e-14. Returns (coefficients, a, b).
     """
+    # The interval of t that belongs to z from 0 to the limit.
     low, high = 1 / (1 + limit / 2), 1.0
 
     def target(s: np.ndarray) -> np.ndarray:
         t = 0.5 * ((high - low) * s + high + low)
+        # Solved for z: t = 1 / (1 + z / 2).
         z = 2 / t - 2
         return np.array([math.log(math.erfc(v) / w) + v * v for v, w in zip(z, t, strict=True)])
 
@@ -296,9 +300,11 @@ def normal_cdf(x: Term, dtype: DType) -> Term:
     """
     degree, limit = (FLOAT64_ERFC_DEGREE, FLOAT64_ERFC_LIMIT) if dtype == FLOAT64 else (ERFC_DEGREE, ERFC_LIMIT)
     powers, a, b = erfc_polynomial(degree, limit)
+    # Beyond the limit the polynomial was not fitted.
     z = minimum(absolute(x) * math.sqrt(0.5), limit)
     t = reciprocal(z * 0.5 + 1)
     s = t * a + b
+    # Horner's rule, so that no power is computed on its own.
     exponent = s * powers[0]
     for power in powers[1:-1]:
         exponent = (exponent + power) * s

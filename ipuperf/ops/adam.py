@@ -109,7 +109,9 @@ class AdamUpdater(UpdateOp):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Increment the time step, then compute the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
+        # Without weight there is no decay; `m` stands in so that all pieces have four views.
         weight = inputs[2] if self.has_weight else m
+        # Factors and steps may differ between replicas, so no piece spans two of them.
         parts = pieces([out, m, v, weight], per_replica=True)
         size = largest(parts)
         term, decay_term = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
@@ -121,10 +123,12 @@ class AdamUpdater(UpdateOp):
         decay = self.reader("weight_decay", inputs, 0.0)
         step = inputs[self.step_index] if self.has_step else None
         root = self.mode != "adamax"
+        # PopART corrects a half moment in half, which rounds otherwise than float32.
         corrected = self._corrected_half([b for b, *_ in bound], size, env) if m.dtype == np.float16 else None
 
         def run() -> None:
             if step is not None:
+                # The step counts before it is used, so the first correction is that of step 1.
                 np.add(step, 1, out=step, casting="unsafe")
             for number, (piece, tmp, extra) in enumerate(bound):
                 for fill in piece.fill:
@@ -169,6 +173,7 @@ class AdamUpdater(UpdateOp):
         if self.has_step:
             step = self.inputs[self.step_index]
             works.append(vertices.broadcast_scalar("ADD", step.dtype, 1, in_place=True))
+        # A factor that is a tensor is one more scalar operand of the expression.
         tensor_factors = [n for n in ("weight_decay", "epsilon", "beta1", "beta2") if self.factor_index(n) is not None]
         operations = 2 + self._moment_operations() + 2 * self._decays
         formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
@@ -202,11 +207,13 @@ def _adam_piece(
     root: bool,
 ) -> None:
     """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
+    # The corrections are numbers, so a product with the inverse replaces a division by element.
     np.multiply(v, scalar(1.0 / c2), out=tmp)
     if root:
         np.sqrt(tmp, out=tmp)
     np.add(tmp, scalar(epsilon), out=tmp)
     np.divide(m, tmp, out=tmp)
+    # Without decay the last product can be written to the result directly.
     if decay == 0.0:
         np.multiply(tmp, scalar(1.0 / c1), out=out)
         return
@@ -257,6 +264,7 @@ class AdamVarUpdate(UpdateOp):
         def coefficients(replica: int) -> tuple[float, float]:
             r1, r2 = float(weight_norms[replica].reshape(-1)[0]), float(update_norms[replica].reshape(-1)[0])
             limit = max_norm(replica)
+            # A norm of 0 says nothing about the size of the step, so the ratio is 1.
             ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
             return 1.0, -rate(replica) * ratio
 
@@ -266,6 +274,7 @@ class AdamVarUpdate(UpdateOp):
         """The factor, one element on one tile, then the ScaledAdd with a factor from memory."""
         weight, updater = self.inputs[:2]
         count, types = weight.spec.elements, type_names(weight.dtype, updater.dtype)
+        # A limit of the norm is one more operation.
         operations = 7 if self.max_norm is None and self.max_norm_input is None else 8
         cycles = fused_cycles(self.inputs[2].dtype, len(self.inputs) - 2, 0, operations)
         factor = Vertices("popops::map::AdamVarUpdate_factor", 1, cycles, flops=operations)

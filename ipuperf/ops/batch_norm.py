@@ -59,6 +59,7 @@ class BatchNormalization(norms.Normalisation):
 
     def infer(self) -> list[TensorSpec]:
         """y like x, running statistics like the given ones, saved ones in float32 for fp16."""
+        # No parameter has to share the type of x: all may be float32 beside float16.
         self.check(BATCH_OPERANDS, 0)
         if self.group is not None:
             check_group(self, self.group)
@@ -171,6 +172,7 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
         dtype, count, channels = x.dtype, x.elements, x.shape[1]
         if not count:
             return [vertices.fill(dtype, 2 * channels)]
+        # PopART saves the variance and converts it; here the inverse deviation is saved, but the cost is charged.
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
             work = norms.gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
@@ -209,6 +211,7 @@ class BatchNormalizationInference(norms.Normalisation):
         return arrays.kernel(
             *norms.inverse_deviation(variance, self.epsilon, inverse),
             partial(np.subtract, source, norms.per_channel(mean, source), target),
+            # Both factors are per channel, so they are combined before the elements are touched.
             partial(np.multiply, inverse, scale, inverse),
             *norms.affine(target, inverse, bias),
         )

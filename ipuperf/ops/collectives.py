@@ -39,6 +39,7 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 def by_group(array: np.ndarray, group: ReplicaGrouping) -> np.ndarray:
     """View ``(R, ...)`` as ``(outer, group_size, stride, ...)``: axis 1 runs over the members of a group."""
+    # A group's members are `stride` apart; the blocks of group_size * stride replicas follow each other.
     outer = group.replicas // (group.group_size * group.stride)
     return array.reshape(outer, group.group_size, group.stride, *array.shape[1:])
 
@@ -62,6 +63,7 @@ def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Call
     dtype = result.dtype
 
     def run() -> None:
+        # The squares are taken before the sum, so no ufunc alone can do it.
         if op == "square_add":
             np.sum(np.square(source, dtype=dtype), axis=1, dtype=dtype, out=result)
             return
@@ -106,6 +108,7 @@ class _Collective(Op):
         """Raise unless group and operator fit the program and the tensor; returns the tensor."""
         tensor = self.inputs[0]
         check_group(self, self.group)
+        # A mean of integers would have to be rounded.
         if self.op == "mean":
             self.floating(tensor)
         if self.op in ("and", "or") and tensor.dtype.name != "bool":
@@ -114,6 +117,7 @@ class _Collective(Op):
 
     def collective(self, kind: str, full: Tensor | TensorSpec) -> Sequence[Work]:
         """The transfer of a tensor whose whole shape is ``full``'s; only a copy in groups of one."""
+        # A group of one has nobody to exchange with; its values still have to reach the result.
         spec = full.spec if isinstance(full, Tensor) else full
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]
@@ -138,6 +142,7 @@ class ReplicatedAllReduce(_Collective):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
+        # A group of one keeps its values, except that squares still have to be taken.
         if group.group_size == 1 and self.op != "square_add":
             return (lambda: None) if out is value else (lambda: np.copyto(out, value))
         source, target = by_group(value, group), by_group(out, group)
@@ -207,6 +212,7 @@ class ReplicatedReduceScatter(_Collective):
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 1)
         source, target = by_group(flat, group), by_group(out, group)
+        # The last shards may reach beyond the end of the tensor, or lie behind it.
         shard, whole = out.shape[1], flat.shape[1]
         parts: list[Callable[[], None]] = [refresh]
         for member in range(group.group_size):
@@ -290,6 +296,7 @@ class ReplicatedAllGather(_Collective):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The replica's shard of its gradient, in the operand's shape."""
+        # A shard of an RTS tensor remembers the whole shape, so its gradient does too.
         sharded = bool(self.inputs[0].meta_shape)
         shard = builder.op(
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
@@ -350,6 +357,7 @@ class ReplicatedAllToAll(_Collective):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Send the parts back."""
+        # Exchanging the two axes reverses the rearrangement.
         name, axes = f"{grad.name}_all_to_all", {"split": self.concat, "concat": self.split}
         return [builder.op(ReplicatedAllToAll, [grad], name, group=self.group, **axes)]
 

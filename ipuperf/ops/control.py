@@ -43,6 +43,7 @@ def modified_graph_inputs(graph: Graph) -> set[int]:
     changing = changes(graph)
     if not changing:
         return set()
+    # An op may change an input through a view of it, so both are traced back to their storage.
     root = roots(graph)
     changed = {root.get(op.inputs[i], op.inputs[i]) for op, indices in changing.items() for i in indices}
     return {i for i, tensor in enumerate(graph.inputs) if tensor in changed}
@@ -69,6 +70,7 @@ class _Control(Op):
 
     def unseen_changes(self) -> tuple[int, ...]:
         """Changed inputs that the callee does not also return as an output."""
+        # An output may be a view of a changed input; then the change is visible.
         root = roots(self.callee)
         returned = {root.get(t, t) for t in self.callee.outputs}
         return tuple(i for i in self.modified_inputs() if self.callee.inputs[i] not in returned)
@@ -169,12 +171,14 @@ def _way_back(
             result_grads[tensor] = (
                 builder.op(builder.add_class, [result_grads[tensor], grad]) if tensor in result_grads else grad
             )
+    # A derivative that exists already says itself which inputs it differentiates.
     known = builder.given_derivative(callee)
     required = reached_by_gradients(callee, result_grads) if known is None else {c.tensor for c in known.outputs}
     differentiated = [t for t in callee.inputs if t in required]
     if not differentiated:
         return None
     derivative = builder.derivative_of(callee, list(result_grads), differentiated)
+    # Inputs come second: a tensor that is both input and output is read as the operand.
     values = dict(zip(callee.outputs, outputs)) | dict(zip(callee.inputs, inputs))
     operands = [
         result_grads[c.tensor] if c.is_gradient else builder.forward(values[c.tensor]) for c in derivative.inputs
@@ -191,6 +195,7 @@ def reached_by_gradients(graph: Graph, provided: Iterable[Tensor]) -> set[Tensor
         arriving = [t for t in op.outputs if t in reached]
         if not arriving:
             continue
+        # A call passes gradients only to those operands that its graph uses differentiably.
         if isinstance(op, (Call, If)):
             indices = [op.outputs.index(t) for t in arriving]
             for callee, operands in op.calls():
@@ -241,6 +246,7 @@ class Loop(_Control):
     def check_carried(self) -> None:
         """Raise :class:`ShapeError` unless each output of the callee fits the input that it becomes."""
         callee = self.callee
+        # Output i becomes input i of the next trip.
         if self.carried > len(callee.inputs):
             raise ShapeError(
                 f"{self.where()}: graph {callee.name!r} has {self.carried} outputs and only {len(callee.inputs)} "
@@ -255,6 +261,7 @@ class Loop(_Control):
 
     def references(self) -> set[int]:
         """As for a call, but never carried inputs."""
+        # Carried inputs are by value: the changed value is the output.
         return super().references().difference(range(self.carried))
 
     def work(self) -> Sequence[Work]:
@@ -302,6 +309,7 @@ class If(Op):
         """The specs of the branches' outputs. Raises for a condition that is no boolean scalar, branches whose
         results differ, operands that do not fit, inputs by reference, host transfers inside and the main graph."""
         condition = self.inputs[0]
+        # Each replica takes one branch as a whole, so one boolean decides.
         if condition.dtype.name != "bool" or condition.spec.elements != 1:
             raise DTypeError(
                 f"{self.where()}: condition {condition.id!r} is {condition.spec}; a boolean scalar is needed"

@@ -122,6 +122,7 @@ class _Convolutional(Op):
         operands = self.inputs[:count]
         self.same_dtype(*operands)
         self.floating(*operands)
+        # Axes are counted before their lengths are compared, so that the errors name the cause.
         ranks = {len(t.shape) for t in operands}
         shapes = " and ".join(str(t.shape) for t in operands)
         self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
@@ -256,6 +257,7 @@ class _InputPass(_Convolutional):
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
+        # One window's product; it is added to the columns before the next one is made.
         part = env.scratch(columns.windows[:, 0].shape, conv.dtype, slot=4)
         steps: list[Step] = []
         for grad, w, dx in zip(inputs[0], inputs[1], outputs[0], strict=True):
@@ -355,6 +357,7 @@ class ConvWeightGrad(_Convolutional):
         """Per replica: unroll the input into columns, multiply them by gradient rows, add up the rows."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
+        # The columns are the right operand here, so rows and columns change places.
         turned = columns.windows.swapaxes(2, 3)
         groups, rows = turned.shape[:2]
         parts = env.scratch((groups, rows, *matrix.array.shape[1:]), conv.dtype, slot=4)
@@ -406,6 +409,7 @@ class AddBias(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One addition."""
         x, bias = inputs
+        # Axis 2 is that of the channels, after replicas and batch.
         aligned = bias.reshape(bias.shape[0], 1, bias.shape[1], *(1,) * (x.ndim - 3))
         return partial(np.add, x, aligned, outputs[0])
 
@@ -489,6 +493,7 @@ class _Matrices:
         self.channels_in, self.channels_out = conv.channels_in // conv.groups, conv.channels_out // conv.groups
         columns = math.prod(conv.output_size[1:]) * conv.batch
         shared = conv.dilation[0] == 1 and conv.kernel_size[0] > conv.strides[0] and columns >= FEWEST_COLUMNS
+        # If the only spatial axis were H, products would have no columns but those of the batch.
         lead = () if shared and len(conv.input_size) > 1 else (1,)
         self.size = (*lead, *conv.input_size)
         self.kernel = (*lead, *conv.kernel_size)
@@ -565,6 +570,7 @@ class _Columns:
         #: There is nothing to unroll: the columns are the image.
         self.plain = math.prod(kernel) == 1 and output == tuple(padded[1:])
         unrolled = (*shape[:3], *kernel, *output, conv.batch)
+        # A 1 x 1 kernel without strides reads each element once: the image serves as its columns.
         self.array = self.image.reshape(unrolled) if self.plain else conv.env.scratch(unrolled, conv.dtype, slot=1)
         item_bytes = conv.dtype.itemsize
         self.windows = as_strided(

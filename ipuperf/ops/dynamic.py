@@ -44,6 +44,7 @@ def slice_cycles(dtype_size: int, count: int) -> TileCycles:
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         tile_elements = np.asarray(elements, dtype=np.int64)
         region = vertices.ceil_div(tile_elements, count)
+        # The elements of one position are shared by the workers of the tile.
         worker = vertices.ceil_div(region, chip.workers)
         words = vertices.ceil_div(worker, chip.vector_width(min(dtype_size, 4)))
         total = 25 + chip.workers * (39 + (24 + 2 * words) * count)
@@ -111,6 +112,7 @@ class Dynamic(Op):
             self.require(
                 0 < size <= shape[axis], f"size {size} on axis {axis}; allowed are 1 to {shape[axis]} for {shape}"
             )
+        # The index is data, so only its type and size can be checked before a run.
         index = self.inputs[1]
         if index.dtype.name not in ("uint32", "int32"):
             raise DTypeError(f"{self.where()}: the index {index.id!r} is {index.dtype.name}; allowed are uint32, int32")
@@ -160,6 +162,7 @@ class Dynamic(Op):
         regions: list[Region] = [((slice(None),) * rank, (slice(None),) * rank)]
         for axis, position, size, length in zip(self.axes, start, self.sizes, lengths, strict=True):
             until_end = min(size, length - position)
+            # A slice that passes the end of an axis continues at its begin, as the device's codelets do.
             pieces = [(slice(position, position + until_end), slice(0, until_end))]
             if until_end < size:
                 pieces.append((slice(0, size - until_end), slice(until_end, size)))
@@ -263,6 +266,7 @@ class DynamicSlicePadGrad(Dynamic):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then copy the regions."""
         out = outputs[0]
+        # The gradient of the elements outside of the slice is 0.
         return sequence(partial(out.fill, 0), _copied(out, inputs[0], self.locate(inputs[1]), writes=True))
 
     def work(self) -> Sequence[Work]:
@@ -304,6 +308,7 @@ class DynamicUpdate(Dynamic):
 
     def work(self) -> Sequence[Work]:
         """A copy of the base and the update."""
+        # The out-of-place form leaves t unchanged, so it is copied first.
         return [*copy_work(self.outputs[0]), self.slicing(writes=True)]
 
 
@@ -396,6 +401,7 @@ class IncrementMod(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Add, then take the remainder."""
         source, out = inputs[0], outputs[0]
+        # In the type of t the sum wraps round as on the device.
         increment, modulus = (source.dtype.type(number) for number in (self.increment, self.modulus))
         return sequence(partial(np.add, source, increment, out=out), partial(np.fmod, out, modulus, out=out))
 

@@ -48,8 +48,10 @@ def elementwise_work(
         return [vertices.binary(name, dtype, elements, in_place=in_place)]
     if math.prod(small) == 1 and max(math.prod(lhs), math.prod(rhs)) == elements:
         return [vertices.broadcast_scalar(name, dtype, elements, in_place=in_place)]
+    # Only these operations have vertices for broadcast vectors.
     supported = name in vertices.BROADCAST_VECTOR_OPS and dtype.is_floating_point
     if supported and max(math.prod(lhs), math.prod(rhs)) == elements:
+        # NumPy broadcasts from the last axis, so missing axes are the first ones.
         padded = (1,) * (len(out) - len(small)) + small
         used = [i for i, n in enumerate(padded) if n != 1]
         span = math.prod(out[used[0] : used[-1] + 1])
@@ -158,6 +160,7 @@ class Div(Binary):
             return super().kernel(inputs, outputs, env)
         (lhs, rhs), out = operands(inputs, outputs[0])
         return sequence(
+            # Taking the remainder away first makes the quotient whole, so rounding down is truncation.
             partial(np.fmod, lhs, rhs, out),
             partial(np.subtract, lhs, out, out),
             partial(np.floor_divide, out, rhs, out),
@@ -167,6 +170,7 @@ class Div(Binary):
         """``g / rhs`` and ``-g * out / rhs``."""
         lhs, rhs = self.inputs
         scaled = grad / builder.forward(rhs)
+        # out / rhs is lhs / rhs^2, so the forward result saves a product.
         d_rhs = scaled * builder.forward(self.outputs[0])
         return [sum_to(builder, scaled, lhs.shape), -sum_to(builder, d_rhs, rhs.shape)]
 
@@ -206,6 +210,7 @@ class Fmod(Binary):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
         lhs, rhs = (builder.forward(t) for t in self.inputs)
+        # The sign is turned here, so that the gradient needs no negation of its own.
         whole = (builder.forward(self.outputs[0]) - lhs) / rhs
         d_rhs = grad * whole
         return [sum_to(builder, grad, lhs.shape), sum_to(builder, d_rhs, rhs.shape)]
@@ -299,6 +304,7 @@ class Where(Op):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` on the chosen side, 0 on the other."""
         cond, lhs, rhs = self.inputs
+        # The condition itself has no gradient.
         mask, nothing = builder.forward(cond), zero(builder, grad.dtype)
         d_lhs = builder.op(Where, [mask, grad, nothing])
         d_rhs = builder.op(Where, [mask, nothing, grad])

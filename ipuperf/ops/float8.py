@@ -78,6 +78,7 @@ class Float8Op(Op):
         if array.size and not (array.min() in SCALES and array.max() in SCALES):
             allowed = f"{SCALES[0]} to {SCALES[-1]}"
             raise ApplicationRuntimeError(f"{self.where()}: log2_scale is {array.tolist()}; allowed: {allowed}")
+        # One scale per replica; all elements of a replica share it.
         return array.reshape(-1, *([1] * (rank - 1)))
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
@@ -91,6 +92,7 @@ class Float8Op(Op):
     def cast(self) -> works.Work:
         """A Cast1D between the types of operand and result; low confidence."""
         source, result = self.inputs[0].dtype, self.outputs[0]
+        # PopLibs has no estimate for casts of 8-bit floats.
         return replace(vertices.cast(source, result.dtype, result.spec.elements), low_confidence=True)
 
     def metadata(self) -> works.Work:
@@ -191,6 +193,7 @@ class _Product(Float8Op):
 
     def infer(self) -> list[TensorSpec]:
         """The shape rule of float operands."""
+        # The shape rule of float operands looks at the first two operands only.
         self.require(len(self.inputs) == 3, f"needs 3 operands, got {len(self.inputs)}")
         self.scale_operand()
         return [replace(spec, dtype=FLOAT16) for spec in super().infer()]
@@ -201,6 +204,7 @@ class _Product(Float8Op):
         steps: list[Step] = []
         wide = []
         for number, (array, tensor) in enumerate(zip(inputs[:2], self.inputs[:2], strict=True)):
+            # Slots from 10 on: the kernel of float operands uses the lower ones.
             wide.append(env.scratch(array.shape, np.float32, slot=10 + number))
             steps.append(partial(_decode, array, tensor.dtype, wide[-1]))
         product = env.scratch(out.shape, np.float32, slot=12)

@@ -32,6 +32,7 @@ def _strided_kernel(
     ``statistics``: the inputs and the outputs that have no channels.
     """
     channels = inputs[0].shape[2]
+    # Channel c belongs to group c mod groups; the transposed grid lists them group by group.
     order = np.arange(channels).reshape(channels // groups, groups).T.ravel()
     steps: list[Step] = []
     operands, results = list(inputs), list(outputs)
@@ -43,6 +44,7 @@ def _strided_kernel(
     for i, array in enumerate(outputs):
         if i not in statistics[1]:
             results[i] = env.scratch(array.shape, array.dtype, 30 + i)
+            # Writing to these places reverses the gathering.
             places = (slice(None), order) if array.ndim == 2 else (slice(None), slice(None), order)
             back.append(partial(array.__setitem__, places, results[i]))
     return sequence(*steps, kernel(operands, results), *back)
@@ -97,6 +99,7 @@ class GroupNormalization(norms.Normalisation):
             block, result = x[replica, samples], y[replica, samples]
             over = norms.Statistics(1, block.shape[1:], self.num_groups)
             squares = env.scratch(over.form, x.dtype, slot=6)
+            # The result serves as memory for the centred values until they are whitened.
             view, spread = over.view(result), over.spread(inverse[replica, rows])
             steps += [
                 *norms.moments(over, over.view(block), view, squares, over.spread(mean[replica, rows]), spread),

@@ -76,6 +76,7 @@ def channel_sums(names: Sequence[str], dtype: DType, count: int, channels: int) 
     The elements lie as convolutions leave them: in groupings of channels (16 halves or 8 floats, or a divisor of the
     channels) one after the other, so that a tile has few channels.
     """
+    # 32 bytes are a grouping of channels; fewer where that does not divide the channels.
     together = math.gcd(32 // dtype.size, channels)
     return joint_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
@@ -96,6 +97,7 @@ def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: Sequence[D
     """
     if group is None or group.group_size == 1 or not statistics:
         return []
+    # One collective carries all sums; it is charged with the wider type.
     wide = max(dtypes, key=lambda dtype: dtype.size)
     size = sum(dtype.size for dtype in dtypes) * statistics
     return [GroupCollective("all_reduce", "add", size, len(dtypes) * statistics, wide, group, None)]
@@ -113,6 +115,7 @@ def statistics_work(
     Both are made in the same compute sets. For ``stable`` statistics the mean comes first; it is subtracted from a
     copy of the values (``centre``) before they are squared (lib/poplin/Norms.cpp, ``normStatisticsImpl``).
     """
+    # One pass over the data gives both sums.
     if not stable:
         return [sums(("ADD", "SQUARE_ADD")), *shared((dtype, statistics_dtype(dtype)))]
     mean, power = shared((dtype,)), shared((statistics_dtype(dtype),))
@@ -273,6 +276,7 @@ class Statistics:
             self.count = batch * math.prod(spatial)
         else:
             self.count = channels // groups * math.prod(spatial)
+            # Channels of a group are neighbours, so a group of a sample is one row.
             self.form = (replicas, batch * groups, self.count)
             self.spread_shape = (replicas, batch * groups, 1)
             self.axes = (2,)
@@ -291,9 +295,11 @@ class Statistics:
         steps: list[Step] = [partial(np.add.reduce, array, self.axes, None, out, True)]
         count = self.count
         if self.shared is not None and env is not None:
+            # Every replica adds up its own part before the group does, so only sums are exchanged.
             steps.append(over_group(np.add, out, self.shared, env, slot=13))
             # The group's members hold equal shares, so the count is that of one times their number.
             count *= self.shared.group_size
+        # Statistics of no elements are 0 rather than an error.
         return [*steps, partial(np.divide, out, scalar(max(count, 1), out.dtype), out)]
 
 
@@ -311,6 +317,7 @@ def moments(
         *over.mean(x, mean, env),
         partial(np.subtract, x, mean, centred),
         partial(np.multiply, centred, centred, squares),
+        # The second pass works on centred values, which loses no digits where the mean is large.
         *over.mean(squares, variance, env),
     ]
 
@@ -319,6 +326,7 @@ def inverse_deviation(variance: np.ndarray, epsilon: float, out: np.ndarray) -> 
     """Steps for ``1 / sqrt(variance + epsilon)``."""
     return [
         partial(np.add, variance, scalar(epsilon, out.dtype), out),
+        # NumPy has no reciprocal square root.
         partial(np.sqrt, out, out),
         partial(np.reciprocal, out, out),
     ]
@@ -347,6 +355,7 @@ def gradient_kernel(
     statistics are ``frozen`` (constants) ``inv * d``.
     """
     arrays = WorkingArrays(inputs, outputs, env)
+    # Group norm needs only one sample at a time, batch norm all of them.
     if groups is not None:
         return arrays.kernel(*_gradient_by_samples(groups, arrays.operands, arrays.results, env))
     x = arrays.operands[0]
@@ -359,6 +368,7 @@ def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Envi
     added up."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
+    # The parameters' gradients of one block, which are then added to the whole ones.
     part = env.scratch((2, 1, x.shape[2]), x.dtype, slot=11)
     steps: list[Step] = [partial(dscale.fill, 0), partial(dbias.fill, 0)]
     for r, samples in sample_blocks(x):
@@ -374,6 +384,7 @@ def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Envi
 def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
     """Replica and samples of pieces of ``(R, N, ...)`` of about :data:`BLOCK` elements."""
     replicas, batch = x.shape[:2]
+    # At least one sample, however large it is.
     step = max(1, BLOCK // max(x[:1, :1].size, 1))
     return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
 
@@ -396,6 +407,7 @@ def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Envi
         _per_channel_sum(grad_c, dbias),
         partial(np.multiply, grad_c, per_channel(scale, grad_c), dx_c),
     ]
+    # Constant statistics pass no gradient, so the terms of their means drop out.
     if not frozen:
         steps += [
             partial(np.multiply, dx, white, work),
@@ -429,6 +441,7 @@ class NormalisationGrad(Op):
         """x, and twice scale; the gradient of y must look like x."""
         x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
         self.same_dtype(x, grad)
+        # With `mixed`, parameters beside a float16 operand may be float32.
         if not (self.mixed and scale.dtype == statistics_dtype(x.dtype)):
             self.same_dtype(x, scale)
         self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")

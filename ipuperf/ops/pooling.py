@@ -92,6 +92,7 @@ class Pooling(Op):
         rows do not. (The third input is the ``x`` of :class:`MaxPoolGrad`, which lies like the result.)
         """
         windows = self.windows()
+        # Rows do not share what they read, so each position of the window in another axis counts again.
         rows = math.prod(self.inputs[0].shape[:2]) * math.prod(w.visits for w in windows[:-1])
         read = rows * (windows[-1].outputs if self.backward else windows[-1].covered)
         return tuple(self.outputs[0].spec.elements if index == 2 else read for index in range(len(self.inputs)))
@@ -132,6 +133,7 @@ class RegularPooling(Pooling):
         tensor = super().operand()
         self.require(self.dilated or set(self.dilation) == {1}, f"dilation={self.dilation}; an average has no dilation")
         for pads, k, d in zip(self.padding, self.kernel_size, self.dilation, strict=True):
+            # More padding could leave a window without any element of the input.
             half = (d * (k - 1) + 1) // 2
             self.require(max(pads) <= half, f"padding={pads}; at most {half}, half of what a window of {k} spans")
         return tensor
@@ -164,6 +166,7 @@ class RegularPooling(Pooling):
 
 def counts_of(windows: Sequence[Windows], dtype: np.dtype) -> np.ndarray:
     """The divisor of sums: a number, or an array of the spatial shape."""
+    # Without padding at the border all windows have the same count.
     if all(len(set(w.counts)) == 1 for w in windows):
         return scalar(math.prod(w.counts[0] for w in windows), dtype)
     result = np.ones((), dtype)
@@ -185,6 +188,7 @@ def reduction_kernel(
     x, steps = contiguous(source, env, slot=0)
     out, store_steps = result_buffer(target, env, slot=1)
     levels = [flat(x), *temporaries(flat(x).shape, stages, x.dtype, env, 2), flat(out)]
+    # Without a stage that changes something the result is the operand.
     steps = [*steps] if stages else [*steps, partial(np.copyto, out, x)]
     for index, stage in enumerate(stages):
         steps += stage.reduce(ufunc, identity, levels[index], levels[index + 1])
@@ -216,6 +220,7 @@ def pooling_cycles(kind: str, windows: Sequence[Windows], result: TensorSpec, *,
     inner_windows = windows[-1]
     row = inner_windows.size if backward else inner_windows.outputs
     per_row = math.prod(-(-w.visits // (w.size if backward else w.outputs)) for w in windows[:-1])
+    # Averages are rounded up, as vertices cannot do parts of a position.
     positions = max(1, per_row * -(-inner_windows.visits // inner_windows.outputs))
     dtype = result.dtype
 

@@ -55,6 +55,7 @@ def seeded(generate: Vertices) -> list[Work]:
 
 
 def _seeds(vertex: str, elements: int, per_worker: int, low_confidence: bool) -> Vertices:
+    # Seeds take the same time whatever the number of elements; `m` only gives the shape.
     cycles = vertices.tile_cycles(lambda m, chip: per_worker + 0 * m, 14)
     return Vertices(vertex, elements, cycles, low_confidence=low_confidence)
 
@@ -97,6 +98,7 @@ def uniform_vertex(dtype: DType, elements: int) -> Vertices:
 
 def generator(seed: np.ndarray, key: int) -> np.random.Philox:
     """The generator of one replica: keyed by the seed's two words and by ``key``, its counter at 0."""
+    # The two words of the seed are one 64-bit key word, the op's key is the other.
     low, high = int(seed[0]), int(seed[1])
     return np.random.Philox(key=np.array([low | high << 32, key], dtype=np.uint64))
 
@@ -162,6 +164,7 @@ class Dropout(Op):
         steps: list[Callable[[], Any]] = [elementwise(scaled, [x], out, env)]
         shape = self.mask_shape
         for part, replica_seed in zip(rows(out), rows(seed), strict=True):
+            # A full mask of contiguous memory is drawn in pieces that stay in cache.
             if shape == self.inputs[0].shape and out.flags.c_contiguous:
                 steps.append(partial(_drop, part.reshape(-1), replica_seed, key, threshold))
             else:
@@ -181,6 +184,7 @@ class Dropout(Op):
         shape = self.mask_shape
         if shape == x.shape:
             return seeded(dropout_vertex(x.dtype, x.elements))
+        # Only the mask is drawn; a product spreads it over the operand.
         mask = math.prod(shape)
         return [
             *seeded(dropout_vertex(x.dtype, mask)),
@@ -211,6 +215,7 @@ def _drop_shaped(out: np.ndarray, shape: tuple[int, ...], seed: np.ndarray, key:
 def _clear(out: np.ndarray, bits: np.ndarray, threshold: np.uint16) -> None:
     """Zero the elements whose ``bits`` (which broadcast) are below ``threshold``. A mask of all ones or zeros is
     quicker than a masked copy, and turns infinities into 0 as well."""
+    # As integers of the same size, all bits can be cleared at once.
     words = out.view(f"i{out.itemsize}")
     mask = np.negative(np.greater_equal(bits, threshold).view(np.int8), dtype=words.dtype)
     np.bitwise_and(words, mask, out=words)
@@ -240,6 +245,7 @@ class _Random(Op):
         """Draw in working type, scale and shift, round."""
         out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
+        # NumPy's generators fill contiguous float32 and float64 arrays only.
         direct = out.dtype == dtype and out.flags.c_contiguous
         draws = out if direct else env.scratch(out.shape, dtype, slot=0)
         factor, offset = (np.asarray(v, dtype=dtype) for v in self.affine())
@@ -378,6 +384,7 @@ class ModifyRandomSeed(Op):
 
         def run() -> None:
             np.copyto(out, seed)
+            # The generator is keyed by the changed seed, so equal operands give equal seeds.
             np.add(seed[:, 1], modifier, out=out[:, 1])
             for row in out:
                 row[1] = generator(row, self.STREAM).random_raw() & 0xFFFFFFFF

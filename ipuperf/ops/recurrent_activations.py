@@ -75,6 +75,7 @@ class _OneVertex(RecurrentActivation):
 
     def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
         """Multiply by the slope."""
+        # The slope follows from the result, so the operand need not be saved.
         return grad * self._slope(y)
 
     def work(self, dtype: DType, units: int, row: int, *, in_place: bool = True) -> list[Vertices]:
@@ -126,6 +127,7 @@ class _Softmax(RecurrentActivation):
             vertices.broadcast_outer("SUBTRACT", dtype, units, row, in_place=True),
             vertices.unary("EXPONENT", dtype, units, in_place=True),
             row_reduction("ADD", dtype, units),
+            # One inverse per row serves all of its elements.
             vertices.unary("INVERSE", dtype, units // row, in_place=True),
             vertices.broadcast_outer("MULTIPLY", dtype, units, row, in_place=True),
         ]
@@ -153,6 +155,7 @@ def expression(name: str, dtype: DType, units: int, tensors: int, constants: int
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # The tangent cannot overflow, as an exponential could.
     return 0.5 * (np.tanh(0.5 * x) + 1)
 
 

@@ -116,8 +116,10 @@ class Reduce(Op):
     def work(self) -> list[Work]:
         """One reduction, or a copy when every result is one element."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
+        # Nothing is reduced where every reduced axis has length 1.
         if source.elements == out.elements:
             return shape.copy_work(self.outputs[0])
+        # Elements that lie side by side and go into one result are read in one stretch.
         run = self.run_length()
         return [vertices.reduction(self.vertex, source.dtype, source.elements, out.elements, run=run)]
 
@@ -148,6 +150,7 @@ def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Ten
     target = tuple(target)
     if grad.shape == target:
         return grad
+    # NumPy broadcasts from the last axis, so missing axes are the first ones.
     extra = len(grad.shape) - len(target)
     axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
     if axes:
@@ -230,6 +233,7 @@ class ReduceProdGrad(Op):
         count as one."""
         grad, x = inputs
         reduced = [a + 1 for a in self.axes]
+        # The reduced axes come last, so that running products go along one axis.
         order = [i for i in range(x.ndim) if i not in reduced] + reduced
         other_lengths = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
         count = math.prod(x.shape[i] for i in reduced)
@@ -244,6 +248,7 @@ class ReduceProdGrad(Op):
         # A product over no other elements is 1, as filled above; dividing by the element would fail at 0.
         if count > 1:
             steps += [
+                # Products of the elements to the left of each one, then of those to the right.
                 partial(np.multiply.accumulate, values[..., :-1], -1, None, left[..., 1:]),
                 partial(np.multiply.accumulate, values[..., :0:-1], -1, None, right[..., -2::-1]),
             ]
@@ -362,6 +367,7 @@ class ArgMax(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One search into int64, one narrowing copy."""
         source, axis = inputs[0], self.axis + 1
+        # NumPy's searches write positions of its own index type only.
         positions = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(

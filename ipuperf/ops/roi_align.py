@@ -23,9 +23,11 @@ from .work import Vertices, Work
 def _samples(start: float, stop: float, bins: int, ratio: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(positions, weights), each ``(2, bins * ratio)``, of the two neighbours of each sample on one axis. Samples
     more than one element outside have weight 0."""
+    # A region is at least one element wide.
     width = max(stop - start, 1.0) / bins
     places = start + (np.arange(bins * ratio) + 0.5) * width / ratio
     inside = (places >= -1) & (places <= length)
+    # A sample at most one element outside takes the value of the border.
     clipped = np.clip(places, 0, length - 1)
     low = np.floor(clipped).astype(np.intp)
     upper_weight = clipped - low
@@ -37,6 +39,7 @@ def axis_weights(start: float, stop: float, bins: int, ratio: int, length: int) 
     length)``."""
     positions, weights = _samples(start, stop, bins, ratio, length)
     matrix = np.zeros((bins * ratio, length))
+    # At the border both neighbours may be the same element, so weights are added.
     np.add.at(matrix, (np.broadcast_to(np.arange(bins * ratio), positions.shape), positions), weights)
     return matrix.reshape(bins, ratio, length).mean(1)
 
@@ -146,6 +149,7 @@ class RoiAlignGrad(_RegionOp):
         dtype = working_dtype(out.dtype)
 
         def run() -> None:
+            # Regions may overlap, so their gradients are added in working type and rounded once.
             total = np.zeros(out.shape, dtype)
             for replica, region in np.ndindex(batch.shape):
                 image = total[replica, self.image(int(batch[replica, region]), out.shape[1])]

@@ -51,6 +51,7 @@ class Rearrangement(Op):
         result = self.arrange(inputs[0])
         if result.size == 0 or np.may_share_memory(result, inputs[0]):
             return [result]
+        # A copy in place of an in-place view would be wrong only where either side is changed later.
         if self.shared and changers(storage_of(self.inputs[0]) | storage_of(self.outputs[0])):
             raise IrError(
                 f"{self.where()}: the elements are not evenly spaced, so this in-place view cannot be changed in place "
@@ -198,11 +199,13 @@ class _Sliced(Op):
         """Python slices by axis."""
         rank = len(self.sliced_shape)
         axes, starts, stops, steps = self.axis, self.start, self.stop, self.step
+        # One step stands for all sliced axes.
         if len(steps) == 1:
             steps *= len(axes)
         if not len(axes) == len(starts) == len(stops) == len(steps):
             self.refuse(f"axis {axes}, start {starts}, stop {stops} and step {steps} have different lengths")
         parts: dict[int, slice] = {}
+        # Python's slices are kept as they are: they know negative positions and ends beyond the axis.
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
             position = wrapped(self, axis, rank)
             if position in parts:
@@ -392,6 +395,7 @@ class Concat(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One concatenation into the output."""
+        # The first axis is that of replicas.
         return sequence(partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0]))
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
@@ -442,6 +446,7 @@ class Init(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Zeros, or nothing at all."""
+        # An undefined tensor keeps whatever its memory holds.
         return partial(outputs[0].fill, 0) if self.zero else sequence()
 
     def work(self) -> list[Work]:

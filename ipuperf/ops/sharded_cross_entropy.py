@@ -64,6 +64,7 @@ class CrossEntropySharded(_Sharded):
         float32."""
         arrays = WorkingArrays(inputs[:1], outputs, env)
         (logits,), (loss, out) = arrays.operands, arrays.results
+        # The maxima and sums of a sample need one number each; both use `line`, one after the other.
         line, exponentials = env.scratch(loss.shape, logits.dtype, 3), env.scratch(logits.shape, logits.dtype, 4)
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
@@ -78,6 +79,7 @@ class CrossEntropySharded(_Sharded):
             partial(np.subtract, line[..., np.newaxis], out, out),
             *labels.steps,
             partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
+            # Exactly one member has the label's class, so the sum over the members is its value.
             partial(np.copyto, loss, 0, where=labels.elsewhere),
             over(np.add, loss),
         )
@@ -143,6 +145,7 @@ class CrossEntropyShardedGrad(_Sharded):
         labels = _OwnLabels(inputs[2], logs.shape[-1], env, slot=3)
         picked, own_grad = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
         return arrays.kernel(
+            # The saved values are negative logarithms of the softmax.
             partial(np.negative, logs, out),
             partial(np.exp, out, out),
             partial(np.multiply, out, grad[..., np.newaxis], out),
@@ -185,6 +188,7 @@ class _OwnLabels:
     def __init__(self, labels: np.ndarray, classes: int, env: Environment, slot: int) -> None:
         self.index = env.scratch(labels.shape, np.int64, slot)
         self.elsewhere = env.scratch(labels.shape, np.bool_, slot + 1)
+        # Each sample's logits begin at its number times the classes.
         rows = np.arange(labels.size, dtype=np.int64).reshape(labels.shape) * classes
         self.steps: list[Step] = [
             partial(np.copyto, self.index, labels, casting="same_kind"),

@@ -49,6 +49,7 @@ class AlongAxis(Op):
         axis each element lies apart from the next one of its line.
         """
         dtype, count, _, classes, run = self.lines()
+        # 32 bytes are a grouping: 16 halves or 8 floats.
         piece = min(run, 32 // dtype.size)
         return vertices.broadcast_outer(name, dtype, count, classes, in_place=in_place, reduced=True, piece=piece)
 
@@ -76,6 +77,7 @@ class Softmax(AlongAxis):
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         return arrays.kernel(
+            # Without the maximum, large operands would overflow in the exponential.
             partial(np.maximum.reduce, x, axis, None, line, True),
             partial(np.subtract, x, line, out),
             partial(np.exp, out, out),
@@ -122,6 +124,7 @@ class SoftmaxGrad(AlongAxis):
         line = env.scratch((*grad.shape[:axis], 1, *grad.shape[axis + 1 :]), grad.dtype, slot=3)
         return arrays.kernel(
             partial(np.multiply, grad, probs, out),
+            # `out` holds the products first, so the sum needs no further temporary.
             partial(np.add.reduce, out, axis, None, line, True),
             partial(np.subtract, grad, line, out),
             partial(np.multiply, out, probs, out),
@@ -194,6 +197,7 @@ class _Loss(Op):
             vertices.binary("MULTIPLY", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, n, run=self.classes),
         ]
+        # Logarithms of probabilities need neither the limit nor the logarithm.
         if not self.log_prob:
             works += [
                 vertices.broadcast_scalar("MAXIMUM", dtype, n, in_place=True),
@@ -229,6 +233,7 @@ class _Loss(Op):
                 vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True),
             ]
         if self.reduction == "mean":
+            # Without an ignored label the count is known beforehand, and only the division is left.
             works += self.count_work() if self.ignore_index is not None else [vertices.binary("DIVIDE", dtype, 1)]
         if self.reduction == "none":
             return [*works, vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True)]
@@ -261,7 +266,9 @@ class _Labels:
                 partial(np.copyto, self.keep, mask),
                 partial(np.add.reduce, self.keep, 1, None, self.number, True),
             ]
+        # Row r of the flattened probabilities begins at r times the number of classes.
         rows = np.arange(replicas * n, dtype=np.int64).reshape(replicas, n) * op.classes
+        # NumPy has no maximum of no labels.
         if n:
             self.steps.append(_range_check(op, raw))
         self.steps.append(partial(np.add, raw, rows, self.index))
@@ -287,6 +294,7 @@ def _loss_steps(
     dtype = probs.dtype
     values = env.scratch(labels.index.shape, dtype, slot=slot)
     floor = scalar(probability_floor(op.inputs[0].dtype.numpy), dtype)
+    # The labels were checked, so `clip` never clips; it only spares NumPy's own check.
     steps: list[Step] = [partial(probs.reshape(-1).take, labels.index, None, values, "clip")]
     if not op.log_prob:
         steps += [partial(np.maximum, values, floor, out=values), partial(np.log, values, values)]
@@ -389,6 +397,7 @@ class NllGrad(_Loss):
                 partial(np.maximum, values, floor, out=values),
                 partial(np.divide, factor, values, factor),
             ]
+        # All elements but the labels' have no gradient.
         write = partial(out.reshape(-1).put, labels.index, factor)
         return sequence(*steps, partial(out.fill, 0), write, *store_steps)
 

@@ -40,6 +40,7 @@ def _solved(dtype: DType, count: int, rows: int, columns: int) -> list[Work]:
     """Solve a block of equations: divide each row by the diagonal, then subtract its multiples from the rows behind
     it."""
     steps: list[Work] = []
+    # Each row is finished before the rows behind it can be.
     for behind in range(rows - 1, -1, -1):
         steps.append(_rows("DIVIDE", dtype, count * columns))
         if behind:
@@ -97,6 +98,7 @@ class Cholesky(Op):
         """``L^-T P L^-1`` made symmetric, where ``P`` is the lower triangle of ``L^T @ grad`` with half its
         diagonal (I. Murray, Differentiation of the Cholesky decomposition, 2016)."""
         factor = builder.forward(self.outputs[0])
+        # Exchanges the last two axes.
         order = (*range(len(factor.shape) - 2), len(factor.shape) - 1, len(factor.shape) - 2)
         size = factor.shape[-1]
         triangle = np.tril(np.ones((size, size), factor.dtype.numpy)) - 0.5 * np.eye(size, dtype=factor.dtype.numpy)
@@ -166,6 +168,7 @@ class TriangularSolve(Op):
                         factors.T if self.adjoint else factors, right[place].astype(np.float64)
                     )
                 except np.linalg.LinAlgError:
+                    # One singular matrix must not stop the others.
                     out[place] = np.nan
 
         return run
@@ -174,10 +177,12 @@ class TriangularSolve(Op):
         """``d_b`` solves the transposed equations; ``d_a`` is the triangle of ``-d_b @ x^T``, or of its transpose."""
         matrix, solution = builder.forward(self.inputs[0]), builder.forward(self.outputs[0])
         order = (*range(len(solution.shape) - 2), len(solution.shape) - 1, len(solution.shape) - 2)
+        # The gradient of the right sides solves the transposed equations.
         attributes = {**self.attributes, "adjoint": not self.adjoint}
         of_right = builder.op(TriangularSolve, [matrix, grad], **attributes)
         left, right = (solution, of_right) if self.adjoint else (of_right, solution)
         product = builder.op(matmul.MatMul, [left, builder.op(shape.Transpose, [right], permutation=order)])
+        # Elements outside of the triangle were not read, so they have no gradient.
         ones = np.ones(matrix.shape[-2:], matrix.dtype.numpy)
         triangle = builder.constant(-(np.tril(ones) if self.lower else np.triu(ones)), matrix.dtype)
         return [builder.op(elementwise.Mul, [product, triangle]), of_right]

@@ -62,6 +62,7 @@ class Unary(Op):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Use :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
+        # A class sets at most one of the three.
         if self.slope is not None:
             return [self.slope(grad, builder.forward(self.inputs[0]))]
         if self.slope_at_result is not None:
@@ -271,6 +272,7 @@ class Cast(Op):
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with the new dtype."""
         tensor = self.inputs[0]
+        # 8-bit floats carry a scale, which a plain cast would have to guess.
         if "float8" in (tensor.dtype.category, self.dtype.category) and tensor.dtype != self.dtype:
             raise DTypeError(
                 f"{self.where()}: cast of {tensor.dtype.name} to {self.dtype.name}; 8-bit floats are cast by "
@@ -281,6 +283,7 @@ class Cast(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One converting copy."""
         (array,), out = operands(inputs, outputs[0])
+        # Casts between float types round; all others truncate as NumPy does.
         if self.inputs[0].dtype.is_floating_point and self.outputs[0].dtype.is_floating_point:
             return half.copy(out, array)
         return partial(np.copyto, out, array, casting="unsafe")
@@ -288,6 +291,7 @@ class Cast(Op):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient, cast back; none for an operand that is not floating point."""
         source = self.inputs[0].dtype
+        # Whole numbers have no gradient.
         if not source.is_floating_point:
             return [None]
         return [builder.op(Cast, [grad], dtype=source)]

@@ -86,6 +86,7 @@ class Accumulate(UpdateOp):
         if self.kind == "mean":
             return lambda r: (factor(r) / (factor(r) + 1.0), 1.0 / (factor(r) + 1.0))
         if inputs[0].dtype == np.float16:
+            # A half accumulator makes both factors halves, as PopART's expression does.
             return lambda r: (float(np.float16(factor(r))), float(np.float16(1.0 - factor(r))))
         return lambda r: (factor(r), 1.0 - factor(r))
 
@@ -102,6 +103,7 @@ class Accumulate(UpdateOp):
 
     def _in_type_of(self, target: np.ndarray, value: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
         """The value in the type of the accumulator, where the fused expressions cast it."""
+        # Only moving averages cast the value (popx/op/accumulatex.cpp).
         if not self.kind.startswith("moving_average") or target.dtype != np.float16 or value.dtype == np.float16:
             return value, []
         cast = env.scratch(value.shape, np.float16, 8)
@@ -162,6 +164,7 @@ class AccumulatorScale(UpdateOp):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The product in float32, rounded once; a fill where the factor is the constant 0."""
         target = inputs[0]
+        # A product with 0 would not clear NaN and infinity.
         if self.clears:
             return lambda: target.fill(0)
         factor = self.reader("factor", inputs)

@@ -130,9 +130,11 @@ class _AverageGrad(Pooling):
         (grad,), (out,) = arrays.operands, arrays.results
         stages = self.stages()
         counts = counts_of(self.windows(), grad.dtype)
+        # Without stages the quotients are already the result.
         scaled = flat(env.scratch(grad.shape, grad.dtype, slot=2)) if stages else flat(out)
         levels = [flat(out), *temporaries(flat(out).shape, stages, grad.dtype, env, 3), scaled]
         steps: list[Step] = [partial(np.divide, flat(grad), counts, scaled)]
+        # The stages of the forward pass are undone from the last one on.
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
         return arrays.kernel(*steps)

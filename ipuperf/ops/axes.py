@@ -20,6 +20,7 @@ def wrapped(op: Op, axis: int, rank: int) -> int:
 def axis_of(op: Op, axis: int) -> int:
     """``axis`` of the first operand, counted from the begin."""
     rank = len(op.inputs[0].spec.shape)
+    # Most axes are in range already; this is asked for every op that is made.
     return axis if 0 <= axis < rank else wrapped(op, axis, rank)
 
 

@@ -64,6 +64,7 @@ def operands(arrays: Arrays, out: np.ndarray) -> tuple[list[np.ndarray], np.ndar
     aligned = [align(a, out.ndim) for a in arrays]
     full = [a for a in aligned if a.shape == out.shape]
     single = out.shape[0] == 1
+    # A scalar with several replicas has one value for each, so it cannot become 0-d.
     scalars_ok = all(a.shape == out.shape or (single and a.size == 1) for a in aligned)
     if scalars_ok and out.flags.c_contiguous and all(a.flags.c_contiguous for a in full):
         return [a.reshape(-1) if a.shape == out.shape else a.reshape(()) for a in aligned], out.reshape(-1)
@@ -87,6 +88,7 @@ def elementwise(chain: Chain, inputs: Arrays, out: np.ndarray, env: Environment)
         shape: tuple[int, ...] = result.shape
     else:
         blocks = [slice(at, min(at + BLOCK, size)) for at in range(0, size, BLOCK)]
+        # All blocks use the same temporaries, which have the size of a full block.
         shape = (BLOCK,)
     steps: list[Step] = []
     for block in blocks:
@@ -108,6 +110,7 @@ def _block(chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, s
     dtype = working_dtype(result.dtype)
     part = slice(0, len(result)) if result.ndim == 1 else slice(None)
     temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(chain.temporaries)]
+    # The first slots belong to the chain's own temporaries.
     slot = chain.temporaries
     steps: list[Step] = []
     wide: list[np.ndarray] = []
@@ -199,11 +202,13 @@ def shares_unseen(op: Op) -> bool:
     while root.producer is not None:
         aliases = root.producer.aliases()
         output = root.producer.outputs.index(root)
+        # Here the storage begins: this output is not that of an operand.
         if output not in aliases:
             break
         made_by.add(root.producer)
         root = root.producer.inputs[aliases[output]]
     source, storage, leaving = storage_of(root), _storages(op.outputs), op.graph.outputs
+    # A caller could change the storage of a result that is also an input or another output.
     if not storage.isdisjoint(leaving) and (root.producer is None or not source.isdisjoint(leaving)):
         return False
     return not (changers(source) - made_by) and not changers(storage)

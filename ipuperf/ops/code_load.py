@@ -32,6 +32,7 @@ class RemoteCodeLoad(Op):
 
     def infer(self) -> list[TensorSpec]:
         """No output. Raises for the graph that contains the op."""
+        # A graph that runs is on the tiles already.
         if self.code is self.graph:
             raise IrError(f"{self.where()}: the code of graph {self.code.name or 'main'!r} cannot be loaded by itself")
         return []

@@ -61,5 +61,6 @@ class CumSum(Op):
             return []
         length = spec.shape[axis]
         product = MatMul(1, spec.elements // length, length, length, spec.dtype, spec.dtype, FLOAT32)
+        # The product needs its axis last; other axes are brought there and back.
         turn = [] if axis == len(spec.shape) - 1 else shape.copy_work(self.outputs[0])
         return [*turn, product, *turn]

@@ -44,6 +44,7 @@ class CustomOp(Op):
                 fill()
             for replica in range(env.replicas):
                 returned = self.value(*(array[replica, ...] for array in operands))
+                # A single result need not be put into a list.
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 self._check_results(results)
                 for target, result in zip(outputs, results, strict=True):

@@ -98,6 +98,7 @@ def _mean_over_group(
     rows: np.ndarray, out: np.ndarray, slot: int, group: ReplicaGrouping, env: Environment
 ) -> list[Step]:
     """Steps for the mean ``(R, N)`` of the rows whose parts ``(R, N, H)`` the group's members hold."""
+    # Every member holds an equal part of each row.
     count = max(rows.shape[2] * group.group_size, 1)
     return [
         partial(np.add.reduce, rows, 2, None, out),
@@ -126,6 +127,7 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
             partial(np.subtract, x, mean[..., np.newaxis], white),
             partial(np.multiply, white, inverse[..., np.newaxis], white),
             partial(np.multiply, grad, white, work),
+            # Scale and offset are parts as well, so their gradients need no exchange.
             partial(np.add.reduce, work, 1, None, dscale),
             partial(np.add.reduce, grad, 1, None, dbias),
             partial(np.multiply, grad, scale[:, np.newaxis], dx),

@@ -72,6 +72,7 @@ class RootMeanSquare(ReduceL2):
         """Sum of squares, a scaling and roots, both in place."""
         out = self.outputs[0].spec
         scaling = vertices.broadcast_scalar("MULTIPLY", out.dtype, out.elements, in_place=True)
+        # The scaling stands between the sum and its root.
         *squares, roots = super().work()
         return [*squares, scaling, roots]
 

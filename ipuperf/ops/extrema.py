@@ -57,6 +57,7 @@ class _Extremum(Op):
         nothing = zero(builder, out.dtype)
         chosen = [builder.op(Equal, [builder.forward(tensor), out]) for tensor in self.inputs]
         if self.ties == "shared":
+            # Each of the k equal operands gets one k-th.
             grad = grad / reduce(add, [builder.op(Cast, [c], dtype=grad.dtype) for c in chosen])
         result: list[Tensor | None] = []
         for tensor, is_extreme in zip(self.inputs, chosen, strict=True):
@@ -122,6 +123,7 @@ class _ReducedExtremum(Reduce):
             out = self.keep(builder, builder.forward(self.outputs[0]))
             chosen = builder.op(Equal, [builder.forward(self.inputs[0]), out])
         if self.ties == "shared":
+            # The mask's sum is the number of extremes on each line.
             counted = builder.op(Cast, [chosen], dtype=grad.dtype)
             grad = grad / builder.op(ReduceSum, [counted], axes=self.axes, keepdims=True)
         return [builder.op(Where, [chosen, grad, zero(builder, grad.dtype)])]
@@ -131,6 +133,7 @@ class _ReducedExtremum(Reduce):
         axis, source = self.axes[0], self.inputs[0]
         position = builder.op(self.position, [builder.forward(source)], axis=axis, keepdim=True)
         length = source.shape[axis]
+        # Positions along the axis, shaped to broadcast against the operand.
         places = np.arange(length, dtype=np.int32).reshape(length, *[1] * (len(source.shape) - axis - 1))
         return builder.op(Equal, [position, builder.graph.constant(places, INT32, "places")])
 

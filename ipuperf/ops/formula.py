@@ -142,6 +142,7 @@ def compile_formula(formula: Callable[..., Term], inputs: int, *, in_place: bool
         read_places = tuple(places.get(o, o) for o in operands)
         # Operands are freed before the target is taken, so a result may replace an operand of its own call.
         registers.release([places[o] for o in dict.fromkeys(operands) if o in places and last_reads[o] == position])
+        # The last call writes the output whatever is free.
         target = OUTPUT if position == len(calls) - 1 else registers.take(position)
         places["call", position] = target
         instructions.append(Instruction(ufunc, read_places, target))

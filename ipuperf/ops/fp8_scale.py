@@ -30,6 +30,7 @@ def least_error_scale(values: np.ndarray, kind: DType) -> tuple[float, int]:
     for scale in SCALES:
         cast = float8.decoded(float8.encoded(exact, kind, scale), kind).astype(np.float64)
         errors[scale] = float(np.mean(np.square(np.ldexp(cast, -scale) - exact)))
+    # Several scales may lose nothing at all.
     least = min(errors.values())
     best = [scale for scale, error in errors.items() if error == least]
     return least, best[len(best) // 2]

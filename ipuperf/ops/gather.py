@@ -50,6 +50,7 @@ def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         tile_elements = np.asarray(elements, dtype=np.int64)
         slice_elements = np.maximum(vertices.ceil_div(tile_elements, max(indices, 1)), 1)
+        # A tile holds parts of this many slices.
         offsets = vertices.ceil_div(tile_elements, slice_elements)
         worker_slices = vertices.ceil_div(offsets, chip.workers)
         total = multi_slice_cycles(slice_elements, worker_slices, offsets - worker_slices, dtype.size, chip.workers)
@@ -243,6 +244,7 @@ class Gather(GroupIndexed):
         data, steps = raw_contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
+        # The result is written through a reshaped view.
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
         replicas = len(out) * self.group_size
         source, result = (
@@ -250,6 +252,7 @@ class Gather(GroupIndexed):
             target.reshape(replicas, outer_elements, count, inner_elements),
         )
         flat = rows.reshape(replicas, count)
+        # An empty axis has nothing to take.
         if size:
             steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
         if zeroing:
@@ -369,6 +372,7 @@ class GatherGrad(GroupIndexed):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
+        # The padding's slice received no gradient, which a plain gather would not show.
         if self.padding_idx is not None:
             return super().gradient_from(builder, grad)
         inputs = [grad, builder.forward(self.inputs[1])]
@@ -452,6 +456,7 @@ class OneHot(Op):
         """Compare with the positions, write off, then on."""
         (indices, values), out = inputs, outputs[0]
         axis, depth = self.axis + 1, self.depth
+        # In the indices' own type, so that the comparison converts nothing.
         line = np.arange(depth, dtype=indices.dtype).reshape(-1, *([1] * (out.ndim - axis - 1)))
         mask = env.scratch(out.shape, np.bool_, slot=0)
         off, on = (align(values[:, i], out.ndim) for i in range(2))
@@ -465,6 +470,7 @@ class OneHot(Op):
         """For the values: the sum of the gradient where the position is not the index, and where it is."""
         index = builder.forward(self.inputs[0])
         sums = []
+        # First the sum where the index is elsewhere (off), then where it is here (on).
         for chosen in ((1, 0), (0, 1)):
             values = builder.constant(np.array(chosen), grad.dtype, "values")
             mask = builder.op(OneHot, [index, values], depth=self.depth, axis=self.axis)

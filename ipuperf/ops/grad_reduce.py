@@ -40,6 +40,7 @@ class GradReduceSquareAdd(Op):
             *fill,
             partial(np.multiply, rows, rows, squares),
             partial(np.add.reduce, squares, 1, None, total),
+            # The scale is applied to the sum, as the vertex does.
             partial(np.multiply, total, scale, out, casting="same_kind"),
         )
 

@@ -99,6 +99,7 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
     def value(self, *operands: np.ndarray) -> np.ndarray:
         """Shift, mask, scale and add."""
         words, scale, bias = operands
+        # Axis 1 goes over the four shifts, axis 2 over the words of a block.
         blocks = words.reshape(-1, 1, BLOCK).view(np.uint16) >> SHIFTS[::-1].reshape(1, PACKED, 1)
         numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
         return (numbers * scale + bias).reshape(self.outputs[0].shape)

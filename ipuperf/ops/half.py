@@ -83,6 +83,7 @@ def _narrow(out: np.ndarray, source: np.ndarray) -> None:
     np.subtract(rounded, _SHIFT, out=rounded)
     # The difference of equal numbers is +0, so negative values would lose their sign.
     np.copysign(rounded, source, out=rounded)
+    # Larger values need no rounding in advance, and NaN must stay as it is.
     large = np.greater_equal(np.absolute(source), _FINE)
     np.copyto(rounded, source, where=np.logical_or(large, np.isnan(source)))
     np.copyto(out, rounded, casting="same_kind")

@@ -49,6 +49,7 @@ class Histogram(Op):
         def run() -> None:
             for values, counts in zip(source, out, strict=True):
                 flat = np.abs(values).reshape(-1) if absolute else np.asarray(values).reshape(-1)
+                # A search would place NaN above all levels.
                 bins = np.where(np.isnan(flat), 0, levels.searchsorted(flat, side="right"))
                 counts[...] = np.bincount(bins, minlength=len(counts))
 

@@ -87,6 +87,7 @@ class IpuCopy(_PlacedCopy):
         self._check_place(self.inputs[0], self.source, "source")
 
     def _check_place(self, tensor: Tensor, ipu: int, end: str) -> None:
+        # Tensors without an IPU may be anywhere.
         if tensor.ipu is not None and tensor.ipu != ipu:
             raise IrError(f"{self.where()}: {tensor.id!r} is on IPU {tensor.ipu}, the {end} is IPU {ipu}")
 
@@ -96,6 +97,7 @@ class IpuCopy(_PlacedCopy):
 
     def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
         """The operand itself where no program can tell that it is no copy."""
+        # With a buffer the copy is visible there.
         return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:

@@ -77,6 +77,7 @@ class MatMul(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One call of BLAS per replica and batch. When all batches share ``rhs``, their rows form one product."""
         lhs, rhs = inputs
+        # A vector on the left is one row, on the right one column.
         if lhs.ndim == 2:
             lhs = lhs[:, None, :]
         if rhs.ndim == 2:
@@ -104,6 +105,7 @@ class MatMul(Op):
         """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
         lhs_shape, rhs_shape = (t.shape for t in self.inputs)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
+        # `output_dtype` may differ from the operands', whose type the products of the gradient need.
         if grad.dtype != lhs.dtype:
             grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
         lhs_matrix = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape
@@ -118,6 +120,7 @@ class MatMul(Op):
         grad = _shaped(builder, grad, (*batch, rows, columns))
         d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, rhs_matrix)), "fcbwd")
         d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, lhs_matrix)), grad, "fcwu")
+        # Operands that were broadcast over batches get the sum of the batches' gradients.
         d_lhs, d_rhs = reduce.sum_to(builder, d_lhs, lhs_matrix), reduce.sum_to(builder, d_rhs, rhs_matrix)
         return [_shaped(builder, d_lhs, lhs_shape), _shaped(builder, d_rhs, rhs_shape)]
 
@@ -129,6 +132,7 @@ class MatMul(Op):
             partials_dtype=self.partials_dtype,
             output_dtype=None,
             available_memory_proportion=self._memory(),
+            # Only a training forward pass has planned gradient passes.
             pass_=pass_ if self.pass_ == "fcfwd" else "nonemm",
         )
 
@@ -142,6 +146,7 @@ class MatMul(Op):
         b = (*rhs.shape, 1) if len(rhs.shape) == 1 else rhs.shape
         rank = max(len(a), len(b)) - 2
         groups, rows, columns = 1, a[-2], b[-1]
+        # Missing batch axes count as axes of length 1.
         for n, m in zip((1,) * (rank - len(a) + 2) + a[:-2], (1,) * (rank - len(b) + 2) + b[:-2], strict=True):
             if n > 1 and m > 1:
                 groups *= n

@@ -82,12 +82,14 @@ class MaxPoolGrad(RegularPooling):
         grads = [flat(out), *temporaries(flat(x).shape, stages, x.dtype, env, slot), flat(grad)]
         slot += len(stages)
         steps: list[Step] = []
+        # The last stage's maxima are the pooled tensor, which is an operand.
         for index, stage in enumerate(stages[:-1]):
             steps += stage.reduce(np.maximum, -math.inf, values[index], values[index + 1])
         for index in reversed(range(len(stages))):
             coarse = values[index + 1]
             mask = env.scratch(coarse.shape, np.bool_, slot=slot)
             remainder, part = (env.scratch(coarse.shape, coarse.dtype, slot=slot + 1 + i) for i in range(2))
+            # Windows that do not meet need no additions.
             give = _give_apart if stages[index].windows.full and stages[index].windows.disjoint else _give_shared
             lines = _Lines(values[index], coarse, grads[index], grads[index + 1], mask, remainder, part)
             steps += give(stages[index], lines)
@@ -121,6 +123,7 @@ def _give_apart(stage: AxisPass, lines: _Lines) -> list[Step]:
     left = _bits(lines.d_coarse)
     for index, pair in enumerate(pairs):
         target = stage.views(pair, _bits(lines.d_coarse), _bits(lines.d_fine))[1]
+        # The last element holds what the others left; a single one takes everything.
         if index == len(pairs) - 1:
             return [*steps, partial(np.copyto, target, left)] if index == 0 else steps
         steps.append(partial(np.equal, stage.views(pair, lines.coarse, lines.fine)[1], lines.coarse, lines.mask))
@@ -144,5 +147,6 @@ def _give_shared(stage: AxisPass, lines: _Lines) -> list[Step]:
         steps.append(partial(np.equal, candidate, largest, chosen))
         steps.append(partial(np.multiply, _bits(left), chosen, _bits(share)))
         steps.append(partial(np.add, target, share, target))
+        # What was given away is no longer there for later elements of the window.
         steps.append(partial(np.subtract, _bits(left), _bits(share), _bits(left)))
     return steps

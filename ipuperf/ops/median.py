@@ -56,10 +56,12 @@ class ReduceMedian(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A stable sort of positions."""
         source, (values, positions) = inputs[0], outputs
+        # Rounding down takes the lower of the two in the middle.
         axes, middle = self.axes, (self.count - 1) // 2
 
         def run() -> None:
             flat = lines(source, axes)
+            # A stable sort keeps equal elements in order, so the first of them is found.
             chosen = flat.argsort(-1, kind="stable")[..., middle : middle + 1]
             np.copyto(positions, chosen.reshape(positions.shape), casting="same_kind")
             np.copyto(values, np.take_along_axis(flat, chosen, -1).reshape(values.shape))

@@ -95,6 +95,7 @@ class Convolutions(Op):
         for member, grad in zip(self.members(), grads, strict=True):
             input_grads += (None, None) if grad is None else member.gradient(builder, [grad])
         for operand in range(2):
+            # Input gradients are joined with each other, and so are weight gradients.
             ops = [tensor.producer for tensor in input_grads[operand::2] if tensor is not None]
             multi_conv_of([op for op in ops if op is not None], **self.planning())
         return input_grads
@@ -143,6 +144,7 @@ def multi_conv_of(ops: Sequence[Operation], **planning: Any) -> Convolutions:
     Raises:
         IrError: one of them needs the result of another.
     """
+    # Convolutions of several kinds become a forward MultiConv, whose parts may be any.
     kinds = {_JOINED.get(op.type, MultiConvForward) for op in ops}
     kind = kinds.pop() if len(kinds) == 1 else MultiConvForward
     return join(kind, ops, parts=tuple(map(ConvolutionPart.of, ops)), **planning)

@@ -47,6 +47,7 @@ def _stretch(tensor: Tensor) -> tuple[int, int, int, Tensor] | None:
     padded = []
     for axis, part in op.parts().items():
         start, stop, step = part.indices(op.shape[axis])
+        # Only an unbroken stretch can be joined.
         if step != 1 or stop <= start:
             return None
         if stop - start < op.shape[axis]:

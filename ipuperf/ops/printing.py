@@ -68,6 +68,7 @@ class PrintTensor(Identity):
             edgeitems=self.edge_items,
             formatter=self._formatter(),
         )
+        # NumPy has no option for brackets, so they are replaced afterwards.
         return text.translate({ord("["): self.open_bracket, ord("]"): self.close_bracket})
 
     def _formatter(self) -> Any:

@@ -39,7 +39,9 @@ class LstmCell(RecurrentCell):
         """Pass the gradients through the result, the cell and the gates."""
         i, f, g, o, t = np.split(saved, 5, axis=-1)
         gate, candidate = self.gate.gradient, self.activation.gradient
+        # The cell's gradient comes from the next step and through the result.
         cell = grads[1] + candidate(t, grads[0] * o)
+        # In the order of the weights: input, forget, candidate, output.
         parts = [gate(i, cell * g), gate(f, cell * states[1]), candidate(g, cell * i), gate(o, grads[0] * t)]
         sums = np.concatenate(parts, axis=-1)
         return sums, sums, (product(sums, 0, 4), cell * f), None

@@ -126,6 +126,7 @@ def _check_order(graph: Graph, touched: dict[IrOp, set[Access]]) -> None:
     for op, accesses in touched.items():
         for access in accesses:
             by_buffer.setdefault(access.buffer, []).append((op, access))
+    # Only accesses to the same buffer can meet.
     pairs = itertools.chain(*(itertools.combinations(users, 2) for users in by_buffer.values()))
     meeting = [(a, b, access_a) for (a, access_a), (b, access_b) in pairs if a is not b and access_a.meets(access_b)]
     # Only accesses that meet need the order of the ops.
@@ -164,6 +165,7 @@ class _RemoteOp(Op):
     def entry_reader(self, offset: np.ndarray) -> Callable[[], int | list[int]]:
         """A function that returns the entry when it is called: one number, or one per replica when they differ."""
         where, buffer = self.where(), self.buffer
+        # A constant entry is checked once, when the program is compiled.
         if isinstance(self.inputs[1], Constant):
             entry = int(self.inputs[1].data.reshape(-1)[0])
             _check_entry(where, buffer, entry)

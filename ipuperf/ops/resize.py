@@ -63,6 +63,7 @@ def taps(
     if scale is None:
         places = COORDINATES[coordinates](np.arange(new, dtype=np.float64), lambda x: x * old / new, new, old)
     else:
+        # PopART computes places in float32; in float64 some neighbours would be others.
         factor = np.float32(scale)
         places = COORDINATES[coordinates](np.arange(new, dtype=np.float32), lambda x: x / factor, old * factor, old)
         places = places.astype(np.float64)
@@ -118,6 +119,7 @@ class _Resized(Op):
         """
         source, result = self.inputs[0], self.outputs[0]
         spec = max(source.spec, result.spec, key=lambda spec: spec.elements)
+        # The nearest neighbour is only moved, not computed with.
         if self.mode == "nearest" or not spec.elements:
             return shape.copy_work(result)
         count = {"linear": 2, "cubic": 4}[self.mode]
@@ -144,6 +146,7 @@ class Resize(_Resized):
         sizes = self.sizes
         if sizes is None:
             scaled = zip(tensor.shape, self.scales or (), strict=True)
+            # In float32, as PopART has it: the product may be just below a whole number.
             sizes = tuple(math.floor(n * np.float32(scale)) for n, scale in scaled)
         self.require(len(sizes) == len(tensor.shape), f"sizes {sizes}; one per axis of {tensor.shape} is needed")
         return [TensorSpec(sizes, tensor.dtype)]

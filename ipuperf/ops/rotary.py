@@ -52,10 +52,12 @@ class RotaryPosEmbed(Op):
         """``a cos - b sin`` and ``b cos + a sin`` of each pair; fp16 is computed in float32."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, sin, cos), (y,) = arrays.operands, arrays.results
+        # One angle for all heads.
         sin, cos = (table[:, :, :, np.newaxis] for table in (sin, cos))
         n = self.rotary_dim
         a, b, turned_a, turned_b = x[..., 0:n:2], x[..., 1:n:2], y[..., 0:n:2], y[..., 1:n:2]
         part = env.scratch(a.shape, x.dtype, slot=4)
+        # Turning back changes the sign of the sine.
         real_ufunc, imaginary_ufunc = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
         steps: list[Step] = [
             partial(np.multiply, a, cos, turned_a),

@@ -80,6 +80,7 @@ class ScatterReduce(GroupIndexed):
             self.index_shape() is not None, f"indices {indices.shape} do not fit data {data.shape}: {allowed} is needed"
         )
         self.require(size >= 1, f"axis_size {size}; at least 1 is needed")
+        # A skipped element needs a start value that changes nothing.
         neutral = self.reduction in ("sum", "mul") or (self.reduction != "none" and len(self.inputs) == 3)
         self.require(neutral or not self.skip_negative, "skip_negative needs a sum, a product or initial values")
         used = self.used_shape()
@@ -114,9 +115,11 @@ class ScatterReduce(GroupIndexed):
             fetch = [*fetch, partial(np.copyto, data, unmasked), partial(np.copyto, data, nothing, where=where)]
         target, flat, updates = out.reshape(-1), positions.reshape(-1), data.reshape(-1)
         initial = len(inputs) == 3
+        # Initial values take part in the reduction like one more update.
         start = inputs[2] if initial else _start(self.reduction, out.dtype)
         steps += [*fetch, partial(np.copyto, out, start)]
         if self.reduction == "none":
+            # `put` writes in order, so of several values the last counts.
             steps.append(partial(target.put, flat, updates, "clip"))
         else:
             steps.append(partial(COMBINED[self.reduction][0].at, target, flat, updates))
@@ -129,6 +132,7 @@ class ScatterReduce(GroupIndexed):
         """The gradient at the indices, and for the initial values where they count. For ``max`` and ``min`` every
         element that equals the result gets the gradient, as upstream, or with ``share_ties`` an equal part of
         it."""
+        # The lookup below gives an element for every index, so it must fill the data's shape.
         if self.used_shape() != self.inputs[0].shape:
             raise IrError(f"{self.where()}: a gradient needs indices of the data's shape, {self.inputs[0].shape}")
         rule = {"sum": self._of_sum, "none": self._of_none, "mul": self._of_product}
@@ -218,6 +222,7 @@ def _start(reduction: str, dtype: np.dtype) -> np.ndarray:
     """The value in a table of ``dtype`` before the first update: the least number for ``max``, and so on."""
     value = COMBINED[reduction][1] if reduction in COMBINED else 0
     if dtype.kind != "f" and np.isinf(value):
+        # Integers have no infinity: the end of their range stands for it.
         limits = np.iinfo(dtype)
         value = limits.min if value < 0 else limits.max
     return np.asarray(value, dtype)
@@ -296,6 +301,7 @@ class Scatter(Indexed):
         start = shape.copy_work(self.outputs[0])
         if not values.elements or not out.elements:
             return start
+        # Slices are whole where all axes but the indexed one have the data's length.
         whole = values.elements * out.shape[self.axis] == out.elements * values.shape[self.axis]
         index = self.index_shape() or () if whole else values.shape
         indices, rows, width = update_sizes(index, out.shape, self.axis, values.elements)
@@ -307,6 +313,7 @@ def broadcast_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) ->
     """The shape in which indices broadcast to the data (rank as the data, 1 where they repeat); None when they do not
     fit. 1-D indices lie along ``axis``."""
     if len(index) == 1 and len(data) > 1:
+        # 1-D indices repeat along all other axes.
         index = (*([1] * axis), index[0], *([1] * (len(data) - axis - 1)))
     fits = len(index) == len(data) and index[axis] == data[axis]
     return index if fits and all(i in (1, d) for i, d in zip(index, data, strict=True)) else None

@@ -60,6 +60,7 @@ class SparseAccumulate(Indexed):
         table = np.moveaxis(target, self.axis, 0).astype(np.float32)
         moved = value.reshape((*target.shape[: self.axis], rows.size, *target.shape[self.axis + 1 :]))
         added = np.moveaxis(moved, self.axis, 0) * np.asarray(factor, np.float32).reshape(())
+        # An index may occur several times; plain indexing would add only once.
         np.add.at(table, rows.reshape(-1), added)
         target[...] = np.moveaxis(table, 0, self.axis)
 

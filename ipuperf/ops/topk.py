@@ -39,6 +39,7 @@ def bitonic_network(dtype: DType, lines: int, length: int, k: int, in_order: boo
     # Sorting 2^n keys takes n (n + 1) / 2 passes.
     steps, candidates = (k - 1).bit_length(), length
     works: list[Work] = [compare_and_swap(dtype, lines * candidates) for _ in range(steps * (steps + 1) // 2)]
+    # Each round compares pairs of sorted sequences and keeps the better halves.
     while candidates > 1 << steps:
         works.append(compare_and_swap(dtype, lines * candidates))
         candidates = max(-(-candidates // 2), 1 << steps)
@@ -94,6 +95,7 @@ class TopK(Op):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
+        # Each position occurs once, so the sum at it is the gradient itself.
         size, share = self.inputs[0].shape[axis], self.available_memory_proportion
         inputs = [grad, index]
         return [builder.op(ScatterReduce, inputs, axis=axis, axis_size=size, available_memory_proportion=share)]

@@ -45,6 +45,7 @@ def scaled_add_cycles(
         n = np.asarray(elements, dtype=np.int64)
         width, workers = chip.vector_width(size), chip.workers
         vectors, remainder = n // width, n % width
+        # Spare vectors go to one worker each, so some workers have one more.
         worker_vectors, spare_vectors = vectors // workers, vectors % workers
         supervisor = 51 + 6 * tensor_factor + 6 * (remainder > 0)
         if both_scaled and tensor_factor:
@@ -77,6 +78,7 @@ def fused_cycles(dtype: DType, tensors: int, scalars: int, operations: int) -> T
         n = np.asarray(elements, dtype=np.int64)
         width, workers = chip.vector_width(dtype.size), chip.workers
         total = 20 + operations * (tensors * (n // width + n % width) + scalars)
+        # The workers take turns, so a vertex ends with a whole turn.
         return np.where(n > 0, -(-total // workers) * workers, 0)
 
     return cycles

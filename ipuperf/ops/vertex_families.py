@@ -144,6 +144,7 @@ def estimate_vertices(name: str, dtype: DType, elements: Sequence[int], chip: Ch
     families = [family for key, family in FAMILIES.items() if key.lower() == lower_name]
     entries = [entry for family in families for entry in family(dtype)]
     if not families:
+        # No family has this name: look at all vertex types.
         entries = [entry for family in FAMILIES.values() for entry in family(dtype) if lower_name in entry[0].lower()]
     if not entries or not name:
         raise ValueError(

@@ -195,6 +195,7 @@ def _loop(entry: Loop, dtype: DType, overhead: int, fixed: int) -> Thread:
     cycles, step = entry
 
     def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        # See the top of this module for the three kinds of loops.
         if step == SCALAR:
             return fixed + (cycles + overhead) * m
         if step == VECTOR:
@@ -220,6 +221,7 @@ def unary(name: str, dtype: DType, elements: int, *, in_place: bool = False, flo
     """UnaryOp1D / UnaryOp1DInPlace (popopsCycleEstimators.cpp:1486-1597): ``W * (k + loop) + 20`` with k = 17 (33 for
     EXPONENT), in place 55; overhead of natural loops 4."""
     entry, known = _entry((UNARY_IN_PLACE, UNARY) if in_place else (UNARY,), name, dtype)
+    # 33 for EXPONENT is a figure of its own in the source.
     fixed = 55 if in_place else (33 if name == "EXPONENT" else 17)
     vertex = f"popops::UnaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
     cycles = tile_cycles(_loop(entry, dtype, 4, fixed), 20)
@@ -231,6 +233,7 @@ def binary(name: str, dtype: DType, elements: int, *, in_place: bool = False, fl
     half), in place 58; overhead of natural loops 5, of floating ADD, SUBTRACT and MULTIPLY 2."""
     entry, known = _entry((BINARY_IN_PLACE, BINARY) if in_place else (BINARY,), name, dtype)
     fixed = 58 if in_place else (26 if kind(dtype) == "half" else 29)
+    # These three have loops in assembly, which have less overhead.
     overhead = 2 if name in BROADCAST_VECTOR_OPS else 5
     vertex = f"popops::BinaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
     cycles = tile_cycles(_loop(entry, dtype, overhead, fixed), 11)
@@ -268,16 +271,19 @@ def broadcast_outer(
     ``piece``: only pieces of so many neighbours lie together (0: whole rows do). ``reduced``: the values are the
     results of a reduction in the same op.
     """
+    # No stretch of equal values is longer than a row or a piece of it.
     longest = min(row, piece or row)
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
         count, workers, vector = np.asarray(count, dtype=np.int64), chip.workers, vector_width(dtype, chip)
+        # A tile may hold less than one row.
         length = np.clip(count, 1, longest)
         rows = ceil_div(count, length)
         # PopLibs' rule: a row that cannot give every worker a vector stays with one worker.
         short = length < workers * vector
         turns = np.where(short, ceil_div(rows, workers), rows)
         part = np.where(short, length, ceil_div(length, workers))
+        # Rows that are no whole vectors need single elements at their ends.
         aligned = np.where(length % vector == 0, 7, 25)
         total = workers * (15 + turns * (aligned + 2 * ceil_div(part, vector))) + 11
         return np.where(count > 0, total, 0).astype(np.int64)
@@ -372,6 +378,7 @@ def cast(source: DType, target: DType, elements: int) -> Vertices:
     both_floating = source.is_floating_point and target.is_floating_point
 
     def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        # Other casts have no vectorised loop.
         if not both_floating:
             return 37 + m
         return 37 + 2 * (m // 4) + np.where(m % 4 == 0, 2, 6)
@@ -467,6 +474,7 @@ def reduction(
 
     plain = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
     cycles = of_pieces if piece else plain
+    # A square and an addition for each element.
     per_input = 2 if name == "SQUARE_ADD" else 1
     vertex = f"popops::Reduce<{name},{poplar_type(dtype)}>"
     return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand, run)

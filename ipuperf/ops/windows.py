@@ -82,6 +82,7 @@ def regular_windows(
                     slice(start, start + (end_output - first_output - 1) * stride + 1, stride),
                 )
             )
+    # Padding counts as elements only if the average includes it.
     low, high = (-pad_before, size + pad_after) if include_padding else (0, size)
     starts = [i * stride - pad_before for i in range(outputs)]
     counts = tuple(sum(low <= s + j * dilation < high for j in range(kernel)) for s in starts)
@@ -94,6 +95,7 @@ def adaptive_windows(size: int, outputs: int) -> Windows:
     if size % outputs == 0:
         return regular_windows(size, outputs, size // outputs, size // outputs, (0, 0))
     spans = [(i * size // outputs, -(-(i + 1) * size // outputs)) for i in range(outputs)]
+    # Windows differ in length, so each pair of a window and an element stands alone.
     pairs = [(slice(i, i + 1), slice(at, at + 1)) for i, (start, stop) in enumerate(spans) for at in range(start, stop)]
     return Windows(size, outputs, tuple(pairs), tuple(b - a for a, b in spans), False, False)
 
@@ -122,6 +124,7 @@ class AxisPass:
         # Some windows lack positions at the border, so they all begin with the neutral value.
         if not self.windows.full:
             return [partial(coarse.fill, identity), *(partial(ufunc, o, i, out=o) for o, i in views)]
+        # One position in the window: nothing to combine.
         if len(views) == 1:
             return [partial(np.copyto, *views[0])]
         combine_two = partial(ufunc, views[0][1], views[1][1], out=coarse)
@@ -131,6 +134,7 @@ class AxisPass:
         """The transpose of a sum: steps for ``fine[j] = sum of coarse over the windows that j lies in``."""
         views = [self.views(pair, coarse, fine) for pair in self.windows.pairs]
         clear = [] if self.covers else [partial(fine.fill, 0)]
+        # Each element gets at most one value, so a copy is enough.
         if self.windows.disjoint:
             return [*clear, *(partial(np.copyto, i, o) for o, i in views)]
         return [*clear, *(partial(np.add, i, o, out=i) for o, i in views)]

@@ -4,7 +4,7 @@ Every op class of every module of this room is exported by itself. Bases, which 
 checkers know the ones that are imported by name below.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
+# ruff: noqa: F401  # the imported names are the package's content
 from __future__ import annotations
 
 import pkgutil
@@ -187,6 +187,7 @@ from .unary import (
 
 def _op_classes() -> dict[str, type[Op]]:
     """The op classes that the modules of this room define, by name."""
+    # The folder is read, so a new module needs no entry in a list.
     modules = [import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)]
     members = [(module, member) for module in modules for member in vars(module).values() if isinstance(member, type)]
     classes = [member for module, member in members if issubclass(member, Op) and member.__module__ == module.__name__]
@@ -196,6 +197,7 @@ def _op_classes() -> dict[str, type[Op]]:
 
 
 _OPS = _op_classes()
+# Other rooms write `ops.Name`, whether or not the class is imported by name above.
 globals().update(_OPS)
 
 __all__ = ["DynamicIndexError", "Environment", "Kernel", "Op", "RemoteEntryError", "autodiff", *sorted(_OPS)]

@@ -309,7 +309,8 @@ def normal_cdf(x: Term, dtype: DType) -> Term:
     for power in powers[1:-1]:
         exponent = (exponent + power) * s
     tail = exp(exponent + powers[-1] - square(z)) * (t * 0.5)
-    # The first term is 1 for positive x and 0 for negative x, so only positive x uses the symmetry.
+    # The first term is 1 for positive x and 0 for
+    # negative x, so only positive x uses the symmetry.
     return (copysign(0.5, x) + 0.5) * (1 - tail * 2) + tail
 
 

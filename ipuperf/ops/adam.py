@@ -128,7 +128,8 @@ class AdamUpdater(UpdateOp):
 
         def run() -> None:
             if step is not None:
-                # The step counts before it is used, so the first correction is that of step 1.
+                # The step counts before it is used, so
+                # the first correction is that of step 1.
                 np.add(step, 1, out=step, casting="unsafe")
             for number, (piece, tmp, extra) in enumerate(bound):
                 for fill in piece.fill:
@@ -207,7 +208,8 @@ def _adam_piece(
     root: bool,
 ) -> None:
     """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
-    # The corrections are numbers, so a product with the inverse replaces a division by element.
+    # The corrections are numbers, so a product with
+    # the inverse replaces a division by element.
     np.multiply(v, scalar(1.0 / c2), out=tmp)
     if root:
         np.sqrt(tmp, out=tmp)

@@ -41,7 +41,7 @@ class _Average(Pooling):
 
 
 class AveragePool(RegularPooling, _Average):
-    """``x -> y``: average of each window; see :class:`RegularPooling` for what is counted."""
+    """``x -> y``: average of each window; :class:`RegularPooling` says which elements count."""
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """Over the same windows."""

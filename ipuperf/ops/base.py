@@ -185,6 +185,7 @@ class Op(ir.Op):
         """The common dtype of ``tensors`` or :class:`DTypeError`."""
         dtype = tensors[0].dtype
         for tensor in tensors:
+            # Types are mostly the same object, which is the quicker test.
             if tensor.dtype is not dtype and tensor.dtype != dtype:
                 names = ", ".join(sorted({t.dtype.name for t in tensors}))
                 raise DTypeError(f"{self.where()}: operands have different dtypes ({names}); cast them first")
@@ -201,6 +202,7 @@ class Op(ir.Op):
     def broadcast(self, *tensors: Tensor) -> tuple[int, ...]:
         """The NumPy broadcast of the shapes or :class:`ShapeError`."""
         shapes = [t.shape for t in tensors]
+        # Most operands have equal shapes, and NumPy's general rule takes longer.
         if all(shape == shapes[0] for shape in shapes):
             return shapes[0]
         try:

@@ -78,7 +78,8 @@ class BatchNormalization(norms.Normalisation):
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
-        # The batch variance is biased, so its weight has the factor n / (n - 1) of the unbiased one.
+        # The batch variance is biased, so its weight has
+        # the factor n / (n - 1) of the unbiased one.
         unbiased = self.momentum * self.count / max(self.count - 1, 1)
         return arrays.kernel(
             *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
@@ -172,11 +173,13 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
         dtype, count, channels = x.dtype, x.elements, x.shape[1]
         if not count:
             return [vertices.fill(dtype, 2 * channels)]
-        # PopART saves the variance and converts it; here the inverse deviation is saved, but the cost is charged.
+        # PopART saves the variance and converts it; here the
+        # inverse deviation is saved, but the cost is charged.
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
             work = norms.gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
             return [replace(convert, operands=()), *work]
+        # About two tiles read each channel's values.
         reads = (count, *[2 * channels] * 3, count)
         return [
             replace(vertices.broadcast_inner("SUBTRACT", dtype, count, channels), operands=reads),
@@ -211,7 +214,8 @@ class BatchNormalizationInference(norms.Normalisation):
         return arrays.kernel(
             *norms.inverse_deviation(variance, self.epsilon, inverse),
             partial(np.subtract, source, norms.per_channel(mean, source), target),
-            # Both factors are per channel, so they are combined before the elements are touched.
+            # Both factors are per channel, so they are
+            # combined before the elements are touched.
             partial(np.multiply, inverse, scale, inverse),
             *norms.affine(target, inverse, bias),
         )
@@ -220,6 +224,7 @@ class BatchNormalizationInference(norms.Normalisation):
         """As in training, without the terms of the statistics. The inverse deviation is computed again."""
         grad = self.only_y(grads)
         x, scale, _, mean, variance = (builder.forward(t) for t in self.inputs)
+        # The statistics are operands here, so no inverse deviation was saved.
         total = builder.op(ew.Add, [variance, ew.number(builder, self.epsilon, variance.dtype)])
         deviation = builder.op(unary.Sqrt, [total])
         inverse = builder.op(ew.Div, [ew.number(builder, 1, variance.dtype), deviation])

@@ -82,7 +82,8 @@ def elementwise(chain: Chain, inputs: Arrays, out: np.ndarray, env: Environment)
     """
     arrays, result = operands(inputs, out)
     size = result.size
-    # Small or broadcast operands are one block: cutting them would cost more than the cache saves.
+    # Small or broadcast operands are one block: cutting
+    # them would cost more than the cache saves.
     if result.ndim != 1 or any(a.shape != result.shape for a in arrays) or size <= 2 * BLOCK:
         blocks = [slice(None)]
         shape: tuple[int, ...] = result.shape
@@ -135,7 +136,8 @@ def widened(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray,
         return array, []
     if array.ndim >= 2 and array.strides[-1] > array.strides[-2]:
         view = array.swapaxes(-1, -2)
-        # A transposed operand stays transposed, so that BLAS need not be given a rearranged copy.
+        # A transposed operand stays transposed, so that
+        # BLAS need not be given a rearranged copy.
         copy = env.scratch(view.shape, np.float32, slot=slot)
         return copy.swapaxes(-1, -2), [half.copy(copy, view)]
     copy = env.scratch(array.shape, np.float32, slot=slot)

@@ -80,7 +80,7 @@ def scalar(value: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bound:
-    """A piece ready for arithmetic in float32: ``fill`` widens what is read, ``round`` stores the result."""
+    """A piece ready for arithmetic in float32: ``fill`` widens the operands, ``round`` stores the result."""
 
     replica: int
     views: tuple[np.ndarray, ...]
@@ -100,7 +100,8 @@ def in_float32(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]
             if view.dtype != np.float32:
                 if index not in temporaries:
                     temporaries[index] = scratch(size, slot + index)
-                # All pieces share one temporary per operand: they are computed one after the other.
+                # All pieces share one temporary per operand:
+                # they are computed one after the other.
                 wide[index] = temporary(temporaries[index], view)
         pairs = [(w, v) for w, v in zip(wide, views) if w is not v]
         result = [half.copy(v, w) for w, v in pairs if v is views[0]]
@@ -119,6 +120,7 @@ def weighted_sum(
     term, scaled = temporaries
     if square:
         np.multiply(y, y, out=term)
+        # A factor of 1 needs no pass over memory.
         if b != 1.0:
             np.multiply(term, scalar(b), out=term)
     elif b == 1.0:
@@ -152,6 +154,7 @@ def bind_weighted_sum(
     # Static factors are equal on all replicas, so replica 0 speaks for all.
     fixed = coefficients(0) if static else None
     plain = all(array.dtype == np.float32 for array in (out, x, y))
+    # Plain SGD in float32 needs nothing but one or two ufunc calls per piece.
     if plain and fixed and fixed[0] == 1.0 and not square:
         return _plain_update(parts, fixed[1], term)
     bound = [(b, (temporary(term, b.views[0]), temporary(scaled, b.views[0]))) for b in in_float32(parts, scratch, 2)]
@@ -159,7 +162,8 @@ def bind_weighted_sum(
     def run() -> None:
         current, pair = -1, fixed or (1.0, 1.0)
         for piece, temporaries in bound:
-            # Factors that are tensors are read once per replica and run, as an optimiser may change them in between.
+            # Factors that are tensors are read once per replica
+            # and run, as an optimiser may change them in between.
             if piece.replica != current and not fixed:
                 current, pair = piece.replica, coefficients(piece.replica)
             for step in piece.fill:
@@ -176,6 +180,7 @@ def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Kern
     """``out = x + b * y``, all float32: the inner loop of plain SGD, with nothing in it but ufunc calls."""
     add, multiply = np.add, np.multiply
     if b in (1.0, -1.0):
+        # A factor of 1 or -1 needs no temporary.
         combine = add if b == 1.0 else np.subtract
         simple = [views for _, views in parts]
 

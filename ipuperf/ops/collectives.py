@@ -39,7 +39,8 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 def by_group(array: np.ndarray, group: ReplicaGrouping) -> np.ndarray:
     """View ``(R, ...)`` as ``(outer, group_size, stride, ...)``: axis 1 runs over the members of a group."""
-    # A group's members are `stride` apart; the blocks of group_size * stride replicas follow each other.
+    # A group's members are `stride` apart; the blocks
+    # of group_size * stride replicas follow each other.
     outer = group.replicas // (group.group_size * group.stride)
     return array.reshape(outer, group.group_size, group.stride, *array.shape[1:])
 
@@ -117,7 +118,8 @@ class _Collective(Op):
 
     def collective(self, kind: str, full: Tensor | TensorSpec) -> Sequence[Work]:
         """The transfer of a tensor whose whole shape is ``full``'s; only a copy in groups of one."""
-        # A group of one has nobody to exchange with; its values still have to reach the result.
+        # A group of one has nobody to exchange with;
+        # its values still have to reach the result.
         spec = full.spec if isinstance(full, Tensor) else full
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]

@@ -52,7 +52,8 @@ class _Comparison(Binary):
     allowed = "any"
 
     def work(self) -> list[Work]:
-        """One compute set. Any broadcast but that of a single element runs the plain vertex."""
+        """One compute set. Only the broadcast of a single element has a vertex of its own; any other runs the plain
+        vertex."""
         lhs, rhs = self.inputs
         elements = self.outputs[0].spec.elements
         counts = sorted((math.prod(lhs.shape), math.prod(rhs.shape)))

@@ -43,7 +43,8 @@ def modified_graph_inputs(graph: Graph) -> set[int]:
     changing = changes(graph)
     if not changing:
         return set()
-    # An op may change an input through a view of it, so both are traced back to their storage.
+    # An op may change an input through a view of
+    # it, so both are traced back to their storage.
     root = roots(graph)
     changed = {root.get(op.inputs[i], op.inputs[i]) for op, indices in changing.items() for i in indices}
     return {i for i, tensor in enumerate(graph.inputs) if tensor in changed}

@@ -122,7 +122,8 @@ class _Convolutional(Op):
         operands = self.inputs[:count]
         self.same_dtype(*operands)
         self.floating(*operands)
-        # Axes are counted before their lengths are compared, so that the errors name the cause.
+        # Axes are counted before their lengths are
+        # compared, so that the errors name the cause.
         ranks = {len(t.shape) for t in operands}
         shapes = " and ".join(str(t.shape) for t in operands)
         self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
@@ -166,6 +167,7 @@ class _Convolutional(Op):
             groups=self.groups,
             input_dtype=self.inputs[0].dtype,
             output_dtype=self.inputs[0].dtype,
+            # Partial sums are never narrower than the result.
             partials_dtype=max(self.partials_dtype, self.inputs[0].dtype, key=lambda kind: kind.size),
             pass_=self.pass_,
             available_memory_proportion=self.memory,
@@ -173,6 +175,7 @@ class _Convolutional(Op):
 
     def options(self) -> dict[str, Any]:
         """The attributes that the passes of a convolution share."""
+        # Sizes are left out: they differ from pass to pass.
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
         return {name: self.attributes[name] for name in names}
 
@@ -370,6 +373,7 @@ class ConvWeightGrad(_Convolutional):
                 steps.append(partial(np.matmul, grads.array[:, 0], turned[:, 0], matrix.array))
             else:
                 steps.append(partial(np.matmul, grads.array, turned, parts))
+                # Each row gives its own part of the weights' gradient.
                 steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
             steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
         return sequence(*steps)
@@ -415,6 +419,7 @@ class AddBias(Op):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and its sum over all axes but the channels (AddBiasDataGrad, AddBiasBiasGrad)."""
+        # Each channel's bias was added in all samples and places.
         axes = (0, *range(2, len(grad.shape)))
         return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
 
@@ -493,7 +498,8 @@ class _Matrices:
         self.channels_in, self.channels_out = conv.channels_in // conv.groups, conv.channels_out // conv.groups
         columns = math.prod(conv.output_size[1:]) * conv.batch
         shared = conv.dilation[0] == 1 and conv.kernel_size[0] > conv.strides[0] and columns >= FEWEST_COLUMNS
-        # If the only spatial axis were H, products would have no columns but those of the batch.
+        # If the only spatial axis were H, products
+        # would have no columns but those of the batch.
         lead = () if shared and len(conv.input_size) > 1 else (1,)
         self.size = (*lead, *conv.input_size)
         self.kernel = (*lead, *conv.kernel_size)
@@ -570,7 +576,8 @@ class _Columns:
         #: There is nothing to unroll: the columns are the image.
         self.plain = math.prod(kernel) == 1 and output == tuple(padded[1:])
         unrolled = (*shape[:3], *kernel, *output, conv.batch)
-        # A 1 x 1 kernel without strides reads each element once: the image serves as its columns.
+        # A 1 x 1 kernel without strides reads each
+        # element once: the image serves as its columns.
         self.array = self.image.reshape(unrolled) if self.plain else conv.env.scratch(unrolled, conv.dtype, slot=1)
         item_bytes = conv.dtype.itemsize
         self.windows = as_strided(
@@ -621,7 +628,8 @@ class _Columns:
         steps.append(partial(self.image.fill, 0))
         conv = self.conv
         leading: tuple[Any, ...] = (slice(None), slice(None), slice(None))
-        # For one kernel position all target elements differ, so one addition per position is exact.
+        # For one kernel position all target elements
+        # differ, so one addition per position is exact.
         for position in itertools.product(*(range(k) for k in conv.kernel[1:])):
             spans = [
                 slice(i * d, i * d + (n - 1) * s + 1, s)

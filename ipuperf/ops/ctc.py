@@ -32,6 +32,7 @@ def _cells(name: str, spec: TensorSpec, cells: int) -> Vertices:
 def _with_blanks(labels: np.ndarray, blank: int) -> np.ndarray:
     """Labels with a blank before, between and after them."""
     wide = np.full(2 * len(labels) + 1, blank)
+    # Labels stand at odd positions, blanks at even ones.
     wide[1::2] = labels
     return wide
 
@@ -46,6 +47,7 @@ def _skips(labels: np.ndarray) -> np.ndarray:
 def _forwards(logs: np.ndarray, skips: np.ndarray) -> np.ndarray:
     """Logarithms of the probabilities of all paths that end at a time and label. ``logs`` is (time, labels)."""
     table = np.full(logs.shape, -np.inf)
+    # A path begins with the first blank or the first label.
     table[0, :2] = logs[0, :2]
     for step in range(1, len(logs)):
         previous = table[step - 1]
@@ -165,6 +167,7 @@ class CtcLossGrad(Op):
         """The gradient of one sequence, from ``class_logs`` ``(time, classes)``."""
         forwards = _forwards(logs, skips)
         total = _ends(forwards)
+        # No path has these labels: the gradient is undefined unless it is asked to be 0.
         if math.isinf(total):
             return np.full(class_logs.shape, 0.0 if self.zero_infinity else np.nan)
         skips_backwards = np.zeros(len(skips), bool)
@@ -244,7 +247,8 @@ class CtcBeamSearchDecoder(Op):
                     for path, kind, weight in self._steps(prefix, symbol, blank, label, both):
                         cell = following.setdefault(path, [-math.inf, -math.inf])
                         cell[kind] = float(np.logaddexp(cell[kind], weight + chance))
-            # Equal chances are ordered by their labels, so that the answer is always the same.
+            # Equal chances are ordered by their labels,
+            # so that the answer is always the same.
             ranked = sorted(following.items(), key=lambda entry: (-np.logaddexp(entry[1][0], entry[1][1]), entry[0]))
             beam = {path: (cell[0], cell[1]) for path, cell in ranked[: self.beam_width]}
         return [(path, float(np.logaddexp(cell[0], cell[1]))) for path, cell in list(beam.items())[: self.top_paths]]
@@ -256,7 +260,8 @@ class CtcBeamSearchDecoder(Op):
         if symbol == self.blank:
             return [(prefix, 0, both)]
         if prefix and prefix[-1] == symbol:
-            # A repeated label extends the prefix only after a blank; otherwise it is the same label again.
+            # A repeated label extends the prefix only after
+            # a blank; otherwise it is the same label again.
             return [(prefix, 1, label), ((*prefix, symbol), 1, blank)]
         return [((*prefix, symbol), 1, both)]
 

@@ -149,6 +149,7 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
         rows, piece = x.shape[0], norms.row_piece(x, x.shape[0])
         works = norms.gradient_work(x.dtype, x.elements, x.shape[1], rows, grouped=True, piece=piece)
-        # The sums over rows are the last reduction of layer norm's gradient; their all-reduce follows it.
+        # The sums over rows are the last reduction of layer
+        # norm's gradient; their all-reduce follows it.
         last_sum = max(position for position, part in enumerate(works) if isinstance(part, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

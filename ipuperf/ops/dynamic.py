@@ -140,7 +140,8 @@ class Dynamic(Op):
         def read() -> list[list[Region]]:
             regions = []
             for start in map(tuple, positions.tolist()):
-                # A loop visits few positions again and again, so their regions are kept; the shapes never change.
+                # A loop visits few positions again and again, so
+                # their regions are kept; the shapes never change.
                 if start not in known:
                     self._check_index(start, lengths)
                     known[start] = self._regions(start, lengths)
@@ -162,7 +163,8 @@ class Dynamic(Op):
         regions: list[Region] = [((slice(None),) * rank, (slice(None),) * rank)]
         for axis, position, size, length in zip(self.axes, start, self.sizes, lengths, strict=True):
             until_end = min(size, length - position)
-            # A slice that passes the end of an axis continues at its begin, as the device's codelets do.
+            # A slice that passes the end of an axis continues
+            # at its begin, as the device's codelets do.
             pieces = [(slice(position, position + until_end), slice(0, until_end))]
             if until_end < size:
                 pieces.append((slice(0, size - until_end), slice(until_end, size)))
@@ -178,6 +180,7 @@ class Dynamic(Op):
     def slicing(self, writes: bool) -> SliceVertices:
         """The compute set that reads or writes the slice."""
         dtype = self.inputs[0].dtype
+        # Reading and writing have vertices of their own with the same estimate.
         name = "DynamicUpdateSlice1D" if writes else "DynamicSlice1D"
         return SliceVertices(
             f"popops::{name}<{vertices.poplar_type(dtype)}>",
@@ -381,6 +384,7 @@ class IncrementMod(Op):
         if tensor.dtype.name not in ("uint32", "int32", "float16", "float32"):
             allowed = "uint32, int32, float16, float32"
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are {allowed}")
+        # Floats take any finite increment; integers need whole numbers in their range.
         if tensor.dtype.is_floating_point:
             finite = np.isfinite([self.increment, self.modulus]).all()
             self.require(bool(finite) and self.modulus > 0, f"modulus={self.modulus}; finite, above 0 is needed")
@@ -412,6 +416,7 @@ class IncrementMod(Op):
         with the overhead of one vertex, hence low confidence.
         """
         spec = self.inputs[0].spec
+        # One fused vertex runs both operations' loops.
         loops = [vertices.BROADCAST_SCALAR[name][vertices.kind(spec.dtype)] for name in ("ADD", "REMAINDER")]
 
         def thread(m: np.ndarray, chip: Chip) -> np.ndarray:

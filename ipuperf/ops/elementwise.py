@@ -44,6 +44,7 @@ def elementwise_work(
     """The vertex of a binary operation: plain, scalar, inner or outer vector, or plain over a broadcast operand."""
     elements = math.prod(out)
     small = tuple(rhs) if math.prod(lhs) == elements else tuple(lhs)
+    # Operands of equal sizes need no broadcast.
     if math.prod(small) == elements:
         return [vertices.binary(name, dtype, elements, in_place=in_place)]
     if math.prod(small) == 1 and max(math.prod(lhs), math.prod(rhs)) == elements:
@@ -85,6 +86,7 @@ class Binary(Op):
         if len(self.inputs) != 2:
             self.require(False, f"needs 2 operands, got {len(self.inputs)}")
         dtype = self.same_dtype(*self.inputs)
+        # A bool is wrong where numbers are needed, and the other way round.
         wrong = self.allowed != "any" and (dtype == BOOL) != (self.allowed == "bool")
         if wrong or dtype.category == "float8":
             allowed = "bool" if self.allowed == "bool" else "a number type"
@@ -160,7 +162,8 @@ class Div(Binary):
             return super().kernel(inputs, outputs, env)
         (lhs, rhs), out = operands(inputs, outputs[0])
         return sequence(
-            # Taking the remainder away first makes the quotient whole, so rounding down is truncation.
+            # Taking the remainder away first makes the
+            # quotient whole, so rounding down is truncation.
             partial(np.fmod, lhs, rhs, out),
             partial(np.subtract, lhs, out, out),
             partial(np.floor_divide, out, rhs, out),

@@ -111,6 +111,7 @@ class _ReducedExtremum(Reduce):
     def infer(self) -> list[TensorSpec]:
         """As :class:`Reduce`; there must be at least one element."""
         self.require(self.count > 0, "there is no extreme of no elements")
+        # The position op below finds the first extreme along one axis only.
         self.require(self.ties != "first" or len(self.axes) == 1, f"ties='first' needs one axis, not {self.axes}")
         return super().infer()
 

@@ -136,7 +136,8 @@ class Pow2ScaleThenCast(Float8Op):
         return run
 
     def work(self) -> list[works.Work]:
-        """The metadata, and a Cast1D with one element per cycle as there is no estimate of its own: low confidence."""
+        """The metadata, and a Cast1D with one element per cycle. Both have low confidence, as there is no estimate
+        for 8-bit floats."""
         return [self.metadata(), self.cast()]
 
 
@@ -163,6 +164,7 @@ class CastThenPow2Scale(Float8Op):
         wide = env.scratch(array.shape, np.float32, slot=0)
         return sequence(
             partial(_decode, array, source, wide),
+            # A power of two changes the exponent only, so float32 stays exact.
             lambda: np.ldexp(wide, self.scales(scale, wide.ndim), out=wide),
             half.copy(outputs[0], wide),
         )
@@ -209,6 +211,7 @@ class _Product(Float8Op):
             steps.append(partial(_decode, array, tensor.dtype, wide[-1]))
         product = env.scratch(out.shape, np.float32, slot=12)
         steps.append(super().kernel(wide, [product], env))
+        # The scale is applied to float32 sums, before the only rounding.
         steps.append(lambda: np.ldexp(product, self.scales(scale, product.ndim), out=product))
         steps.append(half.copy(out, product))
         return sequence(*steps)

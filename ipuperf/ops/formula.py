@@ -140,7 +140,8 @@ def compile_formula(formula: Callable[..., Term], inputs: int, *, in_place: bool
     instructions = []
     for position, (ufunc, operands) in enumerate(calls):
         read_places = tuple(places.get(o, o) for o in operands)
-        # Operands are freed before the target is taken, so a result may replace an operand of its own call.
+        # Operands are freed before the target is taken, so
+        # a result may replace an operand of its own call.
         registers.release([places[o] for o in dict.fromkeys(operands) if o in places and last_reads[o] == position])
         # The last call writes the output whatever is free.
         target = OUTPUT if position == len(calls) - 1 else registers.take(position)
@@ -163,6 +164,7 @@ def _calls(root: Term) -> list[tuple[np.ufunc, tuple[Place, ...]]]:
         signs = [
             math.copysign(1, value) for kind, value in call[1] if kind == "constant"
         ]  # 0.0 == -0.0, but they divide differently
+        # Equal calls are computed once.
         key = (*call, *signs)
         if key not in known:
             known[key] = ("call", len(calls))

@@ -58,6 +58,7 @@ class Erf(ActivationOp):
 
     def value(self, x: Term) -> Term:
         """``2 Phi(sqrt(2) x) - 1``."""
+        # The normal distribution function is the error function, shifted and scaled.
         return normal_cdf(x * math.sqrt(2), self.inputs[0].dtype) * 2 - 1
 
     def work(self) -> list[Work]:
@@ -78,6 +79,8 @@ class Erf(ActivationOp):
             *scaled,
             vertices.unary("INVERSE", dtype, count, in_place=True),
             vertices.broadcast_scalar("MULTIPLY", dtype, count),
+            # A polynomial of degree 5: the first
+            # coefficient stands above, four rounds follow.
             *(horner * 4),
             vertices.unary("SQUARE", dtype, count),
             vertices.unary("NEGATE", dtype, count, in_place=True),

@@ -234,6 +234,7 @@ class Gather(GroupIndexed):
     def sizes(self) -> tuple[int, int, int, int]:
         """For one group: the elements before the axis, on it and after it, and the number of indices."""
         data, axis = self.inputs[0].shape, self.axis
+        # The index axes count as one.
         indices = math.prod(self.inputs[1].shape[self.grouped :])
         return math.prod(data[self.grouped : axis]), data[axis], math.prod(data[axis + 1 :]), indices
 
@@ -256,6 +257,7 @@ class Gather(GroupIndexed):
         if size:
             steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
         if zeroing:
+            # As unsigned numbers negative indices are large.
             outside = env.scratch(flat.shape, np.bool_, slot=3)
             steps += [
                 partial(np.greater_equal, flat.view(np.uint64), np.uint64(size), outside),
@@ -357,7 +359,8 @@ class GatherGrad(GroupIndexed):
         steps += fetch
         if zeroing:  # a further row receives the slices that are dropped
             table = env.scratch((replicas, outer_elements, size + 1, width), out.dtype, slot=3)
-            # As unsigned numbers negative indices are large, so they go to the further row as well.
+            # As unsigned numbers negative indices are
+            # large, so they go to the further row as well.
             unsigned = flat.view(np.uint64)
             steps.append(partial(np.minimum, unsigned, np.uint64(size), out=unsigned))
         steps += [

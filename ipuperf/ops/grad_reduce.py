@@ -17,7 +17,7 @@ from .work import Reduction, Work
 
 
 class GradReduceSquareAdd(Op):
-    """``(t, scale) -> scale * sum(t**2)``, a float32 number; ``scale`` is one, too. No gradient, as upstream."""
+    """``(t, scale) -> scale * sum(t**2)``, a float32 number, as is ``scale``. No gradient, as upstream."""
 
     type: ClassVar[str] = "GradReduceSquareAdd"
 
@@ -31,7 +31,7 @@ class GradReduceSquareAdd(Op):
         return [TensorSpec((), FLOAT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Squares summed in float32, times the scale."""
+        """Sum the squares in float32, then multiply by the scale."""
         t, fill = contiguous(inputs[0], env, slot=0)
         rows, out, scale = t.reshape(len(t), -1), outputs[0], inputs[1].reshape(len(t))
         squares = env.scratch(rows.shape, rows.dtype, slot=1)

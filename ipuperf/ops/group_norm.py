@@ -162,6 +162,7 @@ class GroupNormalizationGrad(norms.NormalisationGrad):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
+        # The cost functions take 0 for consecutive groups.
         strided = self.num_groups if self.strided else 0
         statistics = self.inputs[2].spec.elements
         piece = norms.row_piece(x, statistics)

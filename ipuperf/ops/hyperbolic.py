@@ -33,6 +33,7 @@ class _Composed(Unary):
         """One compute set for each step."""
         spec = self.inputs[0].spec
         return [
+            # The order of the steps does not matter to the cost, so they are listed by kind.
             *(vertices.unary(name, spec.dtype, spec.elements) for name in self.unary_steps),
             *(vertices.binary(name, spec.dtype, spec.elements) for name in self.binary_steps),
             *(vertices.broadcast_scalar(name, spec.dtype, spec.elements) for name in self.scalar_steps),

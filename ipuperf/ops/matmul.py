@@ -105,13 +105,15 @@ class MatMul(Op):
         """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
         lhs_shape, rhs_shape = (t.shape for t in self.inputs)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
-        # `output_dtype` may differ from the operands', whose type the products of the gradient need.
+        # `output_dtype` may differ from the operands',
+        # whose type the products of the gradient need.
         if grad.dtype != lhs.dtype:
             grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
         lhs_matrix = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape
         rhs_matrix = (*rhs_shape, 1) if len(rhs_shape) == 1 else rhs_shape
         rows, depth, columns = lhs_matrix[-2], lhs_matrix[-1], rhs_matrix[-1]
-        # A shared right side: the rows of all batches form one product, as in the forward pass.
+        # A shared right side: the rows of all batches
+        # form one product, as in the forward pass.
         if len(rhs_matrix) == 2 and len(lhs_matrix) > 2:
             rows = math.prod(lhs_matrix[:-1])
             lhs_matrix, batch = (rows, depth), ()

@@ -78,6 +78,7 @@ class ReduceMedian(Op):
         source = self.inputs[0].spec
         if not source.elements:
             return []
+        # Half of the elements have to be in order to find the one in the middle.
         rows = source.elements // self.count
         network = bitonic_network(source.dtype, rows, self.count, (self.count - 1) // 2 + 1, True)
         return [*shape.copy_work(self.inputs[0]), *network]

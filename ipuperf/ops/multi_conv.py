@@ -63,7 +63,8 @@ class Convolutions(Op):
         ops = []
         for index, part in enumerate(self.parts):
             operands, attributes = self.inputs[2 * index : 2 * index + 2], dict(part.attributes)
-            # The attributes were settled when the parts were ops, so they are not settled again.
+            # The attributes were settled when the parts
+            # were ops, so they are not settled again.
             op = _KINDS[part.kind](self.graph, self.id, operands, attributes, self.location, settled=True)
             op.outputs = self.outputs[index : index + 1]
             ops.append(op)

@@ -295,9 +295,11 @@ class Statistics:
         steps: list[Step] = [partial(np.add.reduce, array, self.axes, None, out, True)]
         count = self.count
         if self.shared is not None and env is not None:
-            # Every replica adds up its own part before the group does, so only sums are exchanged.
+            # Every replica adds up its own part before
+            # the group does, so only sums are exchanged.
             steps.append(over_group(np.add, out, self.shared, env, slot=13))
-            # The group's members hold equal shares, so the count is that of one times their number.
+            # The group's members hold equal shares, so
+            # the count is that of one times their number.
             count *= self.shared.group_size
         # Statistics of no elements are 0 rather than an error.
         return [*steps, partial(np.divide, out, scalar(max(count, 1), out.dtype), out)]
@@ -317,7 +319,8 @@ def moments(
         *over.mean(x, mean, env),
         partial(np.subtract, x, mean, centred),
         partial(np.multiply, centred, centred, squares),
-        # The second pass works on centred values, which loses no digits where the mean is large.
+        # The second pass works on centred values, which
+        # loses no digits where the mean is large.
         *over.mean(squares, variance, env),
     ]
 

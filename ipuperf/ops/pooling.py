@@ -92,7 +92,8 @@ class Pooling(Op):
         rows do not. (The third input is the ``x`` of :class:`MaxPoolGrad`, which lies like the result.)
         """
         windows = self.windows()
-        # Rows do not share what they read, so each position of the window in another axis counts again.
+        # Rows do not share what they read, so each position
+        # of the window in another axis counts again.
         rows = math.prod(self.inputs[0].shape[:2]) * math.prod(w.visits for w in windows[:-1])
         read = rows * (windows[-1].outputs if self.backward else windows[-1].covered)
         return tuple(self.outputs[0].spec.elements if index == 2 else read for index in range(len(self.inputs)))

@@ -172,7 +172,7 @@ class Dropout(Op):
         return sequence(*steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The same dropout of the gradient."""
+        """Apply the same dropout to the gradient."""
         inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(DropoutGrad, inputs, **self.attributes), None]
 
@@ -193,7 +193,7 @@ class Dropout(Op):
 
 
 class DropoutGrad(Dropout):
-    """Gradient of :class:`Dropout`: itself, with the same seed and key (and its own gradient likewise)."""
+    """Gradient of :class:`Dropout`: a dropout with the same seed and key. Its own gradient is the same again."""
 
     type = "DropoutGrad"
 
@@ -207,7 +207,8 @@ def _drop(out: np.ndarray, seed: np.ndarray, key: int, threshold: np.uint16) -> 
 
 
 def _drop_shaped(out: np.ndarray, shape: tuple[int, ...], seed: np.ndarray, key: int, threshold: np.uint16) -> None:
-    """The same with one decision per element of ``shape``, which broadcasts to ``out``."""
+    """Clear the dropped elements of ``out``, with one decision per element of ``shape``, which broadcasts to
+    ``out``."""
     size = math.prod(shape)
     _clear(out, generator(seed, key).random_raw(-(-size // 4)).view(np.uint16)[:size].reshape(shape), threshold)
 
@@ -242,7 +243,7 @@ class _Random(Op):
         return [TensorSpec(self.shape, self.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Draw in working type, scale and shift, round."""
+        """Draw in working type, scale and shift, then round."""
         out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
         # NumPy's generators fill contiguous float32 and float64 arrays only.

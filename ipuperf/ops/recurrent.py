@@ -130,7 +130,8 @@ class Recurrent(RecurrentOp):
     def _run(self, operands: list[np.ndarray], results: list[np.ndarray]) -> None:
         x, input_weights, state_weights, bias, *further = operands
         cell, weights, units = self.step, self.turned(state_weights), results[0].shape[-1]
-        # The inputs of all steps are multiplied at once; only the states' products depend on the step before.
+        # The inputs of all steps are multiplied at once; only
+        # the states' products depend on the step before.
         sums = x @ self.turned(input_weights)[:, np.newaxis] + bias[:, np.newaxis, np.newaxis]
         offset = 0 if cell.alike else further[0][:, np.newaxis]
         states: States = tuple(further[self._biases - 1 :][: cell.states])
@@ -146,12 +147,14 @@ class Recurrent(RecurrentOp):
             result = new_states[0]
             if lengths is not None:
                 inside = (time < lengths)[..., np.newaxis]
-                # A sequence that has ended gives 0 and keeps its states, as popnn's `preserveFinalState` does.
+                # A sequence that has ended gives 0 and keeps its
+                # states, as popnn's `preserveFinalState` does.
                 result = np.where(inside, result, 0)
                 new_states = tuple(np.where(inside, new, old) for new, old in zip(new_states, states, strict=True))
             states = new_states
             results[0][:, time] = result
-            # Output 1 + states: the cells of all steps; the last output: the further saved values.
+            # Output 1 + states: the cells of all steps;
+            # the last output: the further saved values.
             if self.trains and cell.states > 1:
                 results[1 + cell.states][:, time] = states[1]
             if self.trains and saved is not None:
@@ -172,7 +175,8 @@ class Recurrent(RecurrentOp):
         time, batch, inputs = self.inputs[0].shape
         cell, size = self.step, StepSize(self.outputs[0].dtype, batch, self.outputs[0].shape[2])
         step_vertices = cell.forward_work(size, self.scored) + (cell.masking(size, self.trains) if self.lengths else [])
-        # An LSTM that trains writes its cells as well; `cell.kept` counts the further values per unit.
+        # An LSTM that trains writes its cells as well;
+        # `cell.kept` counts the further values per unit.
         written = 1 if not self.trains else cell.states + cell.kept
         return [
             Recurrence(
@@ -235,6 +239,7 @@ class _Gradients:
 
     @property
     def _cell(self) -> RecurrentCell:
+        # Attributes that the layer leaves out have their defaults.
         names = ("activation", "gate", "update_first")
         options = {name: self.shared.get(name, Recurrent.defaults[name]) for name in names}
         return cell_of(self.shared["cell"], **options)
@@ -251,6 +256,8 @@ class _Gradients:
         arriving = [grad for grad in ends if grad is not None]
         if not arriving:
             return [None] * len(self.inputs)
+        # The operands after the biases: states before
+        # the first step, then lengths and scores.
         first_states, rows = self.inputs[3 + biases :][:states], self.inputs[3 + biases + states :]
         saved = [self.outputs[0], *([self.outputs[1 + states]] if states > 1 else [])]
         saved += [self.outputs[-1]] if cell.kept else []
@@ -292,7 +299,8 @@ class _Gradients:
         if not isinstance(cell, ResetFirstGruCell):
             return self._weights(sums, states)
         units = states.shape[2]
-        # Gates multiplied the plain states, candidates the reset ones, so each part needs its own product.
+        # Gates multiplied the plain states, candidates the
+        # reset ones, so each part needs its own product.
         gates, candidates = (
             builder.op(shape.Slice, [sums], axis=2, start=start * units, stop=stop * units)
             for start, stop in ((0, 2), (2, 3))
@@ -305,6 +313,7 @@ class _Gradients:
         """The states before each step ``(T, B, units)``."""
         builder, (first_state, out) = self.builder, (self.tensor_of(t) for t in (first_state, self.outputs[0]))
         first_state = builder.op(shape.Reshape, [first_state], shape=(1, *first_state.shape))
+        # A single step has no results before it.
         if out.shape[0] == 1:
             return first_state
         later_states = builder.op(shape.Slice, [out], axis=0, start=0, stop=out.shape[0] - 1)
@@ -319,6 +328,7 @@ class _Gradients:
         left, right = self._rows(operand), self._rows(sums)
         if not self._turned:
             left, right = right, left
+        # The order of the factors gives the product the shape of the weights.
         turned = self.builder.op(shape.Transpose, [left], permutation=(1, 0))
         return self.builder.op(MatMul, [turned, right], pass_="fcwu", **self.options)
 

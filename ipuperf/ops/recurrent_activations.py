@@ -26,7 +26,8 @@ class RecurrentActivation:
     """Base of the activations.
 
     Class attributes:
-        shares: its vertices share a compute set with those of others like it; otherwise it is a program of its own.
+        shares: its vertices share a compute set with those of other such activations; otherwise it is a program of its
+            own.
     """
 
     shares: ClassVar[bool] = False

@@ -82,9 +82,9 @@ class RecurrentCell:
     ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
         """The backward step.
 
-        From the gradients of the states after a step it gives those of the sums of inputs, of the sums of states, of
-        the ``states`` before it, and of the scores. ``saved`` is what :meth:`forward` gave for it; where that was
-        None, it is the result.
+        It takes the gradients of the states after a step. It gives the gradients of the sums of inputs, of the sums of
+        states, of the ``states`` before the step, and of the scores. ``saved`` is what :meth:`forward` returned for
+        it, or the result where that was None.
         """
         raise NotImplementedError
 
@@ -99,11 +99,11 @@ class RecurrentCell:
         raise NotImplementedError
 
     def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
-        """Compute sets of a forward step that zero what ended sequences computed."""
+        """Compute sets of a forward step that set the values of ended sequences to zero."""
         raise NotImplementedError
 
     def gradient_masking(self, size: StepSize) -> list[Vertices]:
-        """Compute sets of a backward step that zero what ended sequences computed."""
+        """Compute sets of a backward step that set the values of ended sequences to zero."""
         raise NotImplementedError
 
     def activated(self, size: StepSize, gates: int, candidates: int, *, backward: bool = False) -> list[Vertices]:

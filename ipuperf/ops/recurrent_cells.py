@@ -107,7 +107,7 @@ class PlainCell(RecurrentCell):
         ]
 
     def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """The gradient of the result joins that of the state and is multiplied by the slope."""
+        """Add the result's gradient to the state's, and multiply by the slope."""
         return [
             vertices.binary("ADD", size.dtype, size.units, in_place=True),
             *self.activation.gradient_work(size.dtype, size.units, size.row),

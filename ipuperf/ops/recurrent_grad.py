@@ -57,7 +57,8 @@ class RecurrentOp(Op):
         share = self.available_memory_proportion or DEFAULT_SHARE
         products = []
         for gates, side in self.step.sides:
-            # A backward product multiplies the gates' gradients by transposed weights, so k and n change places.
+            # A backward product multiplies the gates' gradients
+            # by transposed weights, so k and n change places.
             k, n = (gates * units, row_length[side]) if backward else (row_length[side], gates * units)
             products.append(Product(1, batch, k, n, dtype, dtype, sums, pass_, share))
         return tuple(products)
@@ -141,6 +142,7 @@ class RecurrentGrad(RecurrentOp):
         lengths = sequence_values[0] if self.lengths else None
         states_after, saved_values = saved[: cell.states], saved[-1]  # of a plain cell that keeps nothing the results
         sequence = next(arriving) if self.of_results else None
+        # A state whose last value has no gradient begins with zeros.
         ends = (self.of_last, self.of_cell)
         grads: States = tuple(
             next(arriving) if ends[i] else np.zeros_like(state) for i, state in enumerate(first_states)
@@ -152,7 +154,8 @@ class RecurrentGrad(RecurrentOp):
 
         for time in reversed(range(states_after[0].shape[1])):
             inside = None if lengths is None else (time < lengths)[..., np.newaxis]
-            # The state before a step is the one after the step before it, so only the first is an operand.
+            # The state before a step is the one after the
+            # step before it, so only the first is an operand.
             states = [a[:, time - 1] for a in states_after] if time else first_states
             scores: Scores = sequence_values[-1][:, time, :, np.newaxis] if self.scored else None
             step_grads = grads if sequence is None else self._joined(grads, sequence[:, time], inside)
@@ -166,6 +169,7 @@ class RecurrentGrad(RecurrentOp):
                     np.where(inside, new, old) for new, old in zip(previous_grads, grads, strict=True)
                 )
             grads = previous_grads
+            # With one bias both sums have the same gradient, so only one is a result.
             for number, array in enumerate((x, h)[: self._sums], 1):
                 results[number][:, time] = array
             if score_grad is not None:

@@ -37,6 +37,7 @@ class _GatedUnit(RecurrentCell):
         """Gradients of the sums of the candidate and of the update gate, of the state through the update gate, and
         of the scores."""
         _, update, candidate, *_ = saved
+        # The update gate weighs the old state against the candidate.
         update_grad, score_grad, update_used = grad * (state - candidate), None, update
         if scores is not None:
             # The score is one value per sequence, so its gradient is summed over the units.
@@ -46,7 +47,7 @@ class _GatedUnit(RecurrentCell):
         return candidates, self.gate.gradient(update, update_grad), grad * update_used, score_grad
 
     def _begin_back(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """The gradient of the result joins that of the state, and passes the new state, the scores and two
+        """Add the result's gradient to the state's, then pass it through the new state, the scores and two
         activations."""
         dtype, units = size.dtype, size.units
         work = [
@@ -72,6 +73,7 @@ class _GatedUnit(RecurrentCell):
     def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
         """Mask the result; in training also both gates and the candidate, one after the other."""
         masked = vertices.broadcast_outer("MULTIPLY", size.dtype, size.units, size.row, in_place=True)
+        # In training the saved gates and the candidate must be zero as well.
         return [masked] * (4 if trains else 1)
 
     def gradient_masking(self, size: StepSize) -> list[Vertices]:
@@ -105,7 +107,8 @@ class GruCell(_GatedUnit):
         candidate, update, state_grad, score_grad = self._through_update(grads[0], states[0], parts, scores)
         r, hn = parts[0], parts[3]
         reset = self.gate.gradient(r, candidate * hn)
-        # The state's product was multiplied by the reset gate, the input's was not: two different gradients.
+        # The state's product was multiplied by the reset
+        # gate, the input's was not: two different gradients.
         h = self._joined(reset, update, candidate * r)
         return self._joined(reset, update, candidate), h, (state_grad + product(h, 0, 3),), score_grad
 
@@ -114,6 +117,7 @@ class GruCell(_GatedUnit):
         state."""
         dtype, units = size.dtype, size.units
         return [
+            # Both products have three gates, and each gate has a bias.
             vertices.binary("ADD", dtype, 6 * units, in_place=True),
             vertices.binary("ADD", dtype, 2 * units, in_place=True),
             *self.gate.work(dtype, 2 * units, size.row),
@@ -147,6 +151,7 @@ class ResetFirstGruCell(_GatedUnit):
     ) -> tuple[States, np.ndarray | None]:
         """``n = a(x_n + (r h) W)``."""
         xr, xz, xn = self._split(x, 3)
+        # Only two gates: the candidate's product needs the reset state first.
         hr, hz = self._split(product(states[0], 0, 2), 2)
         r, z = self.gate.value(xr + hr), self.gate.value(xz + hz)
         n = self.activation.value(xn + product(r * states[0], 2, 3))

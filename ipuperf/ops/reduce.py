@@ -198,6 +198,7 @@ class ReduceMean(Reduce):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient divided by the count, broadcast."""
+        # Scaling before the broadcast touches the fewest elements.
         scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
 
@@ -245,10 +246,12 @@ class ReduceProdGrad(Op):
             partial(left.fill, 1),
             partial(right.fill, 1),
         ]
-        # A product over no other elements is 1, as filled above; dividing by the element would fail at 0.
+        # A product over no other elements is 1, as filled
+        # above; dividing by the element would fail at 0.
         if count > 1:
             steps += [
-                # Products of the elements to the left of each one, then of those to the right.
+                # Products of the elements to the left of
+                # each one, then of those to the right.
                 partial(np.multiply.accumulate, values[..., :-1], -1, None, left[..., 1:]),
                 partial(np.multiply.accumulate, values[..., :0:-1], -1, None, right[..., -2::-1]),
             ]
@@ -281,6 +284,7 @@ class ReduceSumSquare(Reduce):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``2 g x``."""
+        # The reduced gradient has fewer elements than the operand, so it is doubled.
         doubled = grad * 2
         return [builder.forward(self.inputs[0]) * self.keep(builder, doubled)]
 
@@ -333,6 +337,7 @@ class LambSquare(Op):
         """Squares in working type, then one sum per replica."""
         source, steps = contiguous(inputs[0], env, slot=0)
         squares = env.scratch(source.shape, source.dtype, slot=1)
+        # All elements of a replica form one line.
         lines = squares.reshape(len(squares), source.size // len(squares))
         add = partial(np.add.reduce, lines, 1, None, outputs[0])
         return sequence(*steps, partial(np.square, source, squares), add)
@@ -382,6 +387,7 @@ class ArgMax(Op):
         name = "MAX" if self.largest else "MIN"
         return [
             vertices.reduction(name, source.dtype, source.elements, out.elements),
+            # The positions are reduced by a vertex of their own type.
             vertices.reduction(name, INT32, source.elements, out.elements),
         ]
 

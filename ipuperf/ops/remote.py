@@ -93,7 +93,8 @@ def check_remote_order(program: Ir) -> None:
     on the scheduler's choice.
     """
     accesses_of_graph: dict[Graph, set[Access]] = {}
-    # Callees come first, so the accesses of a called graph are known when its call is looked at.
+    # Callees come first, so the accesses of a called
+    # graph are known when its call is looked at.
     for graph in program.callees_first():
         touched = {op: accesses for op in graph.ops if (accesses := _accesses(op, accesses_of_graph))}
         accesses_of_graph[graph] = {access for accesses in touched.values() for access in accesses}
@@ -195,6 +196,7 @@ class RemoteLoad(_RemoteOp):
         """The operand's shape and type with the meta shape of the buffer; raises unless it fits an entry."""
         tensor, offset = self.inputs
         self.check(tensor, offset)
+        # A shard of a buffer remembers the whole shape.
         return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:

@@ -82,6 +82,7 @@ class _RegionOp(Op):
         """The four products and sums of each sample. PopART's own vertex has no published estimate. Assumed are 40
         cycles for a sample, with low confidence."""
         samples = self.sampling_ratio**2
+        # Every result averages the square of the ratio in samples.
         cycles = vertices.tile_cycles(lambda m, chip: 60 + 40 * samples * m, 11)
         name = f"{self.type}<{vertices.poplar_type(pooled.dtype)}>"
         return Vertices(name, pooled.elements, cycles, 8 * samples * pooled.elements, low_confidence=True)
@@ -149,7 +150,8 @@ class RoiAlignGrad(_RegionOp):
         dtype = working_dtype(out.dtype)
 
         def run() -> None:
-            # Regions may overlap, so their gradients are added in working type and rounded once.
+            # Regions may overlap, so their gradients are
+            # added in working type and rounded once.
             total = np.zeros(out.shape, dtype)
             for replica, region in np.ndindex(batch.shape):
                 image = total[replica, self.image(int(batch[replica, region]), out.shape[1])]

@@ -83,6 +83,7 @@ class RotaryPosEmbed(Op):
         x = self.outputs[0].spec
         if not x.elements:
             return []
+        # Pairs of elements, each computed by both expressions.
         half = x.elements // x.shape[3] * (self.rotary_dim // 2)
         return [fused("rotary_real", x.dtype, half, 4, 3), fused("rotary_imag", x.dtype, half, 4, 3), Copy(x.bytes)]
 

@@ -24,8 +24,8 @@ from .gather import GroupIndexed, Indexed, bind_indices, check_indices, group_co
 from .unary import Cast
 from .work import Copy, Lookup, TableUpdate, Work
 
-#: By reduction: how updates are combined, what stands in the table before the first one, and popops' name of it
-#: (PopART computes the least as the negated greatest of what is negated).
+#: By reduction: the ufunc that combines updates, the value in the table before the first one, and popops' name for it.
+#: (PopART computes the least of some numbers as the negated greatest of the negated numbers.)
 COMBINED: dict[str, tuple[np.ufunc, float, str]] = {
     "sum": (np.add, 0, "ADD"),
     "max": (np.maximum, -np.inf, "MAX"),
@@ -109,7 +109,8 @@ class ScatterReduce(GroupIndexed):
         negative = _skipped(self, inputs[1], env)
         positions, fetch = _positions(self, inputs[1], self.index_shape(), data.shape, out.shape, env, negative)
         if negative is not None:
-            # The operand itself must stay as it is, so a copy gets the neutral value at negative indices.
+            # The operand itself must stay as it is, so a copy
+            # gets the neutral value at negative indices.
             data, unmasked = env.scratch(data.shape, data.dtype, slot=6), data
             nothing, where = _start(self.reduction, data.dtype), negative.reshape(-1, *(self.index_shape() or ()))
             fetch = [*fetch, partial(np.copyto, data, unmasked), partial(np.copyto, data, nothing, where=where)]
@@ -123,7 +124,8 @@ class ScatterReduce(GroupIndexed):
             steps.append(partial(target.put, flat, updates, "clip"))
         else:
             steps.append(partial(COMBINED[self.reduction][0].at, target, flat, updates))
-        # The start value of an extreme is the limit of its type; untouched elements must be 0 instead.
+        # The start value of an extreme is the limit of
+        # its type; untouched elements must be 0 instead.
         if not initial and self.reduction in ("max", "min"):
             steps += _clear_others(target, flat, env)
         return sequence(*steps, *store_steps)
@@ -168,7 +170,8 @@ class ScatterReduce(GroupIndexed):
         zeros = [builder.op(Cast, [e], dtype=grad.dtype) for e in empty]
         product = builder.op(ScatterReduce, [solid[0], index, *solid[1:]], **self.attributes)
         count = builder.op(ScatterReduce, [zeros[0], index, *zeros[1:]], **{**self.attributes, "reduction": "sum"})
-        # A factor's gradient counts only where all other factors are not 0: the zeros there (`c`) are its own (`z`).
+        # A factor's gradient counts only where all other factors
+        # are not 0: the zeros there (`c`) are its own (`z`).
         whole = grad * product
         seen_by = [(self._at_indices(builder, whole), self._at_indices(builder, count)), (whole, count)]
         gradients = [

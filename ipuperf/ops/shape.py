@@ -5,7 +5,7 @@ variants are views and ask for no work, and so do reshaped and expanded tensors 
 PopART's in-placing turns such an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``).
 
 PopART does the same with transposed, sliced, split and joined tensors. They are copies here, which is a
-simplification: products here do not know in what order an operand lies that comes through a view. The copy stands for
+simplification: products here do not know the order of an operand that comes through a view. The copy stands for
 the rearrangement that they would need (``docs/accuracy.md``). ``lowering`` may drop a Transpose that only a MatMul
 reads.
 """
@@ -51,7 +51,8 @@ class Rearrangement(Op):
         result = self.arrange(inputs[0])
         if result.size == 0 or np.may_share_memory(result, inputs[0]):
             return [result]
-        # A copy in place of an in-place view would be wrong only where either side is changed later.
+        # A copy in place of an in-place view would be
+        # wrong only where either side is changed later.
         if self.shared and changers(storage_of(self.inputs[0]) | storage_of(self.outputs[0])):
             raise IrError(
                 f"{self.where()}: the elements are not evenly spaced, so this in-place view cannot be changed in place "
@@ -82,6 +83,7 @@ class ViewRearrangement(Rearrangement):
 
     def circumstances(self) -> bool:
         """Whether the result is a view on the device. A reshaped Expand is a copy."""
+        # An expanded tensor has fewer elements in memory than its shape says.
         maker = self.inputs[0].producer
         return (maker is None or maker.type != "Expand") and shares_unseen(self)
 
@@ -162,6 +164,7 @@ class Transpose(Rearrangement):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
         order = self.permutation
+        # Axis i of the gradient's result is where the permutation put it.
         inverse = tuple(order.index(i) for i in range(len(order)))
         return [builder.op(Transpose, [grad], permutation=inverse)]
 
@@ -205,7 +208,8 @@ class _Sliced(Op):
         if not len(axes) == len(starts) == len(stops) == len(steps):
             self.refuse(f"axis {axes}, start {starts}, stop {stops} and step {steps} have different lengths")
         parts: dict[int, slice] = {}
-        # Python's slices are kept as they are: they know negative positions and ends beyond the axis.
+        # Python's slices are kept as they are: they know
+        # negative positions and ends beyond the axis.
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
             position = wrapped(self, axis, rank)
             if position in parts:
@@ -312,6 +316,7 @@ class Subsample(Rearrangement):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the chosen elements."""
         shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
+        # Whole axes with a stride are slices without ends.
         none = (None,) * len(axes)
         named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
         return [builder.op(SubsampleGrad, [grad], shape=shape, **named)]
@@ -343,6 +348,7 @@ class Split(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One copy per part."""
+        # NumPy splits at positions, and its parts are views.
         parts = np.split(inputs[0], np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
         return sequence(*(partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)))
 

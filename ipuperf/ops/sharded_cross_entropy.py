@@ -64,7 +64,8 @@ class CrossEntropySharded(_Sharded):
         float32."""
         arrays = WorkingArrays(inputs[:1], outputs, env)
         (logits,), (loss, out) = arrays.operands, arrays.results
-        # The maxima and sums of a sample need one number each; both use `line`, one after the other.
+        # The maxima and sums of a sample need one number
+        # each; both use `line`, one after the other.
         line, exponentials = env.scratch(loss.shape, logits.dtype, 3), env.scratch(logits.shape, logits.dtype, 4)
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
@@ -79,7 +80,8 @@ class CrossEntropySharded(_Sharded):
             partial(np.subtract, line[..., np.newaxis], out, out),
             *labels.steps,
             partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
-            # Exactly one member has the label's class, so the sum over the members is its value.
+            # Exactly one member has the label's class,
+            # so the sum over the members is its value.
             partial(np.copyto, loss, 0, where=labels.elsewhere),
             over(np.add, loss),
         )
@@ -118,6 +120,7 @@ class CrossEntropySharded(_Sharded):
 
     def _reduced(self, op: str, dtype: DType, rows: int) -> list[Work]:
         """The all-reduce of one value for each sample; none in groups of one."""
+        # A group of one has nobody to exchange with.
         if self.group.group_size == 1:
             return []
         return [GroupCollective("all_reduce", op, rows * dtype.size, rows, dtype, self.group, None)]

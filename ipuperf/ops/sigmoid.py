@@ -92,6 +92,7 @@ class Softplus(ActivationOp):
 
     def value(self, x: Term) -> Term:
         """Seven passes."""
+        # The exponential of a negative number cannot overflow.
         return maximum(x, 0) + log1p(exp(absolute(x) * -self.beta)) * (1 / self.beta)
 
 
@@ -110,6 +111,7 @@ class SoftplusGrad(ActivationGrad):
         """A sigmoid (of the scaled operand), then a product."""
         spec = self.outputs[0].spec
         works: list[Work] = []
+        # A factor of 1 needs no product.
         if self.beta != 1.0:
             works.append(vertices.broadcast_scalar("MULTIPLY", spec.dtype, spec.elements))
         return [

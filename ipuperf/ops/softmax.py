@@ -233,7 +233,8 @@ class _Loss(Op):
                 vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True),
             ]
         if self.reduction == "mean":
-            # Without an ignored label the count is known beforehand, and only the division is left.
+            # Without an ignored label the count is known
+            # beforehand, and only the division is left.
             works += self.count_work() if self.ignore_index is not None else [vertices.binary("DIVIDE", dtype, 1)]
         if self.reduction == "none":
             return [*works, vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True)]
@@ -261,7 +262,8 @@ class _Labels:
             self.number = env.scratch((replicas, 1), dtype, slot=slot + 4)
             self.steps += [
                 partial(np.not_equal, raw, scalar(op.ignore_index, raw.dtype), mask),
-                # The ignored label may lie outside of the classes; as class 0 it passes the range check.
+                # The ignored label may lie outside of the
+                # classes; as class 0 it passes the range check.
                 partial(np.multiply, raw, mask, raw),
                 partial(np.copyto, self.keep, mask),
                 partial(np.add.reduce, self.keep, 1, None, self.number, True),
@@ -462,7 +464,8 @@ class NlllWithSoftmaxGradDirect(_Loss):
             *scale,
             partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
             partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-            # Only the labels' elements differ from the scaled probabilities, so no one-hot array is made.
+            # Only the labels' elements differ from the scaled
+            # probabilities, so no one-hot array is made.
             partial(np.subtract, picked, factor, picked),
             partial(out.reshape(-1).put, labels.index, picked),
             *store_steps,

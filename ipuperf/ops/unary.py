@@ -148,6 +148,7 @@ class Log2(Unary):
     def work(self) -> list[Work]:
         """Natural logarithm, then times ``1 / ln 2`` in place."""
         tensor = self.inputs[0]
+        # PopLibs has a vertex for the natural logarithm only.
         count = tensor.spec.elements
         return [*super().work(), vertices.broadcast_scalar("MULTIPLY", tensor.dtype, count, in_place=True)]
 
@@ -191,6 +192,7 @@ class Sign(Unary):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """NumPy's sign, then 0 where an element is NaN."""
         (x,), (out,) = inputs, outputs
+        # NumPy's sign of NaN is NaN.
         nan = env.scratch(x.shape, np.bool_, slot=2)
         return sequence(
             super().kernel(inputs, outputs, env),
@@ -299,6 +301,8 @@ class Cast(Op):
     def work(self) -> list[Work]:
         """One Cast compute set, or a copy when the type stays the same."""
         source, result = self.inputs[0], self.outputs[0]
+        # Without a conversion there is no Cast vertex,
+        # but the result is still a tensor of its own.
         if source.dtype == result.dtype:
             return [Copy(result.spec.bytes)]
         return [vertices.cast(source.dtype, result.dtype, result.spec.elements)]

@@ -124,6 +124,7 @@ class MatMul(Work):
     @property
     def flops(self) -> int:
         """Multiplications and additions."""
+        # A multiplication and an addition for each of the k terms.
         return 2 * self.groups * self.m * self.k * self.n
 
 
@@ -210,6 +211,7 @@ class Convolution(Work):
     def output_size(self) -> tuple[int, ...]:
         """Spatial shape of the forward result."""
         return tuple(
+            # The last window begins where the spread kernel still fits.
             (n + pad_before + pad_after - d * (k - 1) - 1) // s + 1
             for n, k, s, (pad_before, pad_after), d in zip(
                 self.input_size, self.kernel_size, self.strides, self.padding, self.dilation, strict=True
@@ -219,6 +221,7 @@ class Convolution(Work):
     @property
     def flops(self) -> int:
         """Multiplications and additions (the same in each pass)."""
+        # In each pass every output position meets every kernel position once.
         positions = math.prod(self.output_size) * math.prod(self.kernel_size)
         return 2 * self.batch * positions * self.channels_in * self.channels_out // self.groups
 
@@ -301,6 +304,7 @@ class TableUpdate(Lookup):
     @property
     def flops(self) -> int:
         """One operation for each element of the slices; sums also take a multiplication with the scale."""
+        # The update vertex of sums multiplies by a scale first; writing computes nothing.
         return {"ADD": 2, "NONE": 0}.get(self.operation, 1) * self.groups * self.indices * self.width
 
 
@@ -386,6 +390,7 @@ class GroupCollective(Work):
     def flops(self) -> int:
         """Multiplications that make a mean of a sum, on one replica. The simulation makes the additions in the
         rounds of the ring and counts them neither here nor in the trace."""
+        # Only the division of a mean is computed on the tiles.
         if self.reduce != "mean":
             return 0
         # After a reduce-scatter each replica scales only its own part, rounded up.

@@ -131,14 +131,26 @@ class AdamUpdater(UpdateOp):
                 # The step counts before it is used, so
                 # the first correction is that of step 1.
                 np.add(step, 1, out=step, casting="unsafe")
-            for number, (piece, tmp, extra) in enumerate(bound):
+            for number, (piece, term_view, decay_view) in enumerate(bound):
                 for fill in piece.fill:
                     fill()
-                r, (po, pm, pv, pw) = piece.replica, piece.views
-                c1, c2 = corrections(r)
+                replica, (piece_out, piece_m, piece_v, piece_weight) = piece.replica, piece.views
+                m_correction, v_correction = corrections(replica)
                 if corrected is not None:
-                    c1 = corrected(number, c1)
-                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(r), decay(r), root)
+                    m_correction = corrected(number, m_correction)
+                _adam_piece(
+                    piece_out,
+                    piece_m,
+                    piece_v,
+                    piece_weight,
+                    term_view,
+                    decay_view,
+                    m_correction,
+                    v_correction,
+                    epsilon(replica),
+                    decay(replica),
+                    root,
+                )
                 for rounding in piece.round:
                     rounding()
 
@@ -158,9 +170,9 @@ class AdamUpdater(UpdateOp):
             part = temporary(narrow, wide)
             rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
 
-        def correct(number: int, c1: float) -> float:
+        def correct(number: int, m_correction: float) -> float:
             wide, to_half, to_float = rounds[number]
-            np.divide(wide, scalar(np.float16(c1)), out=wide)
+            np.divide(wide, scalar(np.float16(m_correction)), out=wide)
             to_half()
             to_float()
             return 1.0
@@ -199,29 +211,33 @@ def _adam_piece(
     m: np.ndarray,
     v: np.ndarray,
     weight: np.ndarray,
-    tmp: np.ndarray,
-    extra: np.ndarray,
-    c1: float,
-    c2: float,
+    term: np.ndarray,
+    decay_term: np.ndarray,
+    m_correction: float,
+    v_correction: float,
     epsilon: float,
     decay: float,
     root: bool,
 ) -> None:
-    """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
+    """One piece of :class:`AdamUpdater`.
+
+    ``out = (m / m_correction) / (sqrt(v / v_correction) + epsilon) + decay * weight``, without the root unless
+    ``root``. ``term`` and ``decay_term`` are temporaries.
+    """
     # The corrections are numbers, so a product with
     # the inverse replaces a division by element.
-    np.multiply(v, scalar(1.0 / c2), out=tmp)
+    np.multiply(v, scalar(1.0 / v_correction), out=term)
     if root:
-        np.sqrt(tmp, out=tmp)
-    np.add(tmp, scalar(epsilon), out=tmp)
-    np.divide(m, tmp, out=tmp)
+        np.sqrt(term, out=term)
+    np.add(term, scalar(epsilon), out=term)
+    np.divide(m, term, out=term)
     # Without decay the last product can be written to the result directly.
     if decay == 0.0:
-        np.multiply(tmp, scalar(1.0 / c1), out=out)
+        np.multiply(term, scalar(1.0 / m_correction), out=out)
         return
-    np.multiply(tmp, scalar(1.0 / c1), out=tmp)
-    np.multiply(weight, scalar(decay), out=extra)
-    np.add(tmp, extra, out=out)
+    np.multiply(term, scalar(1.0 / m_correction), out=term)
+    np.multiply(weight, scalar(decay), out=decay_term)
+    np.add(term, decay_term, out=out)
 
 
 class AdamVarUpdate(UpdateOp):
@@ -261,13 +277,20 @@ class AdamVarUpdate(UpdateOp):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""
         rate, max_norm = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
-        weight_norms, update_norms = inputs[2:4]
+        weight_squares, update_squares = inputs[2:4]
 
         def coefficients(replica: int) -> tuple[float, float]:
-            r1, r2 = float(weight_norms[replica].reshape(-1)[0]), float(update_norms[replica].reshape(-1)[0])
+            weight_square, update_square = (
+                float(weight_squares[replica].reshape(-1)[0]),
+                float(update_squares[replica].reshape(-1)[0]),
+            )
             limit = max_norm(replica)
             # A norm of 0 says nothing about the size of the step, so the ratio is 1.
-            ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
+            ratio = (
+                float(min(np.sqrt(weight_square), limit) / np.sqrt(update_square))
+                if weight_square and update_square and limit
+                else 1.0
+            )
             return 1.0, -rate(replica) * ratio
 
         return bind_weighted_sum(inputs[0], inputs[0], inputs[1], coefficients, False, False, scratch_of(env))

@@ -168,8 +168,8 @@ def bind_weighted_sum(
                 current, pair = piece.replica, coefficients(piece.replica)
             for step in piece.fill:
                 step()
-            po, px, py = piece.views
-            weighted_sum(po, px, py, *pair, square, temporaries)
+            piece_out, piece_x, piece_y = piece.views
+            weighted_sum(piece_out, piece_x, piece_y, *pair, square, temporaries)
             for step in piece.round:
                 step()
 
@@ -185,16 +185,16 @@ def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Kern
         simple = [views for _, views in parts]
 
         def run_simple() -> None:
-            for o, p, q in simple:
-                combine(p, q, o)
+            for out, x, y in simple:
+                combine(x, y, out)
 
         return run_simple
     factor = scalar(b)
-    bound = [(o, p, q, temporary(scratch, o)) for _, (o, p, q) in parts]
+    bound = [(out, x, y, temporary(scratch, out)) for _, (out, x, y) in parts]
 
     def run() -> None:
-        for o, p, q, t in bound:
-            multiply(q, factor, t)
-            add(p, t, o)
+        for out, x, y, term in bound:
+            multiply(y, factor, term)
+            add(x, term, out)
 
     return run

@@ -93,11 +93,13 @@ class GruCell(_GatedUnit):
         self, x: np.ndarray, states: States, product: Product, scores: Scores
     ) -> tuple[States, np.ndarray | None]:
         """``n = a(x_n + r h_n)``."""
-        xr, xz, xn = self._split(x, 3)
-        hr, hz, hn = self._split(product(states[0], 0, 3), 3)
-        r, z = self.gate.value(xr + hr), self.gate.value(xz + hz)
-        n = self.activation.value(xn + r * hn)
-        return self._after(states[0], z, n, scores), np.concatenate([r, z, n, hn], axis=-1)
+        x_reset, x_update, x_candidate = self._split(x, 3)
+        h_reset, h_update, h_candidate = self._split(product(states[0], 0, 3), 3)
+        reset, update = self.gate.value(x_reset + h_reset), self.gate.value(x_update + h_update)
+        candidate = self.activation.value(x_candidate + reset * h_candidate)
+        return self._after(states[0], update, candidate, scores), np.concatenate(
+            [reset, update, candidate, h_candidate], axis=-1
+        )
 
     def backward(
         self, grads: States, states: States, saved: np.ndarray, product: Product, scores: Scores
@@ -105,11 +107,11 @@ class GruCell(_GatedUnit):
         """Pass the gradients through the candidate and the gates."""
         parts = np.split(saved, 4, axis=-1)
         candidate, update, state_grad, score_grad = self._through_update(grads[0], states[0], parts, scores)
-        r, hn = parts[0], parts[3]
-        reset = self.gate.gradient(r, candidate * hn)
+        reset_gate, h_candidate = parts[0], parts[3]
+        reset = self.gate.gradient(reset_gate, candidate * h_candidate)
         # The state's product was multiplied by the reset
         # gate, the input's was not: two different gradients.
-        h = self._joined(reset, update, candidate * r)
+        h = self._joined(reset, update, candidate * reset_gate)
         return self._joined(reset, update, candidate), h, (state_grad + product(h, 0, 3),), score_grad
 
     def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
@@ -150,12 +152,12 @@ class ResetFirstGruCell(_GatedUnit):
         self, x: np.ndarray, states: States, product: Product, scores: Scores
     ) -> tuple[States, np.ndarray | None]:
         """``n = a(x_n + (r h) W)``."""
-        xr, xz, xn = self._split(x, 3)
+        x_reset, x_update, x_candidate = self._split(x, 3)
         # Only two gates: the candidate's product needs the reset state first.
-        hr, hz = self._split(product(states[0], 0, 2), 2)
-        r, z = self.gate.value(xr + hr), self.gate.value(xz + hz)
-        n = self.activation.value(xn + product(r * states[0], 2, 3))
-        return self._after(states[0], z, n, scores), np.concatenate([r, z, n], axis=-1)
+        h_reset, h_update = self._split(product(states[0], 0, 2), 2)
+        reset, update = self.gate.value(x_reset + h_reset), self.gate.value(x_update + h_update)
+        candidate = self.activation.value(x_candidate + product(reset * states[0], 2, 3))
+        return self._after(states[0], update, candidate, scores), np.concatenate([reset, update, candidate], axis=-1)
 
     def backward(
         self, grads: States, states: States, saved: np.ndarray, product: Product, scores: Scores

@@ -1,10 +1,10 @@
-"""Ops: shape rule, NumPy value, gradient and cost of each op stand together in one class; see ``docs/design.md``.
+"""Ops: the shape rule, NumPy value, gradient and cost of each op stand together in one class; see ``docs/design.md``.
 
-Every op class of every module of this room is here by itself; bases, which have no operation type, are not. Those that
-are named below are known to type checkers, too.
+Every op class of every module of this room is exported by itself. Bases, which have no operation type, are not. Type
+checkers know the ones that are imported by name below.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
+# ruff: noqa: F401  # the imported names are the package's content
 from __future__ import annotations
 
 import pkgutil
@@ -186,14 +186,18 @@ from .unary import (
 
 
 def _op_classes() -> dict[str, type[Op]]:
-    """By name, those that the modules of this room define."""
-    modules = [import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    things = [(module, thing) for module in modules for thing in vars(module).values() if isinstance(thing, type)]
-    own = [thing for module, thing in things if issubclass(thing, Op) and thing.__module__ == module.__name__]
-    return {op_class.__name__: op_class for op_class in own if op_class.type != Op.type and op_class.__name__[0] != "_"}
+    """The op classes that the modules of this room define, by name."""
+    # The folder is read, so a new module needs no entry in a list.
+    modules = [import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)]
+    members = [(module, member) for module in modules for member in vars(module).values() if isinstance(member, type)]
+    classes = [member for module, member in members if issubclass(member, Op) and member.__module__ == module.__name__]
+    return {
+        op_class.__name__: op_class for op_class in classes if op_class.type != Op.type and op_class.__name__[0] != "_"
+    }
 
 
 _OPS = _op_classes()
+# Other rooms write `ops.Name`, whether or not the class is imported by name above.
 globals().update(_OPS)
 
 __all__ = ["DynamicIndexError", "Environment", "Kernel", "Op", "RemoteEntryError", "autodiff", *sorted(_OPS)]

@@ -1,4 +1,5 @@
-"""Gradient accumulation: accumulators, their running means, what scales and clears them, copies into variables."""
+"""Gradient accumulation: accumulators and their running means, ops that scale and clear them, copies into
+variables."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Accumulate(UpdateOp):
     factor = Attribute(optional(NUMBER), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The spec of ``t``; raises for an unknown kind, unequal shapes and a kind that lacks its factor."""
+        """The spec of ``t``. Raises for an unknown kind, unequal shapes and a kind that lacks its factor."""
         target, value = self.inputs[:2]
         kind = self.kind
         if target.dtype.is_integer:
@@ -66,7 +67,7 @@ class Accumulate(UpdateOp):
         return [self.like(target)]
 
     def _check_integers(self, target: Tensor, value: Tensor) -> None:
-        """Integers are added as they are: one type, kind ``add``, no factor."""
+        """Integers are added without scaling: one type, kind ``add``, no factor."""
         self.same_dtype(target, value)
         if self.kind != "add" or len(self.inputs) > 2 or self.factor not in (None, 1.0):
             raise DTypeError(
@@ -85,22 +86,24 @@ class Accumulate(UpdateOp):
         if self.kind == "mean":
             return lambda r: (factor(r) / (factor(r) + 1.0), 1.0 / (factor(r) + 1.0))
         if inputs[0].dtype == np.float16:
+            # A half accumulator makes both factors halves, as PopART's expression does.
             return lambda r: (float(np.float16(factor(r))), float(np.float16(1.0 - factor(r))))
         return lambda r: (factor(r), 1.0 - factor(r))
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The weighted sum (of the square) in float32, rounded once, written to the accumulator."""
+        """The weighted sum (of values or squares) in float32, rounded once and written to the accumulator."""
         static = self.factor_index("factor") is None
         square = self.kind.endswith("square")
         target = inputs[0]
         if self.inputs[0].dtype.is_integer:
             return partial(np.add, target, inputs[1], out=target)
-        value, before = self._in_type_of(target, inputs[1], env)
+        value, cast_steps = self._in_type_of(target, inputs[1], env)
         add = bind_weighted_sum(target, target, value, self._coefficients(inputs), static, square, scratch_of(env))
-        return sequence(*before, add)
+        return sequence(*cast_steps, add)
 
     def _in_type_of(self, target: np.ndarray, value: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
         """The value in the type of the accumulator, where the fused expressions cast it."""
+        # Only moving averages cast the value (popx/op/accumulatex.cpp).
         if not self.kind.startswith("moving_average") or target.dtype != np.float16 or value.dtype == np.float16:
             return value, []
         cast = env.scratch(value.shape, np.float16, 8)
@@ -109,20 +112,23 @@ class Accumulate(UpdateOp):
     def work(self) -> Sequence[Work]:
         """The vertices of the table above."""
         target, value = self.inputs[:2]
-        tensor = self.factor_index("factor") is not None
+        tensor_factor = self.factor_index("factor") is not None
         count, kind = target.spec.elements, self.kind
         types = type_names(target.dtype, value.dtype)
         if kind in ("add", "mean"):
-            both = kind == "mean"
-            name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
-            vertex = f"popops::{name}<{types},{str(not tensor).lower()}>"
-            formula = scaled_add_cycles(target.dtype, value.dtype, tensor, both)
-            unsure = target.dtype.is_integer  # popops estimates the floating-point vertices only
-            return [Vertices(vertex, count, formula, flops=(3 if both else 2) * count, low_confidence=unsure)]
-        operations = _FUSED_OPERATIONS[kind][tensor]
-        if kind == "square" and not tensor and self.factor in (None, 1.0):
+            scales_both = kind == "mean"
+            name = "aXPlusbYSupervisor" if scales_both else "ScaledAddSupervisor"
+            vertex = f"popops::{name}<{types},{str(not tensor_factor).lower()}>"
+            formula = scaled_add_cycles(target.dtype, value.dtype, tensor_factor, scales_both)
+            low_confidence = target.dtype.is_integer  # popops estimates the floating-point vertices only
+            return [
+                Vertices(vertex, count, formula, flops=(3 if scales_both else 2) * count, low_confidence=low_confidence)
+            ]
+        operations = _FUSED_OPERATIONS[kind][tensor_factor]
+        if kind == "square" and not tensor_factor and self.factor in (None, 1.0):
+            # A factor of 1 drops out of the expression: square and add remain.
             operations = 2
-        formula = fused_cycles(target.dtype, 2, int(tensor), operations)
+        formula = fused_cycles(target.dtype, 2, int(tensor_factor), operations)
         return [Vertices(f"popops::map::Accumulate_{kind}<{types}>", count, formula, flops=operations * count)]
 
 
@@ -158,6 +164,7 @@ class AccumulatorScale(UpdateOp):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The product in float32, rounded once; a fill where the factor is the constant 0."""
         target = inputs[0]
+        # A product with 0 would not clear NaN and infinity.
         if self.clears:
             return lambda: target.fill(0)
         factor = self.reader("factor", inputs)
@@ -175,7 +182,7 @@ class AccumulatorScale(UpdateOp):
         return run
 
     def work(self) -> Sequence[Work]:
-        """The vertex of a product with a scalar, or a fill."""
+        """A product with a scalar, or a fill."""
         target = self.inputs[0]
         if self.clears:
             return [vertices.fill(target.dtype, target.spec.elements)]

@@ -18,7 +18,7 @@ from . import vertices
 from .base import Arrays, Environment, Kernel, Op
 from .binding import elementwise, operands, scalar, sequence
 from .formula import Term, absolute, compile_formula, copysign, exp, minimum, reciprocal, square, tanh
-from .unary import Unary, made
+from .unary import Unary, new_tensor
 from .update_vertices import fused_cycles
 from .work import Vertices, Work
 
@@ -28,8 +28,8 @@ GELU_CUBE = 0.044715
 
 
 def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: int) -> Vertices:
-    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7): ``operands`` tensors like
-    ``tensor``, ``constants`` scalars, ``operations`` operations for each element."""
+    """The codelet that popops generates for an expression (``docs/reference/cycles.md`` 2.7). It has ``operands``
+    tensors like ``tensor``, ``constants`` scalars, and ``operations`` operations for each element."""
     cycles = fused_cycles(tensor.dtype, operands, constants, operations)
     vertex = f"popops::map::{name}<{vertices.poplar_type(tensor.dtype)}>"
     return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
@@ -40,18 +40,18 @@ class ActivationOp(Unary):
 
     Class attributes:
         flops: operations for each element of the popnn activation ``vertex``; 0: it is a unary operation of popops.
-        expression: constants and operations of the expression that PopART maps instead.
+        expression: number of constants and operations, where PopART maps an expression instead.
     """
 
     flops: ClassVar[int] = 0
     expression: ClassVar[tuple[int, int] | None] = None
 
     def value(self, x: Term) -> Term:
-        """The result for the operand ``x``."""
+        """The formula of the result for the operand ``x``."""
         raise NotImplementedError
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The formula, in blocks, in float32 for fp16."""
+        """Run the formula in blocks; fp16 is computed in float32."""
         chain = compile_formula(self.value, 1, in_place=self.in_place)
         return elementwise(chain, inputs, self.target(inputs, outputs), env)
 
@@ -82,12 +82,12 @@ class ActivationGrad(Op):
         )
         return [grad.spec]
 
-    def value(self, grad: Term, given: Term) -> Term:
-        """The result for the gradient and the forward value."""
+    def value(self, grad: Term, forward_value: Term) -> Term:
+        """The formula of the result for the gradient and the forward value."""
         raise NotImplementedError
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The formula, in blocks, in float32 for fp16."""
+        """Run the formula in blocks; fp16 is computed in float32."""
         return elementwise(compile_formula(self.value, 2), inputs, outputs[0], env)
 
     def work(self) -> list[Work]:
@@ -104,7 +104,7 @@ class Tanh(Unary):
     type = "Tanh"
     ufunc = np.tanh
     vertex = "TANH"
-    slope_at_result = staticmethod(lambda grad, y: made(TanhGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(TanhGrad, grad, y))
 
 
 class TanhGrad(ActivationGrad):
@@ -124,7 +124,7 @@ class Relu(Unary):
 
     type = "Relu"
     vertex = "RELU"
-    slope_at_result = staticmethod(lambda grad, y: made(ReluGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(ReluGrad, grad, y))
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One pass."""
@@ -147,14 +147,15 @@ class ReluGrad(ActivationGrad):
     flops = 1
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Compare, and the bits of the gradient where that holds (exact in every type, and infinite gradients are
-        blocked); a masked copy would branch at each value."""
+        """Compare, then keep the bits of the gradient where the comparison holds. This is exact in every type and
+        blocks infinite gradients; a masked copy would branch at each value."""
         (grad, value), out = operands(inputs, outputs[0])
         mask = env.scratch(out.shape, np.bool_)
         integer = np.dtype(f"i{out.itemsize}")
         bits = env.scratch(out.shape, integer, slot=1)
         return sequence(
             partial(np.greater, value, scalar(0, value.dtype), mask),
+            # True becomes 1, then -1: all bits set.
             partial(np.copyto, bits, mask.view(np.int8)),
             partial(np.negative, bits, bits),
             partial(np.bitwise_and, grad.view(integer), bits, out.view(integer)),
@@ -230,7 +231,7 @@ class Gelu(ActivationOp):
     type = "Gelu"
     vertex = "GELU"
     flops = 8
-    slope = staticmethod(lambda grad, x: made(GeluGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(GeluGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Eight passes."""
@@ -255,6 +256,7 @@ class GeluGrad(ActivationGrad):
         """With T the tanh: ``g (1 + T) (0.5 + (1 - T) x (c/2 + 3/2 c k x**2))``."""
         t = gelu_tanh(x)
         slope = (square(x) * (1.5 * GELU_SCALE * GELU_CUBE) + 0.5 * GELU_SCALE) * x
+        # g (1 + T) is a factor of both terms, so it is multiplied last.
         return ((1 - t) * slope + 0.5) * (t + 1) * grad
 
 
@@ -265,7 +267,7 @@ ERFC_LIMIT = 10.5
 """Beyond this argument ``erfc`` is 0 in float32."""
 FLOAT64_ERFC_DEGREE = 22
 FLOAT64_ERFC_LIMIT = 6.0
-"""Beyond this argument ``1 - erfc`` is 1 in float64, and ``erfc`` is taken to be what it is here."""
+"""Beyond this argument ``1 - erfc`` is 1 in float64; ``erfc`` is held at its value here."""
 
 
 @cache
@@ -275,10 +277,12 @@ def erfc_polynomial(degree: int, limit: float) -> tuple[tuple[float, ...], float
     For z in ``[0, limit]``: interpolation of ``log(erfc(z) / t) + z**2`` at Chebyshev points of t, from
     ``math.erfc``. Degree 10 up to 10.5 gives errors of 1e-8, degree 22 up to 6 of 1e-14. Returns (coefficients, a, b).
     """
+    # The interval of t that belongs to z from 0 to the limit.
     low, high = 1 / (1 + limit / 2), 1.0
 
     def target(s: np.ndarray) -> np.ndarray:
         t = 0.5 * ((high - low) * s + high + low)
+        # Solved for z: t = 1 / (1 + z / 2).
         z = 2 / t - 2
         return np.array([math.log(math.erfc(v) / w) + v * v for v, w in zip(z, t, strict=True)])
 
@@ -291,18 +295,22 @@ def erfc_polynomial(degree: int, limit: float) -> tuple[tuple[float, ...], float
 def normal_cdf(x: Term, dtype: DType) -> Term:
     """``Phi(x)``, the standard normal distribution function, to the precision of ``dtype``.
 
-    ``Phi(x) = erfc(-x / sqrt 2) / 2``, from ``erfc(|x| / sqrt 2)`` and the symmetry ``Phi(x) = 1 - Phi(-x)``, which is
-    not used where it would cancel: small values are as exact as large ones.
+    ``Phi(x) = erfc(-x / sqrt 2) / 2`` is computed from ``erfc(|x| / sqrt 2)`` and the symmetry ``Phi(x) = 1 -
+    Phi(-x)``. The symmetry is not used where digits would cancel, so small values are as exact as large ones.
     """
     degree, limit = (FLOAT64_ERFC_DEGREE, FLOAT64_ERFC_LIMIT) if dtype == FLOAT64 else (ERFC_DEGREE, ERFC_LIMIT)
     powers, a, b = erfc_polynomial(degree, limit)
+    # Beyond the limit the polynomial was not fitted.
     z = minimum(absolute(x) * math.sqrt(0.5), limit)
     t = reciprocal(z * 0.5 + 1)
     s = t * a + b
+    # Horner's rule, so that no power is computed on its own.
     exponent = s * powers[0]
     for power in powers[1:-1]:
         exponent = (exponent + power) * s
     tail = exp(exponent + powers[-1] - square(z)) * (t * 0.5)
+    # The first term is 1 for positive x and 0 for
+    # negative x, so only positive x uses the symmetry.
     return (copysign(0.5, x) + 0.5) * (1 - tail * 2) + tail
 
 
@@ -311,7 +319,7 @@ class GeluErf(ActivationOp):
 
     type = "GeluErf"
     vertex = "GELU_ERF"
-    slope = staticmethod(lambda grad, x: made(GeluErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(GeluErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``Phi(x)``, then times x."""

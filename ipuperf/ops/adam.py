@@ -1,4 +1,4 @@
-"""The Adam family: the step from the moments, and what applies it."""
+"""The Adam family: the step computed from the moments, and the op that applies it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODES = ("adam", "adamax", "lamb")
 
 
 def _power(beta: float, steps: float) -> float:
-    """``beta ** steps``; of a negative number not a number unless the steps are whole, as on the device."""
+    """``beta ** steps``. As on the device, a negative ``beta`` gives NaN unless the steps are whole."""
     return math.nan if beta < 0 and not steps.is_integer() else beta**steps
 
 
@@ -32,11 +32,12 @@ class AdamUpdater(UpdateOp):
 
     Inputs ``m, v[, weight][, time_step]`` (``has_weight``, ``has_step``). Attributes: ``mode``, ``weight_decay``,
     ``beta1``, ``beta2``, ``epsilon`` as floats, or ``<name>_input`` with an input index. The result has ``weight``'s
-    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``; AdaMax takes ``v`` itself, not
-    ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and
-    ``v' = v / (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
+    type, without weight ``m``'s: ``m' / (sqrt(v') + epsilon) + weight_decay * weight``. AdaMax uses ``v`` itself
+    instead of ``sqrt(v')``. A time step is first incremented in place; then ``m' = m / (1 - beta1**t)`` and ``v' = v /
+    (1 - beta2**t)``. Without time step ``m' = m`` and ``v' = v``.
 
-    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); the rest is in float32.
+    A half ``m`` is corrected in half, as in PopART's expression (popx/op/adamupdaterx.cpp); everything else is in
+    float32.
 
     Cost: the increment of the step, then one fused expression over all operands.
     """
@@ -95,7 +96,7 @@ class AdamUpdater(UpdateOp):
         return (self.step_index,) if self.has_step else ()
 
     def _corrections(self, inputs: Arrays) -> Callable[[int], tuple[float, float]]:
-        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the present step; 1 where there is no correction."""
+        """For a replica, ``(1 - beta1**t, 1 - beta2**t)`` at the current step; 1 where there is no correction."""
         if not self.has_step:
             return lambda replica: (1.0, 1.0)
         steps = inputs[self.step_index].reshape(-1)
@@ -106,33 +107,50 @@ class AdamUpdater(UpdateOp):
         return lambda r: (1.0 - _power(beta1(r), float(steps[r])), 1.0 - _power(beta2(r), float(steps[r])))
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Count the time step, then the step in pieces in float32, rounded once."""
+        """Increment the time step, then compute the step in pieces in float32, rounded once."""
         m, v, out = inputs[0], inputs[1], outputs[0]
+        # Without weight there is no decay; `m` stands in so that all pieces have four views.
         weight = inputs[2] if self.has_weight else m
+        # Factors and steps may differ between replicas, so no piece spans two of them.
         parts = pieces([out, m, v, weight], per_replica=True)
         size = largest(parts)
-        first, second = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
+        term, decay_term = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
         bound = [
-            (b, temporary(first, b.views[0]), temporary(second, b.views[0]))
+            (b, temporary(term, b.views[0]), temporary(decay_term, b.views[0]))
             for b in in_float32(parts, scratch_of(env), 2)
         ]
         epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
         decay = self.reader("weight_decay", inputs, 0.0)
         step = inputs[self.step_index] if self.has_step else None
         root = self.mode != "adamax"
+        # PopART corrects a half moment in half, which rounds otherwise than float32.
         corrected = self._corrected_half([b for b, *_ in bound], size, env) if m.dtype == np.float16 else None
 
         def run() -> None:
             if step is not None:
+                # The step counts before it is used, so
+                # the first correction is that of step 1.
                 np.add(step, 1, out=step, casting="unsafe")
-            for number, (piece, tmp, extra) in enumerate(bound):
+            for number, (piece, term_view, decay_view) in enumerate(bound):
                 for fill in piece.fill:
                     fill()
-                r, (po, pm, pv, pw) = piece.replica, piece.views
-                c1, c2 = corrections(r)
+                replica, (piece_out, piece_m, piece_v, piece_weight) = piece.replica, piece.views
+                m_correction, v_correction = corrections(replica)
                 if corrected is not None:
-                    c1 = corrected(number, c1)
-                _adam_piece(po, pm, pv, pw, tmp, extra, c1, c2, epsilon(r), decay(r), root)
+                    m_correction = corrected(number, m_correction)
+                _adam_piece(
+                    piece_out,
+                    piece_m,
+                    piece_v,
+                    piece_weight,
+                    term_view,
+                    decay_view,
+                    m_correction,
+                    v_correction,
+                    epsilon(replica),
+                    decay(replica),
+                    root,
+                )
                 for rounding in piece.round:
                     rounding()
 
@@ -141,8 +159,10 @@ class AdamUpdater(UpdateOp):
     def _corrected_half(
         self, bound: Sequence[Bound], size: int, env: Environment
     ) -> Callable[[int, float], float] | None:
-        """What corrects the first moment of a piece in half precision, ``half(m / half(c1))``, and leaves 1 to correct;
-        None without time step."""
+        """A function that corrects the first moment of a piece in half precision, ``half(m / half(c1))``.
+
+        It returns 1, the correction that remains. None without time step.
+        """
         if not self.has_step:
             return None
         narrow, rounds = env.scratch((size,), np.float16, 8), list[tuple[np.ndarray, Step, Step]]()
@@ -150,9 +170,9 @@ class AdamUpdater(UpdateOp):
             part = temporary(narrow, wide)
             rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
 
-        def correct(number: int, c1: float) -> float:
+        def correct(number: int, m_correction: float) -> float:
             wide, to_half, to_float = rounds[number]
-            np.divide(wide, scalar(np.float16(c1)), out=wide)
+            np.divide(wide, scalar(np.float16(m_correction)), out=wide)
             to_half()
             to_float()
             return 1.0
@@ -166,6 +186,7 @@ class AdamUpdater(UpdateOp):
         if self.has_step:
             step = self.inputs[self.step_index]
             works.append(vertices.broadcast_scalar("ADD", step.dtype, 1, in_place=True))
+        # A factor that is a tensor is one more scalar operand of the expression.
         tensor_factors = [n for n in ("weight_decay", "epsilon", "beta1", "beta2") if self.factor_index(n) is not None]
         operations = 2 + self._moment_operations() + 2 * self._decays
         formula = fused_cycles(m.dtype, 2 + self.has_weight, int(self.has_step) + len(tensor_factors), operations)
@@ -180,7 +201,7 @@ class AdamUpdater(UpdateOp):
         return self.factor_index("weight_decay") is not None or bool(self.weight_decay)
 
     def _moment_operations(self) -> int:
-        """Divide, subtract and power per corrected moment, a lone divide otherwise; and the square root."""
+        """Divide, subtract and power for each corrected moment, a single divide for others, and the square root."""
         corrected = len(self._betas())
         return 3 * corrected + (2 - corrected) + (self.mode != "adamax")
 
@@ -190,36 +211,43 @@ def _adam_piece(
     m: np.ndarray,
     v: np.ndarray,
     weight: np.ndarray,
-    tmp: np.ndarray,
-    extra: np.ndarray,
-    c1: float,
-    c2: float,
+    term: np.ndarray,
+    decay_term: np.ndarray,
+    m_correction: float,
+    v_correction: float,
     epsilon: float,
     decay: float,
     root: bool,
 ) -> None:
-    """One piece of :class:`AdamUpdater`: ``out = (m / c1) / (sqrt(v / c2) + epsilon) + decay * weight``."""
-    np.multiply(v, scalar(1.0 / c2), out=tmp)
+    """One piece of :class:`AdamUpdater`.
+
+    ``out = (m / m_correction) / (sqrt(v / v_correction) + epsilon) + decay * weight``, without the root unless
+    ``root``. ``term`` and ``decay_term`` are temporaries.
+    """
+    # The corrections are numbers, so a product with
+    # the inverse replaces a division by element.
+    np.multiply(v, scalar(1.0 / v_correction), out=term)
     if root:
-        np.sqrt(tmp, out=tmp)
-    np.add(tmp, scalar(epsilon), out=tmp)
-    np.divide(m, tmp, out=tmp)
+        np.sqrt(term, out=term)
+    np.add(term, scalar(epsilon), out=term)
+    np.divide(m, term, out=term)
+    # Without decay the last product can be written to the result directly.
     if decay == 0.0:
-        np.multiply(tmp, scalar(1.0 / c1), out=out)
+        np.multiply(term, scalar(1.0 / m_correction), out=out)
         return
-    np.multiply(tmp, scalar(1.0 / c1), out=tmp)
-    np.multiply(weight, scalar(decay), out=extra)
-    np.add(tmp, extra, out=out)
+    np.multiply(term, scalar(1.0 / m_correction), out=term)
+    np.multiply(weight, scalar(decay), out=decay_term)
+    np.add(term, decay_term, out=out)
 
 
 class AdamVarUpdate(UpdateOp):
-    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place, the quotient being 1 where ``r1``, ``r2`` or
+    """``w -= lr * min(sqrt(r1), max_norm) / sqrt(r2) * u`` in place; the quotient is 1 where ``r1``, ``r2`` or
     ``max_norm`` is 0.
 
     The output is ``w``.
 
     Inputs ``w, u, r1, r2[, lr][, max_norm]``: the weight, its updater, their squared norms, the learning rate and the
-    limit of the weight's norm, the last two as tensors at ``lr_input`` and ``max_norm_input`` or as attributes (no
+    limit of the weight's norm. The last two are tensors at ``lr_input`` and ``max_norm_input``, or attributes (no
     ``max_norm``: no limit). Cost: the expression of the factor and ``ScaledAdd`` (popart:
     willow/src/popx/op/adamvarupdatex.cpp).
     """
@@ -233,7 +261,7 @@ class AdamVarUpdate(UpdateOp):
     max_norm_input = Attribute(optional(INTEGER), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The weight's spec; raises for integers, unequal shapes, norms and rates that are no scalars."""
+        """The weight's spec. Raises for integers, unequal shapes, and norms or rates that are not scalars."""
         self.require(4 <= len(self.inputs) <= 6, f"needs 4 to 6 operands, got {len(self.inputs)}")
         weight, updater = self.inputs[:2]
         self.floating(weight, updater)
@@ -248,13 +276,21 @@ class AdamVarUpdate(UpdateOp):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A weighted sum in float32 whose factor is read in each run."""
-        rate, most = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
-        first, second = inputs[2:4]
+        rate, max_norm = self.reader("lr", inputs), self.reader("max_norm", inputs, math.inf)
+        weight_squares, update_squares = inputs[2:4]
 
         def coefficients(replica: int) -> tuple[float, float]:
-            r1, r2 = float(first[replica].reshape(-1)[0]), float(second[replica].reshape(-1)[0])
-            limit = most(replica)
-            ratio = float(min(np.sqrt(r1), limit) / np.sqrt(r2)) if r1 and r2 and limit else 1.0
+            weight_square, update_square = (
+                float(weight_squares[replica].reshape(-1)[0]),
+                float(update_squares[replica].reshape(-1)[0]),
+            )
+            limit = max_norm(replica)
+            # A norm of 0 says nothing about the size of the step, so the ratio is 1.
+            ratio = (
+                float(min(np.sqrt(weight_square), limit) / np.sqrt(update_square))
+                if weight_square and update_square and limit
+                else 1.0
+            )
             return 1.0, -rate(replica) * ratio
 
         return bind_weighted_sum(inputs[0], inputs[0], inputs[1], coefficients, False, False, scratch_of(env))
@@ -263,6 +299,7 @@ class AdamVarUpdate(UpdateOp):
         """The factor, one element on one tile, then the ScaledAdd with a factor from memory."""
         weight, updater = self.inputs[:2]
         count, types = weight.spec.elements, type_names(weight.dtype, updater.dtype)
+        # A limit of the norm is one more operation.
         operations = 7 if self.max_norm is None and self.max_norm_input is None else 8
         cycles = fused_cycles(self.inputs[2].dtype, len(self.inputs) - 2, 0, operations)
         factor = Vertices("popops::map::AdamVarUpdate_factor", 1, cycles, flops=operations)

@@ -1,4 +1,4 @@
-"""One tensor forwards, another one for the gradient.
+"""An op that uses one tensor for its value and another one for its gradient.
 
 Source: graphcore-research/poptorch-experimental-addons, ``_impl/core.py``.
 """
@@ -23,7 +23,7 @@ class AutogradProxy(CustomOp):
     type: ClassVar[str] = "AutogradProxy"
 
     def infer(self) -> list[TensorSpec]:
-        """The operands' shape and type; raises unless they have the same."""
+        """The operands' shape and type; raises unless they are the same for both."""
         forward, proxy = self.inputs
         self.floating(forward, proxy)
         self.same_dtype(forward, proxy)
@@ -35,7 +35,7 @@ class AutogradProxy(CustomOp):
         return operands[0]
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """To the second operand alone."""
+        """The gradient goes to the second operand alone."""
         return [None, grads[0]]
 
     def work(self) -> Sequence[Work]:

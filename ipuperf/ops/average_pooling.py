@@ -1,4 +1,4 @@
-"""The average over windows, of one size, adaptive or of everything, and its gradients."""
+"""The average over windows, which are of one size, adaptive, or everything; and its gradients."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Average(Pooling):
         return reduction_kernel(self.stages(), np.add, 0, inputs[0], outputs[0], env, self.windows())
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient over the counts, added to all elements of each window. (Upstream also hands the forward tensors
-        to the gradient op but does not read them.)"""
+        """The gradient divided by the counts, added to all elements of each window. (Upstream also passes the
+        forward tensors to the gradient op but does not read them.)"""
         return [self.gradient_op(builder, grad, self.inputs[0].shape[2:])]
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -41,7 +41,7 @@ class _Average(Pooling):
 
 
 class AveragePool(RegularPooling, _Average):
-    """``x -> y``: average of each window; see :class:`RegularPooling` for what is counted."""
+    """``x -> y``: average of each window; :class:`RegularPooling` says which elements count."""
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """Over the same windows."""
@@ -49,49 +49,49 @@ class AveragePool(RegularPooling, _Average):
 
 
 class _Adaptive(Pooling):
-    """Base of the ops over as many windows as :meth:`wanted`, which PyTorch chooses."""
+    """Base of the ops over as many windows as :meth:`window_counts` says; PyTorch's rule places them."""
 
-    def wanted(self) -> tuple[int, ...]:
+    def window_counts(self) -> tuple[int, ...]:
         """Windows along each spatial axis."""
         raise NotImplementedError
 
     def windows_of(self, size: Sequence[int]) -> list[Windows]:
         """Windows over an input of spatial shape ``size``."""
         self.require(min(size) > 0, f"spatial shape {tuple(size)} has no elements")
-        return [adaptive_windows(n, o) for n, o in zip(size, self.wanted(), strict=True)]
+        return [adaptive_windows(n, o) for n, o in zip(size, self.window_counts(), strict=True)]
 
 
 class AdaptiveAveragePool(_Adaptive, _Average):
-    """``x -> y``: average over windows that give ``output_size`` (attribute: one integer, or one for each spatial axis)
-    results, as PyTorch chooses them.
+    """``x -> y``: average over windows that give ``output_size`` (attribute: one integer, or one for each spatial
+    axis) results, placed by PyTorch's rule.
 
-    PopTorch runs an AveragePool of kernel and stride ``n / output``; where the input is no multiple of the output its
+    PopTorch runs an AveragePool of kernel and stride ``n / output``. Where the input is no multiple of the output, its
     values differ from PyTorch's and from this op's.
     """
 
     output_size = spatial("output_size")
 
-    def wanted(self) -> tuple[int, ...]:
-        """As given."""
+    def window_counts(self) -> tuple[int, ...]:
+        """The attribute ``output_size``."""
         return self.output_size
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """Over the same windows."""
-        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.window_counts())
 
 
 class GlobalAveragePool(_Adaptive, _Average):
-    """``x -> y``: average over all spatial axes, which are kept with length 1."""
+    """``x -> y``: average over all spatial axes, which stay with length 1."""
 
     type = "GlobalAveragePool"
 
-    def wanted(self) -> tuple[int, ...]:
+    def window_counts(self) -> tuple[int, ...]:
         """One window for each axis."""
         return (1,) * spatial_axes(self)
 
     def gradient_op(self, builder: GradientBuilder, grad: Tensor, size: tuple[int, ...]) -> Tensor:
         """Over the same windows."""
-        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.wanted())
+        return builder.op(AdaptiveAveragePoolGrad, [grad], input_size=size, output_size=self.window_counts())
 
 
 class _AverageGrad(Pooling):
@@ -116,7 +116,7 @@ class _AverageGrad(Pooling):
         return self.windows_of(self.input_size)
 
     def work(self) -> list[Work]:
-        """As every pooling; where one window is everything, the gradient is scaled and copied to all elements of the
+        """A pooling. Where one window covers everything, the gradient is scaled and copied to all elements of the
         window (``lib/popnn/Pooling.cpp`` substPoolingGradientWithBroadcast)."""
         if not self.whole():
             return super().work()
@@ -125,21 +125,23 @@ class _AverageGrad(Pooling):
         return [replace(scaled, operands=()), *copy_work(self.outputs[0])]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Divide by the counts, then spread axis after axis."""
+        """Divide by the counts, then spread the quotients axis after axis."""
         arrays = WorkingArrays(inputs, outputs, env)
         (grad,), (out,) = arrays.operands, arrays.results
         stages = self.stages()
         counts = counts_of(self.windows(), grad.dtype)
+        # Without stages the quotients are already the result.
         scaled = flat(env.scratch(grad.shape, grad.dtype, slot=2)) if stages else flat(out)
         levels = [flat(out), *temporaries(flat(out).shape, stages, grad.dtype, env, 3), scaled]
         steps: list[Step] = [partial(np.divide, flat(grad), counts, scaled)]
+        # The stages of the forward pass are undone from the last one on.
         for index in reversed(range(len(stages))):
             steps += stages[index].spread(levels[index + 1], levels[index])
         return arrays.kernel(*steps)
 
 
 class AveragePoolGrad(RegularPooling, _AverageGrad):
-    """Gradient of :class:`AveragePool`; the attributes are its and ``input_size``."""
+    """Gradient of :class:`AveragePool`, with its attributes and ``input_size``."""
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The average itself."""
@@ -152,8 +154,8 @@ class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
 
     output_size = spatial("output_size")
 
-    def wanted(self) -> tuple[int, ...]:
-        """As given."""
+    def window_counts(self) -> tuple[int, ...]:
+        """The attribute ``output_size``."""
         return self.output_size
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:

@@ -1,9 +1,9 @@
-"""What every op states besides its shape rule and gradient: its NumPy value and the work it asks for.
+"""The interface of ops: beside shape rule and gradient, an op has a NumPy value and states the work it asks for.
 
-Arrays always have one leading axis over replicas: a tensor of shape ``s`` is an array of shape ``(R, *s)``. Kernels are
-*bound once*: :meth:`Op.kernel` receives the arrays that will hold operands and results for the whole life of a compiled
-program and returns a function without arguments that computes in place, so that a training step is a list of calls with
-nothing to look up and nothing to allocate.
+Arrays always have one leading axis over replicas: a tensor of shape ``s`` is an array of shape ``(R, *s)``. Kernels
+are *bound once*. :meth:`Op.kernel` receives the arrays that hold operands and results for the whole life of a compiled
+program, and returns a function without arguments that computes in place. A training step is therefore a list of calls,
+with nothing to look up and nothing to allocate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Gradients = Sequence[Tensor | None]
 
 
 class Environment(Protocol):
-    """What kernels may ask of the evaluator that compiles them."""
+    """The services that kernels get from the evaluator that compiles them."""
 
     @property
     def replicas(self) -> int:
@@ -45,16 +45,16 @@ class Environment(Protocol):
         ...
 
     def scratch(self, shape: Sequence[int], dtype: np.dtype | type, slot: int = 0) -> np.ndarray:
-        """Temporary memory shared by all kernels; contents are lost when another kernel runs. Different ``slot`` s of
-        one kernel do not overlap."""
+        """Temporary memory that all kernels share; its contents are lost when another kernel runs. Different slots
+        of one kernel do not overlap."""
         ...
 
     def stream_reader(self, stream: Stream) -> Callable[[], np.ndarray]:
-        """A function giving the next ``(R, *shape)`` slice of an input stream of the current run."""
+        """A function that returns the next ``(R, *shape)`` slice of an input stream of the current run."""
         ...
 
     def stream_writer(self, stream: Stream) -> Callable[[np.ndarray], None]:
-        """A function storing the next ``(R, *shape)`` slice of an output stream of the current run (it copies)."""
+        """A function that stores (copies) the next ``(R, *shape)`` slice of an output stream of the current run."""
         ...
 
     def remote(self, buffer: RemoteBuffer) -> np.ndarray:
@@ -69,8 +69,8 @@ class Environment(Protocol):
 def rows(array: np.ndarray) -> list[np.ndarray]:
     """A view of each replica's part of ``(R, *shape)``.
 
-    What is written to a row is written to ``array``, for shape ``()`` too, where ``array[replica]`` would be a NumPy
-    scalar: a copy.
+    Writing to a row writes to ``array``, also for shape ``()``. There ``array[replica]`` would be a NumPy scalar, a
+    copy.
     """
     return [array[replica, ...] for replica in range(len(array))]
 
@@ -78,10 +78,10 @@ def rows(array: np.ndarray) -> list[np.ndarray]:
 class Op(ir.Op):
     """Base of the ops: shape rule, value, gradient and cost stand together in each subclass.
 
-    What the op is told besides its operands is declared: ``axis = Attribute(INTEGER, -1, settle=axis_of)`` says what
-    may be given, what stands where nothing is, and the form in which the op reads ``self.axis``
-    (:mod:`ipuperf.ir.attributes`). Whoever makes the op gets an error for anything else; no method writes attributes; a
-    gradient op that has the same ones is given ``**self.attributes``.
+    An op declares the options that it takes besides its operands. ``axis = Attribute(INTEGER, -1, settle=axis_of)``
+    says which values are allowed, the default, and the form in which the op reads ``self.axis``
+    (:mod:`ipuperf.ir.attributes`). Any other value is an error where the op is made. No method writes attributes. A
+    gradient op with the same attributes is given ``**self.attributes``.
 
     A subclass has:
 
@@ -91,14 +91,14 @@ class Op(ir.Op):
       changes an operand has a row in the table of ``tests/ops/test_in_place.py``.
     * :meth:`kernel`, or :meth:`view` when it gives views.
     * ``gradient(builder, grads)``: ops in the gradient graph, as formulas of tensors; ``builder.forward(t)`` gives a
-      forward value. They are backward ops; what an op is for follows from who makes it (:mod:`ipuperf.ir.phase`),
-      unless its class can only be one thing (``own_phase``).
+      forward value. They are backward ops. An op's phase follows from who makes it (:mod:`ipuperf.ir.phase`), unless
+      its class can only be one thing (``own_phase``).
     * :meth:`work`, and :meth:`circumstances`.
 
     Class attributes:
         in_place: the op changes its first operand, and its output is that operand.
         flat: no gradient flows through the op: its result is made of steps, or does not depend on an operand's value.
-        overwrites: the op overwrites all of its first operand, which is its output; what that held before does not
+        overwrites: the op overwrites all of its first operand, which is its output; the earlier contents do not
             matter.
         renames: the op's output is its first operand; it computes nothing.
         rearranges: the op's value is a view of its first operand, which :meth:`arrange` makes.
@@ -119,30 +119,30 @@ class Op(ir.Op):
         return {0: 0} if self.in_place or self.overwrites or self.renames else {}
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """None flows back through a flat op; others have a rule of their own, here or in :meth:`gradient_from`."""
+        """No gradient for a flat op. Others have a rule of their own, here or in :meth:`gradient_from`."""
         if self.flat:
             return [None] * len(self.inputs)
         return super().gradient(builder, grads) if grads[0] is None else self.gradient_from(builder, grads[0])
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """:meth:`gradient` where that of the first output, of most ops the only one, is all that is needed."""
+        """:meth:`gradient` for ops that need only the gradient of their first output, which for most ops is the
+        only one."""
         return super().gradient(builder, [grad])
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """A function that computes ``outputs`` (preallocated, distinct from the inputs unless :meth:`aliases` says
-        otherwise) from ``inputs``.
+        """A function that computes ``outputs`` from ``inputs``. The outputs are preallocated, and distinct from the
+        inputs unless :meth:`aliases` says otherwise.
 
-        Arrays have a leading replica axis (:func:`rows` loops over it) and are bound for the life of the program:
-        nothing is allocated inside the function, which uses ufuncs with ``out=`` and ``env.scratch``. What is computed
-        is computed in the type of the operands, fp16 excepted: that is computed in float32 and rounded once. Tests run
-        kernels in float64 too and compare at 1e-9, so a float32 constant in their midst fails them. Formulas
-        (:mod:`.formula`) widen fp16 and run in blocks; what no formula can say converts with ``half.copy`` and makes
-        constants with ``binding.scalar(value, out.dtype)``.
+        Arrays have a leading replica axis (:func:`rows` loops over it) and are bound for the life of the program. The
+        function allocates nothing: it uses ufuncs with ``out=`` and ``env.scratch``. It computes in the type of the
+        operands; only fp16 is computed in float32 and rounded once. Tests also run kernels in float64 and compare at
+        1e-9, so a float32 constant within them fails. Formulas (:mod:`.formula`) widen fp16 and run in blocks. Kernels
+        that are no formula convert with ``half.copy`` and make constants with ``binding.scalar(value, out.dtype)``.
         """
         raise IrError(f"{self.where()}: no NumPy value for {type(self).__name__}")
 
     def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
-        """For ops whose outputs are views of inputs: the views (then :meth:`kernel` is not used); otherwise None."""
+        """The views, for ops whose outputs are views of inputs (then :meth:`kernel` is not used); otherwise None."""
         return [inputs[0]] if self.renames else None
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
@@ -153,9 +153,9 @@ class Op(ir.Op):
         """What the op asks of the machine, in order: values of :mod:`.work`, with cycle formulas of :mod:`.vertices`.
 
         A formula without a primary source sets ``low_confidence``, which reports show. An empty list means that the op
-        moves and computes nothing, and has to be true: an op without a model is an error. It may depend on the op's
-        class and attributes, the specs of its operands and results, which operands are the same tensor, and on
-        :meth:`circumstances`: ops that agree in these are asked once.
+        moves and computes nothing, and has to be true: an op without a model is an error. The work may depend on the
+        op's class and attributes, the specs of its operands and results, which operands are the same tensor, and on
+        :meth:`circumstances`. Of several ops that agree in these only one is asked.
         """
         if self.renames:
             return []
@@ -166,13 +166,14 @@ class Op(ir.Op):
         return {}
 
     def circumstances(self) -> Hashable:
-        """What else :meth:`work` depends on: something about the rest of the graph."""
+        """What else :meth:`work` depends on, besides the op itself: a property of the rest of the graph."""
         return None
 
     # -- helpers for shape rules -----------------------------------------------------------------------------------
 
     def require(self, condition: bool, message: str) -> None:
-        """:meth:`refuse` unless ``condition``. (Frequent ops ask first, as making a message takes a while.)"""
+        """:meth:`refuse` unless ``condition``. (Frequent ops test the condition first, as making a message takes a
+        while.)"""
         if not condition:
             self.refuse(message)
 
@@ -184,6 +185,7 @@ class Op(ir.Op):
         """The common dtype of ``tensors`` or :class:`DTypeError`."""
         dtype = tensors[0].dtype
         for tensor in tensors:
+            # Types are mostly the same object, which is the quicker test.
             if tensor.dtype is not dtype and tensor.dtype != dtype:
                 names = ", ".join(sorted({t.dtype.name for t in tensors}))
                 raise DTypeError(f"{self.where()}: operands have different dtypes ({names}); cast them first")
@@ -200,6 +202,7 @@ class Op(ir.Op):
     def broadcast(self, *tensors: Tensor) -> tuple[int, ...]:
         """The NumPy broadcast of the shapes or :class:`ShapeError`."""
         shapes = [t.shape for t in tensors]
+        # Most operands have equal shapes, and NumPy's general rule takes longer.
         if all(shape == shapes[0] for shape in shapes):
             return shapes[0]
         try:

@@ -27,12 +27,17 @@ BATCH_OPERANDS = ("x", "scale", "bias", "running mean", "running variance")
 class BatchNormalization(norms.Normalisation):
     """Batch norm in training, with PyTorch's rules.
 
-    Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``, beside float16
-    ``x`` also float32); attributes ``epsilon``, ``momentum`` (weight of the new value, default 0.1), ``group``
-    (replicas whose samples share the statistics, as ``popnn::bn::distributedBatchNormStatistics`` has it; None: each
-    for itself), ``stable`` (the variance is that of centred values, which costs a pass more). Outputs ``y``, the new
-    running mean and variance (the caller stores them; the variance is unbiased, that of one value 0) and, for the
-    gradient, the batch mean and the inverse standard deviation (of the biased variance).
+    Inputs ``x [N, C, ...]``, ``scale``, ``bias``, ``running mean``, ``running variance`` (each ``[C]``; for float16
+    ``x`` they may be float32). Outputs: ``y``; the new running mean and variance, which the caller stores (the
+    variance is unbiased, and 0 for a single value); for the gradient, the batch mean and the inverse standard
+    deviation (of the biased variance).
+
+    Attributes:
+        epsilon: added to the variance.
+        momentum: weight of the new value (default 0.1).
+        group: replicas whose samples share the statistics, as in ``popnn::bn::distributedBatchNormStatistics``; None:
+            each replica has its own.
+        stable: the variance is computed from centred values, which costs a further pass.
     """
 
     type = "BatchNormalization"
@@ -43,17 +48,18 @@ class BatchNormalization(norms.Normalisation):
     stable = Attribute(FLAG, False)
 
     def movable(self) -> bool:
-        """Not where other replicas wait for it."""
+        """False where other replicas wait for it."""
         return self.group is None and super().movable()
 
     @property
     def count(self) -> int:
-        """Values per channel, over all replicas that share it."""
+        """Values per channel, over all replicas that share the channel's statistics."""
         members = 1 if self.group is None else self.group.group_size
         return self.inputs[0].spec.elements // max(self.channels, 1) * members
 
     def infer(self) -> list[TensorSpec]:
-        """y like x; running statistics as given, saved ones in float32 for fp16."""
+        """y like x, running statistics like the given ones, saved ones in float32 for fp16."""
+        # No parameter has to share the type of x: all may be float32 beside float16.
         self.check(BATCH_OPERANDS, 0)
         if self.group is not None:
             check_group(self, self.group)
@@ -64,7 +70,7 @@ class BatchNormalization(norms.Normalisation):
         return [TensorSpec(x.shape, x.dtype), mean.spec, variance.spec, saved, saved]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Moments, whitening, scale and offset, running statistics; in float32 for fp16."""
+        """Moments, whitening, scale and offset, running statistics; fp16 is computed in float32."""
         arrays = WorkingArrays(inputs, outputs, env)
         x, scale, bias, old_mean, old_variance = arrays.operands
         y, new_mean, new_variance, mean, inverse = arrays.results
@@ -72,6 +78,8 @@ class BatchNormalization(norms.Normalisation):
         squares = env.scratch(over.form, x.dtype, slot=10)
         variance = env.scratch(inverse.shape, inverse.dtype, slot=11)
         view, spread = over.view(y), over.spread(inverse)
+        # The batch variance is biased, so its weight has
+        # the factor n / (n - 1) of the unbiased one.
         unbiased = self.momentum * self.count / max(self.count - 1, 1)
         return arrays.kernel(
             *norms.moments(over, over.view(x), view, squares, over.spread(mean), over.spread(variance), env),
@@ -94,7 +102,7 @@ class BatchNormalization(norms.Normalisation):
         ]
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """One op for x, scale and bias; the running statistics are state, not parameters."""
+        """One op for x, scale and bias. The running statistics are state, not parameters, and have none."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[3:])
@@ -128,8 +136,8 @@ class BatchNormalization(norms.Normalisation):
 
 
 def _multiply_add_work(dtype: DType, count: int, channels: int, *, reduced: bool = False) -> list[Work]:
-    """Fold the statistics into one factor and one summand per channel and apply them. ``reduced``: they are the op's
-    own."""
+    """Combine the statistics into one factor and one summand per channel, and apply them. ``reduced``: the
+    statistics were computed in the same op."""
     return [
         vertices.binary("MULTIPLY", dtype, channels),
         norms.fused("Addend", dtype, channels, 3, 2),
@@ -142,7 +150,7 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
     Attributes ``frozen``: the statistics were constants (inference form), so no gradient flows through them;
-    ``group``: of the forward op.
+    ``group``: that of the forward op.
     """
 
     type = "BatchNormalizationGrad"
@@ -152,7 +160,7 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
     group = Attribute(optional(instance(ReplicaGrouping)), None)
 
     def movable(self) -> bool:
-        """Not where other replicas wait for it."""
+        """False where other replicas wait for it."""
         return self.group is None and super().movable()
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
@@ -165,10 +173,13 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
         dtype, count, channels = x.dtype, x.elements, x.shape[1]
         if not count:
             return [vertices.fill(dtype, 2 * channels)]
+        # PopART saves the variance and converts it; here the
+        # inverse deviation is saved, but the cost is charged.
         if not self.frozen:
             convert = vertices.broadcast_scalar("VARIANCE_TO_INV_STD_DEV", dtype, channels)
             work = norms.gradient_work(dtype, count, channels, channels, grouped=False, group=self.group)
             return [replace(convert, operands=()), *work]
+        # About two tiles read each channel's values.
         reads = (count, *[2 * channels] * 3, count)
         return [
             replace(vertices.broadcast_inner("SUBTRACT", dtype, count, channels), operands=reads),
@@ -183,8 +194,8 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
 class BatchNormalizationInference(norms.Normalisation):
     """Batch norm with given statistics: ``(x - mean) / sqrt(variance + epsilon) * scale + bias``.
 
-    Inputs as :class:`BatchNormalization`; the only output is ``y``. Upstream it is the same operation type with one
-    output. The gradient (PyTorch's in ``eval`` mode; PopART has none) leaves the statistics alone.
+    Inputs as in :class:`BatchNormalization`; the only output is ``y``. Upstream it is the same operation type with one
+    output. As in PyTorch's ``eval`` mode, the statistics have no gradient; PopART has no gradient of this op.
     """
 
     type = "BatchNormalization"
@@ -203,14 +214,17 @@ class BatchNormalizationInference(norms.Normalisation):
         return arrays.kernel(
             *norms.inverse_deviation(variance, self.epsilon, inverse),
             partial(np.subtract, source, norms.per_channel(mean, source), target),
+            # Both factors are per channel, so they are
+            # combined before the elements are touched.
             partial(np.multiply, inverse, scale, inverse),
             *norms.affine(target, inverse, bias),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """As in training without the terms of the statistics; the inverse deviation is computed again."""
+        """As in training, without the terms of the statistics. The inverse deviation is computed again."""
         grad = self.only_y(grads)
         x, scale, _, mean, variance = (builder.forward(t) for t in self.inputs)
+        # The statistics are operands here, so no inverse deviation was saved.
         total = builder.op(ew.Add, [variance, ew.number(builder, self.epsilon, variance.dtype)])
         deviation = builder.op(unary.Sqrt, [total])
         inverse = builder.op(ew.Div, [ew.number(builder, 1, variance.dtype), deviation])

@@ -1,8 +1,8 @@
 """Tools with which kernels bind arrays: alignment, flattening, fp16 widening, blocking, and safe views.
 
-All arrays have the replica axis first. A *step* is a call without arguments (mostly a ``functools.partial`` of a ufunc
-with its output given); a kernel is one step or a tuple of them run in order, so that nothing is looked up or allocated
-while a program runs. Kernels let NaN and infinity arise as on the device; the evaluator is expected to run them under
+All arrays have the replica axis first. A *step* is a call without arguments, mostly a ``functools.partial`` of a ufunc
+with its output given. A kernel is one step or several run in order, so that nothing is looked up or allocated while a
+program runs. Kernels let NaN and infinity arise as on the device; the evaluator is expected to run them under
 ``np.errstate(all="ignore")``.
 """
 
@@ -40,7 +40,7 @@ def sequence(*steps: Step) -> Kernel:
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:
-    """The type arithmetic is done in: float32 for float16, otherwise the type itself."""
+    """The type in which arithmetic is done: float32 for float16, otherwise the type itself."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
@@ -64,6 +64,7 @@ def operands(arrays: Arrays, out: np.ndarray) -> tuple[list[np.ndarray], np.ndar
     aligned = [align(a, out.ndim) for a in arrays]
     full = [a for a in aligned if a.shape == out.shape]
     single = out.shape[0] == 1
+    # A scalar with several replicas has one value for each, so it cannot become 0-d.
     scalars_ok = all(a.shape == out.shape or (single and a.size == 1) for a in aligned)
     if scalars_ok and out.flags.c_contiguous and all(a.flags.c_contiguous for a in full):
         return [a.reshape(-1) if a.shape == out.shape else a.reshape(()) for a in aligned], out.reshape(-1)
@@ -76,15 +77,19 @@ def elementwise(chain: Chain, inputs: Arrays, out: np.ndarray, env: Environment)
     """Bind a compiled formula.
 
     fp16 operands are widened to float32 temporaries and the result is rounded once. Contiguous operands of one shape
-    are processed in blocks of :data:`BLOCK` elements. ``out`` may be the first input if the formula was compiled so.
+    are processed in blocks of :data:`BLOCK` elements. ``out`` may be the first input if the formula was compiled for
+    that.
     """
     arrays, result = operands(inputs, out)
     size = result.size
+    # Small or broadcast operands are one block: cutting
+    # them would cost more than the cache saves.
     if result.ndim != 1 or any(a.shape != result.shape for a in arrays) or size <= 2 * BLOCK:
         blocks = [slice(None)]
         shape: tuple[int, ...] = result.shape
     else:
         blocks = [slice(at, min(at + BLOCK, size)) for at in range(0, size, BLOCK)]
+        # All blocks use the same temporaries, which have the size of a full block.
         shape = (BLOCK,)
     steps: list[Step] = []
     for block in blocks:
@@ -106,6 +111,7 @@ def _block(chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, s
     dtype = working_dtype(result.dtype)
     part = slice(0, len(result)) if result.ndim == 1 else slice(None)
     temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(chain.temporaries)]
+    # The first slots belong to the chain's own temporaries.
     slot = chain.temporaries
     steps: list[Step] = []
     wide: list[np.ndarray] = []
@@ -124,12 +130,14 @@ def _block(chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, s
 
 
 def widened(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, list[Step]]:
-    """``array`` for arithmetic: itself, or for fp16 a float32 temporary with the memory order of ``array`` and the step
+    """``array`` for arithmetic: itself, or for fp16 a float32 temporary with the same memory order and the step
     that fills it."""
     if array.dtype != np.float16:
         return array, []
     if array.ndim >= 2 and array.strides[-1] > array.strides[-2]:
         view = array.swapaxes(-1, -2)
+        # A transposed operand stays transposed, so that
+        # BLAS need not be given a rearranged copy.
         copy = env.scratch(view.shape, np.float32, slot=slot)
         return copy.swapaxes(-1, -2), [half.copy(copy, view)]
     copy = env.scratch(array.shape, np.float32, slot=slot)
@@ -155,8 +163,9 @@ def result_buffer(out: np.ndarray, env: Environment, slot: int) -> tuple[np.ndar
 
 
 class WorkingArrays:
-    """What a kernel computes with: operands and results in C order and working type (:func:`contiguous`,
-    :func:`result_buffer`), whose temporaries take the slots from 0 on, first the operands', then the results'.
+    """Operands and results in C order and working type (:func:`contiguous`, :func:`result_buffer`).
+
+    Their temporaries take the slots from 0 on, first those of the operands, then those of the results.
 
     Attributes:
         operands, results: the arrays.
@@ -178,58 +187,60 @@ class WorkingArrays:
 
 def shares_safely(op: Op) -> bool:
     """Whether the NumPy value of a copying op (Reshape, Transpose, Slice...) may be a view of its first input:
-    :func:`shares_unseen`, and the result does not leave the graph."""
+    :func:`shares_unseen` holds, and the result does not leave the graph."""
     return shares_unseen(op) and _storages(op.outputs).isdisjoint(op.graph.outputs)
 
 
 def shares_unseen(op: Op) -> bool:
     """Whether the results of a copying op may be views of its first input on the device.
 
-    True when nothing can tell the difference: no op of the graph changes the storage of the input after ``op`` read it
-    or the storage of a result; and where a result leaves the graph, the input is made in the graph and stays there.
-    Changes that made the input (``HostLoad`` into an ``Init``) come before and do not count; any other change counts,
-    whatever its order.
+    True when nothing can tell the difference. No op of the graph may change the storage of the input after ``op`` read
+    it, or the storage of a result. Where a result leaves the graph, the input must be made in the graph and stay
+    there. Changes that made the input (``HostLoad`` into an ``Init``) come before and do not count. Any other change
+    counts, whatever its order.
     """
     made_by: set[ir.Op] = set()
     root = op.inputs[0]
     while root.producer is not None:
         aliases = root.producer.aliases()
         output = root.producer.outputs.index(root)
+        # Here the storage begins: this output is not that of an operand.
         if output not in aliases:
             break
         made_by.add(root.producer)
         root = root.producer.inputs[aliases[output]]
     source, storage, leaving = storage_of(root), _storages(op.outputs), op.graph.outputs
+    # A caller could change the storage of a result that is also an input or another output.
     if not storage.isdisjoint(leaving) and (root.producer is None or not source.isdisjoint(leaving)):
         return False
     return not (changers(source) - made_by) and not changers(storage)
 
 
 def _storages(tensors: Sequence[Tensor]) -> set[Tensor]:
-    found: set[Tensor] = set()
-    return found.union(*map(storage_of, tensors))
+    storages: set[Tensor] = set()
+    return storages.union(*map(storage_of, tensors))
 
 
 def storage_of(root: Tensor) -> set[Tensor]:
     """``root`` and all tensors of its graph that share its storage through aliasing ops."""
-    found = {root}
+    storage = {root}
     stack = [root]
     while stack:
         tensor = stack.pop()
         for consumer in set(tensor.consumers):
             for output, index in consumer.aliases().items():
                 alias = consumer.outputs[output]
-                if consumer.inputs[index] is tensor and alias not in found:
-                    found.add(alias)
+                if consumer.inputs[index] is tensor and alias not in storage:
+                    storage.add(alias)
                     stack.append(alias)
-    return found
+    return storage
 
 
 def changers(storage: set[Tensor]) -> set[ir.Op]:
     """Ops that change any of the tensors in place."""
-    found: set[ir.Op] = set()
+    ops: set[ir.Op] = set()
     for tensor in storage:
         for consumer in set(tensor.consumers):
             if any(consumer.inputs[index] is tensor for index in consumer.modified_inputs()):
-                found.add(consumer)
-    return found
+                ops.add(consumer)
+    return ops

@@ -1,5 +1,5 @@
-"""Bits of whole numbers. Vertices: PopLibs' unary and binary operations of the same names
-(``lib/popops/popopsCycleEstimators.hpp``); they have no gradient."""
+"""Bitwise operations on whole numbers. Vertices: PopLibs' unary and binary operations of the same names
+(``lib/popops/popopsCycleEstimators.hpp``). They have no gradient."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Bitwise(Binary):
 
 
 class BitwiseAnd(_Bitwise):
-    """Bits that both have."""
+    """Bits that are set in both operands."""
 
     type = "BitwiseAnd"
     ufunc = np.bitwise_and
@@ -33,7 +33,7 @@ class BitwiseAnd(_Bitwise):
 
 
 class BitwiseOr(_Bitwise):
-    """Bits that one of them has."""
+    """Bits that are set in at least one operand."""
 
     type = "BitwiseOr"
     ufunc = np.bitwise_or
@@ -41,7 +41,7 @@ class BitwiseOr(_Bitwise):
 
 
 class BitwiseXor(_Bitwise):
-    """Bits that only one of them has."""
+    """Bits that are set in exactly one operand."""
 
     type = "BitwiseXor"
     ufunc = np.bitwise_xor
@@ -49,7 +49,7 @@ class BitwiseXor(_Bitwise):
 
 
 class ShiftLeft(_Bitwise):
-    """``lhs`` times two to the power of ``rhs``, without what is beyond the type."""
+    """``lhs`` times two to the power of ``rhs``; bits beyond the type are lost."""
 
     type = "ShiftLeft"
     ufunc = np.left_shift
@@ -57,7 +57,7 @@ class ShiftLeft(_Bitwise):
 
 
 class ShiftRight(_Bitwise):
-    """``lhs`` over two to the power of ``rhs``, rounded down: the sign stays."""
+    """``lhs`` divided by two to the power of ``rhs``, rounded down: the sign stays."""
 
     type = "ShiftRight"
     ufunc = np.right_shift
@@ -65,7 +65,7 @@ class ShiftRight(_Bitwise):
 
 
 class BitwiseNot(Unary):
-    """Every bit the other one."""
+    """Every bit inverted."""
 
     type = "BitwiseNot"
     flat = True

@@ -26,20 +26,20 @@ Coefficients = Callable[[int], tuple[float, float]]
 
 
 def pieces(arrays: Arrays, per_replica: bool, block: int = BLOCK) -> list[Piece]:
-    """Split equally shaped arrays ``(R, *shape)`` alike into ``(replica, views)``.
+    """Split equally shaped arrays ``(R, *shape)`` in the same way into pieces ``(replica, views)``.
 
-    With ``per_replica`` no piece spans two replicas; otherwise replicas are one long vector and ``replica`` is 0.
-    Arrays that are all C-contiguous are split flat, others along their leading axes.
+    With ``per_replica`` no piece spans two replicas. Otherwise the replicas form one long vector, and ``replica`` is
+    0. Arrays that are all C-contiguous are split flat, others along their leading axes.
     """
     if not per_replica and all(a.flags.c_contiguous for a in arrays):
         return [(0, views) for views in _split_flat([a.reshape(-1) for a in arrays], block)]
-    found: list[Piece] = []
-    for replica, own in enumerate(zip(*(rows(a) for a in arrays), strict=True)):
-        if all(a.flags.c_contiguous for a in own):
-            found += [(replica, views) for views in _split_flat([a.reshape(-1) for a in own], block)]
+    parts: list[Piece] = []
+    for replica, replica_views in enumerate(zip(*(rows(a) for a in arrays), strict=True)):
+        if all(a.flags.c_contiguous for a in replica_views):
+            parts += [(replica, views) for views in _split_flat([a.reshape(-1) for a in replica_views], block)]
         else:
-            found += [(replica, views) for views in _split_rows(own, block)]
-    return found
+            parts += [(replica, views) for views in _split_rows(replica_views, block)]
+    return parts
 
 
 def _split_flat(arrays: Arrays, block: int) -> Iterator[tuple[np.ndarray, ...]]:
@@ -48,18 +48,18 @@ def _split_flat(arrays: Arrays, block: int) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _split_rows(arrays: Arrays, block: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Pieces along the first axis; a first-axis slice that is itself too large is split further."""
-    first = arrays[0]
-    if first.size <= block or first.ndim == 0:
+    """Pieces along the first axis. A slice of that axis that is itself too large is split further."""
+    array = arrays[0]
+    if array.size <= block or array.ndim == 0:
         yield tuple(arrays)
         return
-    row = first.size // first.shape[0]
+    row = array.size // array.shape[0]
     if row > block:
-        for index in range(first.shape[0]):
+        for index in range(array.shape[0]):
             yield from _split_rows([a[index] for a in arrays], block)
         return
     step = max(1, block // row)
-    for start in range(0, first.shape[0], step):
+    for start in range(0, array.shape[0], step):
         yield tuple(a[start : start + step] for a in arrays)
 
 
@@ -74,13 +74,13 @@ def largest(parts: Sequence[Piece]) -> int:
 
 
 def scalar(value: float) -> np.ndarray:
-    """``value`` as a float32 operand without axes: rounded as the IPU holds it, and cheap to hand to a ufunc."""
+    """``value`` as a float32 operand without axes: rounded as the IPU holds it, and cheap to pass to a ufunc."""
     return np.array(value, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A piece ready for arithmetic in float32: ``fill`` widens what is read, ``round`` stores the result."""
+    """A piece ready for arithmetic in float32: ``fill`` widens the operands, ``round`` stores the result."""
 
     replica: int
     views: tuple[np.ndarray, ...]
@@ -89,8 +89,8 @@ class Bound:
 
 
 def in_float32(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray], slot: int) -> list[Bound]:
-    """The pieces with float32 temporaries (from ``slot`` on) for views of other types. The first view of each is the
-    result; it is written only."""
+    """The pieces with float32 temporaries (from ``slot`` on) for views of other types. The first view of each piece
+    is the result, which is only written."""
     size = largest(parts)
     temporaries: dict[int, np.ndarray] = {}
 
@@ -100,6 +100,8 @@ def in_float32(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]
             if view.dtype != np.float32:
                 if index not in temporaries:
                     temporaries[index] = scratch(size, slot + index)
+                # All pieces share one temporary per operand:
+                # they are computed one after the other.
                 wide[index] = temporary(temporaries[index], view)
         pairs = [(w, v) for w, v in zip(wide, views) if w is not v]
         result = [half.copy(v, w) for w, v in pairs if v is views[0]]
@@ -115,9 +117,10 @@ def weighted_sum(
 
     ``out`` may be ``x``. ``temporaries``: two float32 arrays of the same shape; the second is used when ``a != 1``.
     """
-    term, other = temporaries
+    term, scaled = temporaries
     if square:
         np.multiply(y, y, out=term)
+        # A factor of 1 needs no pass over memory.
         if b != 1.0:
             np.multiply(term, scalar(b), out=term)
     elif b == 1.0:
@@ -125,8 +128,8 @@ def weighted_sum(
     else:
         np.multiply(y, scalar(b), out=term)
     if a != 1.0:
-        np.multiply(x, scalar(a), out=other)
-        x = other
+        np.multiply(x, scalar(a), out=scaled)
+        x = scaled
     np.add(x, term, out=out)
 
 
@@ -147,22 +150,26 @@ def bind_weighted_sum(
     """
     parts = pieces([out, x, y], per_replica=not static)
     size = largest(parts)
-    first, second = scratch(size, 0), scratch(size, 1)
+    term, scaled = scratch(size, 0), scratch(size, 1)
+    # Static factors are equal on all replicas, so replica 0 speaks for all.
     fixed = coefficients(0) if static else None
     plain = all(array.dtype == np.float32 for array in (out, x, y))
+    # Plain SGD in float32 needs nothing but one or two ufunc calls per piece.
     if plain and fixed and fixed[0] == 1.0 and not square:
-        return _plain_update(parts, fixed[1], first)
-    bound = [(b, (temporary(first, b.views[0]), temporary(second, b.views[0]))) for b in in_float32(parts, scratch, 2)]
+        return _plain_update(parts, fixed[1], term)
+    bound = [(b, (temporary(term, b.views[0]), temporary(scaled, b.views[0]))) for b in in_float32(parts, scratch, 2)]
 
     def run() -> None:
-        last, pair = -1, fixed or (1.0, 1.0)
+        current, pair = -1, fixed or (1.0, 1.0)
         for piece, temporaries in bound:
-            if piece.replica != last and not fixed:
-                last, pair = piece.replica, coefficients(piece.replica)
+            # Factors that are tensors are read once per replica
+            # and run, as an optimiser may change them in between.
+            if piece.replica != current and not fixed:
+                current, pair = piece.replica, coefficients(piece.replica)
             for step in piece.fill:
                 step()
-            po, px, py = piece.views
-            weighted_sum(po, px, py, *pair, square, temporaries)
+            piece_out, piece_x, piece_y = piece.views
+            weighted_sum(piece_out, piece_x, piece_y, *pair, square, temporaries)
             for step in piece.round:
                 step()
 
@@ -173,20 +180,21 @@ def _plain_update(parts: Sequence[Piece], b: float, scratch: np.ndarray) -> Kern
     """``out = x + b * y``, all float32: the inner loop of plain SGD, with nothing in it but ufunc calls."""
     add, multiply = np.add, np.multiply
     if b in (1.0, -1.0):
+        # A factor of 1 or -1 needs no temporary.
         combine = add if b == 1.0 else np.subtract
         simple = [views for _, views in parts]
 
         def run_simple() -> None:
-            for o, p, q in simple:
-                combine(p, q, o)
+            for out, x, y in simple:
+                combine(x, y, out)
 
         return run_simple
     factor = scalar(b)
-    bound = [(o, p, q, temporary(scratch, o)) for _, (o, p, q) in parts]
+    bound = [(out, x, y, temporary(scratch, out)) for _, (out, x, y) in parts]
 
     def run() -> None:
-        for o, p, q, t in bound:
-            multiply(q, factor, t)
-            add(p, t, o)
+        for out, x, y, term in bound:
+            multiply(y, factor, term)
+            add(x, term, out)
 
     return run

@@ -17,7 +17,7 @@ from .work import CodeLoad, Work
 
 
 class RemoteCodeLoad(Op):
-    """Load the code of graph ``code`` from Streaming Memory into the tiles. Neither operands nor results.
+    """Load the code of graph ``code`` from Streaming Memory into the tiles. It has neither operands nor results.
 
     Cost: a remote transfer of the control and exchange code that the graph has on each tile; vertices and their state
     stay on the tiles. The code takes memory from here to the last call before the next load
@@ -31,7 +31,8 @@ class RemoteCodeLoad(Op):
     code = Attribute(instance(Graph))
 
     def infer(self) -> list[TensorSpec]:
-        """No output; raises for the graph that the op stands in."""
+        """No output. Raises for the graph that contains the op."""
+        # A graph that runs is on the tiles already.
         if self.code is self.graph:
             raise IrError(f"{self.where()}: the code of graph {self.code.name or 'main'!r} cannot be loaded by itself")
         return []

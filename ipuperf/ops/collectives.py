@@ -3,8 +3,8 @@
 Arrays hold all replicas along their first axis, so a collective is a reduction or a rearrangement along that axis,
 group by group (:class:`ipuperf.ir.ReplicaGrouping`). Semantics: ``docs/reference/popxl.md`` 5.
 
-Shards hold ``ceil(elements / group size)`` elements in plain contiguous order: member ``k`` of a group (ascending
-replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, zeros beyond its end.
+Shards hold ``ceil(elements / group size)`` elements in plain contiguous order. Member ``k`` of a group (ascending
+replica numbers) holds flat elements ``k * shard`` up to ``(k + 1) * shard`` of the tensor, with zeros beyond its end.
 Upstream leaves the order of RTS shards undefined; gather and host round trips invert this one.
 """
 
@@ -39,6 +39,8 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 def by_group(array: np.ndarray, group: ReplicaGrouping) -> np.ndarray:
     """View ``(R, ...)`` as ``(outer, group_size, stride, ...)``: axis 1 runs over the members of a group."""
+    # A group's members are `stride` apart; the blocks
+    # of group_size * stride replicas follow each other.
     outer = group.replicas // (group.group_size * group.stride)
     return array.reshape(outer, group.group_size, group.stride, *array.shape[1:])
 
@@ -49,7 +51,7 @@ def shard_elements(elements: int, size: int) -> int:
 
 
 def _flat(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, Callable[[], None]]:
-    """``array`` as ``(R, elements)`` and what must be called first so that it holds the present values."""
+    """``array`` as ``(R, elements)``, and a function to call before it is read: it brings the current values there."""
     if array.flags.c_contiguous:
         return array.reshape(array.shape[0], -1), lambda: None
     copy = env.scratch(array.shape, array.dtype, slot)
@@ -57,11 +59,12 @@ def _flat(array: np.ndarray, env: Environment, slot: int) -> tuple[np.ndarray, C
 
 
 def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Callable[[], None]:
-    """A function that reduces axis 1 of ``source`` into ``result``; floating point in float32 (``result``'s type)."""
+    """A function that reduces axis 1 of ``source`` into ``result``, in the type of ``result``."""
     ufunc = _UFUNCS[op]
     dtype = result.dtype
 
     def run() -> None:
+        # The squares are taken before the sum, so no ufunc alone can do it.
         if op == "square_add":
             np.sum(np.square(source, dtype=dtype), axis=1, dtype=dtype, out=result)
             return
@@ -87,8 +90,8 @@ def check_group(op: Op, group: ReplicaGrouping) -> None:
 def over_group(
     ufunc: np.ufunc, array: np.ndarray, group: ReplicaGrouping, env: Environment, slot: int
 ) -> Callable[[], None]:
-    """A step that replaces each replica's values by their combination over its group; ``array`` is contiguous and of
-    the type that values are combined in."""
+    """A step that replaces each replica's values by their combination over its group. ``array`` is contiguous and
+    of the type in which values are combined."""
     members = by_group(array, group)
     result = env.scratch((members.shape[0], *members.shape[2:]), array.dtype, slot)
     return sequence(partial(ufunc.reduce, members, 1, out=result), _copier(members, result[:, np.newaxis]))
@@ -106,6 +109,7 @@ class _Collective(Op):
         """Raise unless group and operator fit the program and the tensor; returns the tensor."""
         tensor = self.inputs[0]
         check_group(self, self.group)
+        # A mean of integers would have to be rounded.
         if self.op == "mean":
             self.floating(tensor)
         if self.op in ("and", "or") and tensor.dtype.name != "bool":
@@ -113,7 +117,9 @@ class _Collective(Op):
         return tensor
 
     def collective(self, kind: str, full: Tensor | TensorSpec) -> Sequence[Work]:
-        """The transfer of a tensor whose whole shape is ``full``'s; nothing but a copy in groups of one."""
+        """The transfer of a tensor whose whole shape is ``full``'s; only a copy in groups of one."""
+        # A group of one has nobody to exchange with;
+        # its values still have to reach the result.
         spec = full.spec if isinstance(full, Tensor) else full
         if self.group.group_size == 1:
             return [Copy(spec.bytes)]
@@ -124,9 +130,9 @@ class _Collective(Op):
 class ReplicatedAllReduce(_Collective):
     """Every member of a group gets the combination of all its members' values.
 
-    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``, ``square_add`` (the sum of the squares), of booleans
-    ``and`` and ``or``. Sums of float16 are made in float32. The gradient of
-    a sum is the sum of the gradients over the group, that of a mean their mean.
+    ``op``: ``add`` (default), ``mean``, ``max``, ``min``, ``mul``, ``square_add`` (the sum of the squares), for
+    booleans ``and`` and ``or``. Sums of float16 are made in float32. The gradient of a sum is the sum of the gradients
+    over the group, that of a mean is their mean.
     """
 
     type: ClassVar[str] = "ReplicatedAllReduce"
@@ -138,9 +144,11 @@ class ReplicatedAllReduce(_Collective):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Reduce over the members of each group (float16 in float32) and give every member the result."""
         value, out, group = inputs[0], outputs[0], self.group
+        # A group of one keeps its values, except that squares still have to be taken.
         if group.group_size == 1 and self.op != "square_add":
             return (lambda: None) if out is value else (lambda: np.copyto(out, value))
         source, target = by_group(value, group), by_group(out, group)
+        # Regrouping may have made copies, in which results would be lost.
         if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):
             return _through_copies(value, out, group, self.op, env)
         shape = (source.shape[0], *source.shape[2:])
@@ -184,8 +192,9 @@ class ReplicatedAllReduceInplace(ReplicatedAllReduce):
 class ReplicatedReduceScatter(_Collective):
     """Each member of a group gets its shard of the combination of all members' values.
 
-    Attributes: ``op`` as for all-reduce, or ``local``: the member's shard of its own value, no transfer; ``rts``: the
-    output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``, zero padded.
+    Attributes: ``op`` as for all-reduce, or ``local``: the member's shard of its own value, without a transfer.
+    ``rts``: the output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``,
+    zero padded.
     """
 
     type: ClassVar[str] = "ReplicatedReduceScatter"
@@ -200,11 +209,12 @@ class ReplicatedReduceScatter(_Collective):
         return [TensorSpec((shard,), tensor.dtype, tensor.shape if self.rts else ())]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Write to each member its stretch of the reduced elements (float16 reduced in float32), zeros behind the
-        end."""
+        """Write to each member its stretch of the reduced elements (float16 is reduced in float32), and zeros
+        behind the end."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 1)
         source, target = by_group(flat, group), by_group(out, group)
+        # The last shards may reach beyond the end of the tensor, or lie behind it.
         shard, whole = out.shape[1], flat.shape[1]
         parts: list[Callable[[], None]] = [refresh]
         for member in range(group.group_size):
@@ -221,7 +231,7 @@ class ReplicatedReduceScatter(_Collective):
         return sequence(*parts)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """``local``: the members' gradients, gathered. A reduction has none, as upstream
+        """For ``local`` the members' gradients, gathered. A reduction has none, as upstream
         (``willow/src/op/collectives/replicatedreducescatter.cpp``)."""
         if self.op != "local":
             raise IrError(f"{self.where()}: a reduce-scatter with op {self.op!r} has no gradient; 'local' has one")
@@ -242,12 +252,14 @@ def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
 class ReplicatedAllGather(_Collective):
     """Every member of a group gets the shards of all its members, in order.
 
-    ``mode``: ``meta_shape``: drop the padding and give the operand's meta shape; ``flat``: all elements,
-    ``(group size * elements,)``; ``shape``: as ``meta_shape`` but with the whole shape given by attribute ``shape``.
-    A tensor with as many elements as the whole is that of the first member (a sharded variable in a remote buffer whose
-    entries have the size of the value: each replica has all of it).
-    The gradient is the replica's own slice of its own gradient, without a sum over the group: what follows a gather is
-    taken to be the same computation on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
+    ``mode``: ``meta_shape`` drops the padding and gives the operand's meta shape; ``flat`` gives all elements,
+    ``(group size * elements,)``; ``shape`` is as ``meta_shape``, but attribute ``shape`` gives the whole shape.
+
+    An operand with as many elements as the whole is taken from the first member. This is a sharded variable in a
+    remote buffer whose entries have the size of the value, so that each replica has all of it.
+
+    The gradient is the replica's own slice of its own gradient, without a sum over the group. The computation after a
+    gather is assumed to be the same on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
     """
 
     type: ClassVar[str] = "ReplicatedAllGather"
@@ -272,7 +284,7 @@ class ReplicatedAllGather(_Collective):
         return [TensorSpec(whole, tensor.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Copy the shards of a group's members one behind the other to every member, without the padding."""
+        """Copy the shards of a group's members, one behind the other and without the padding, to every member."""
         group, out = self.group, outputs[0]
         flat, refresh = _flat(inputs[0], env, 0)
         source, target = by_group(flat, group), by_group(out.reshape(out.shape[0], -1), group)
@@ -286,6 +298,7 @@ class ReplicatedAllGather(_Collective):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The replica's shard of its gradient, in the operand's shape."""
+        # A shard of an RTS tensor remembers the whole shape, so its gradient does too.
         sharded = bool(self.inputs[0].meta_shape)
         shard = builder.op(
             ReplicatedReduceScatter, [grad], f"{grad.name}_slice", op="local", group=self.group, rts=sharded
@@ -300,11 +313,14 @@ class ReplicatedAllGather(_Collective):
 
 
 class ReplicatedAllToAll(_Collective):
-    """Each member of a group gets, of every member in order, the part of its tensor that has its own number: the tensor
-    is split into as many parts along ``split`` as there are members, and the parts are joined along ``concat``.
+    """Each member of a group gets one part of every member's tensor.
 
-    Source: https://www.tensorflow.org/xla/operation_semantics#alltoall. Cost: that of an all-gather of the tensor, in
-    which a member receives as many bytes; parts that travel further around a ring than others are left out.
+    The tensor is split along ``split`` into as many parts as there are members. Member k gets part k of every member;
+    they are joined along ``concat`` in the order of the members.
+
+    Source: https://www.tensorflow.org/xla/operation_semantics#alltoall. The cost is that of an all-gather of the
+    tensor, in which a member receives as many bytes. It leaves out that some parts travel further around a ring than
+    others.
     """
 
     type: ClassVar[str] = "ReplicatedAllToAll"
@@ -330,7 +346,9 @@ class ReplicatedAllToAll(_Collective):
         """Copy each part to its member."""
         value, out, size = inputs[0], outputs[0], self.group.group_size
         groups = self.group.assignment
-        members = [[r for r, of in enumerate(groups) if of == number] for number in range(max(groups) + 1)]
+        members = [
+            [r for r, group_number in enumerate(groups) if group_number == number] for number in range(max(groups) + 1)
+        ]
         parts: list[Callable[[], None]] = []
         for group in members:
             for number, receiver in enumerate(group):
@@ -340,7 +358,8 @@ class ReplicatedAllToAll(_Collective):
         return sequence(*parts)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The parts sent back."""
+        """Send the parts back."""
+        # Exchanging the two axes reverses the rearrangement.
         name, axes = f"{grad.name}_all_to_all", {"split": self.concat, "concat": self.split}
         return [builder.op(ReplicatedAllToAll, [grad], name, group=self.group, **axes)]
 
@@ -350,6 +369,6 @@ class ReplicatedAllToAll(_Collective):
 
 
 def _piece(array: np.ndarray, axis: int, number: int, count: int) -> np.ndarray:
-    """Part ``number`` of ``count`` equal ones along an axis."""
+    """Part ``number`` of ``count`` equal parts along an axis."""
     length = array.shape[axis] // count
     return array[(slice(None),) * axis + (slice(number * length, (number + 1) * length),)]

@@ -1,6 +1,6 @@
-"""Comparisons beside Equal and Greater.
+"""Comparisons other than Equal and Greater.
 
-Their cycle tables stand here: PopLibs ``lib/popops/popopsCycleEstimators.hpp``, ``binaryOpPerfInfo`` and
+Their cycle tables are here: PopLibs ``lib/popops/popopsCycleEstimators.hpp``, ``binaryOpPerfInfo`` and
 ``broadcastOpPerfInfo`` (cycles per 4 elements and worker).
 """
 
@@ -25,7 +25,7 @@ COMPARISON: Mapping[str, Mapping[str, int]] = {
     "NOT_EQUAL": {"float": 20, "half": 11, "int": 22, "bool": 5},
 }
 
-#: The same of BroadcastScalar1D.
+#: Cycles per 4 elements of BroadcastScalar1D, by operation and kind of type.
 COMPARISON_WITH_SCALAR: Mapping[str, Mapping[str, int]] = {
     "LESS_THAN": {"float": 12, "half": 8, "int": 16, "bool": 16},
     "LESS_THAN_EQUAL": {"float": 12, "half": 8, "int": 20, "bool": 16},
@@ -45,14 +45,15 @@ def comparison(name: str, operand: Tensor, elements: int, *, scalar: bool) -> Ve
 
 
 class _Comparison(Binary):
-    """Base: a bool result, from two operands of any one type."""
+    """Base: a bool result of two operands of the same type, whatever that is."""
 
     flat = True
     comparison = True
     allowed = "any"
 
     def work(self) -> list[Work]:
-        """One compute set; an operand that is broadcast otherwise than from one element runs the plain vertex."""
+        """One compute set. Only the broadcast of a single element has a vertex of its own; any other runs the plain
+        vertex."""
         lhs, rhs = self.inputs
         elements = self.outputs[0].spec.elements
         counts = sorted((math.prod(lhs.shape), math.prod(rhs.shape)))

@@ -1,9 +1,9 @@
 """Convolution, its two gradients, transposed convolution and the bias of channels.
 
-Layouts are those of PopART and PyTorch: input ``(N, C, *spatial)``, weights ``(O, C / groups, *kernel)``; one or more
-spatial axes. As everywhere in machine learning the kernel is not flipped (cross-correlation).
+Layouts are those of PopART and PyTorch: input ``(N, C, *spatial)``, weights ``(O, C / groups, *kernel)``, with one or
+more spatial axes. As everywhere in machine learning the kernel is not flipped (cross-correlation).
 
-The bias is an op of its own (:class:`AddBias`), as PopART makes it of a convolution with three operands. fp16 is
+The bias is an op of its own (:class:`AddBias`): PopART makes it from a convolution with three operands. fp16 is
 widened to float32 whatever ``partials_dtype`` says (fp16 partials on the device lose a little more) and rounded once.
 """
 
@@ -36,7 +36,7 @@ FEWEST_COLUMNS = 64
 # -- attributes --------------------------------------------------------------------------------------------------------
 
 
-#: One value for all spatial axes, or one for each; how many there are only the op knows.
+#: One value for all spatial axes, or one for each; only the op knows how many axes there are.
 SPATIAL: Kind[Any] = Kind(lambda value: value, "an integer, or one for each spatial axis, is needed")
 
 
@@ -84,14 +84,14 @@ class _Convolutional(Op):
     """Base of the passes of a convolution.
 
     Class attributes:
-        extra_operands: operands behind the two of the convolution.
+        extra_operands: operands after the two of the convolution.
 
     Attributes:
         strides, dilation: per spatial axis of the forward convolution (default 1; one integer stands for all axes).
         padding: (before, after) per spatial axis of the forward input, in zeros (default none).
         groups: channel groups (default 1).
-        partials_dtype: type of partial sums on the device (default float32). One narrower than the result does not
-            count: the result's does (poplibs: lib/poplin/ConvValidation.cpp, which warns).
+        partials_dtype: type of partial sums on the device (default float32). A type narrower than the result's is
+            replaced by the result's (poplibs: lib/poplin/ConvValidation.cpp, which warns).
         available_memory_proportion: share of tile memory the plan may use for temporaries, in (0, 1] (default 0.6).
     """
 
@@ -102,11 +102,11 @@ class _Convolutional(Op):
     dilation = spatial("dilation", 1)
     padding = spatial_padding()
     groups = Attribute(INTEGER, 1)
-    partials_dtype = Attribute(optional(FLOATING), None, settle=lambda op, given: given or FLOAT32)
+    partials_dtype = Attribute(optional(FLOATING), None, settle=lambda op, dtype: dtype or FLOAT32)
     available_memory_proportion = Attribute(optional(NUMBER), None)
 
     def convolution(self) -> works.Convolution:
-        """The forward convolution that this op is a pass of; shared by shape rule, value and cost."""
+        """The forward convolution of which this op is a pass; shape rule, value and cost all use it."""
         raise NotImplementedError
 
     @property
@@ -116,12 +116,14 @@ class _Convolutional(Op):
         return 0.6 if stated is None else stated
 
     def operands(self, count: int) -> None:
-        """Check number, types and ranks of the operands, and the attributes that stand for themselves."""
-        found = len(self.inputs) - self.extra_operands
-        self.require(found == count, f"needs {count} operands, got {found}; a bias is added by AddBias")
+        """Check the number, types and ranks of the operands, and the attributes that need no other."""
+        operand_count = len(self.inputs) - self.extra_operands
+        self.require(operand_count == count, f"needs {count} operands, got {operand_count}; a bias is added by AddBias")
         operands = self.inputs[:count]
         self.same_dtype(*operands)
         self.floating(*operands)
+        # Axes are counted before their lengths are
+        # compared, so that the errors name the cause.
         ranks = {len(t.shape) for t in operands}
         shapes = " and ".join(str(t.shape) for t in operands)
         self.require(len(ranks) == 1, f"operands of shapes {shapes} have different numbers of axes")
@@ -140,12 +142,12 @@ class _Convolutional(Op):
             )
         self.require(min(conv.kernel_size) > 0, f"kernel {conv.kernel_size} is empty")
         for axis, (n, k, d) in enumerate(zip(conv.input_size, conv.kernel_size, conv.dilation, strict=True)):
-            before, after = conv.padding[axis]
+            pad_before, pad_after = conv.padding[axis]
             spread = d * (k - 1) + 1
             self.require(
-                spread <= n + before + after,
+                spread <= n + pad_before + pad_after,
                 f"kernel of {k} with dilation {d} spans {spread} elements, more than the padded input's "
-                f"{n} + {before} + {after} along spatial axis {axis}",
+                f"{n} + {pad_before} + {pad_after} along spatial axis {axis}",
             )
         return conv
 
@@ -165,6 +167,7 @@ class _Convolutional(Op):
             groups=self.groups,
             input_dtype=self.inputs[0].dtype,
             output_dtype=self.inputs[0].dtype,
+            # Partial sums are never narrower than the result.
             partials_dtype=max(self.partials_dtype, self.inputs[0].dtype, key=lambda kind: kind.size),
             pass_=self.pass_,
             available_memory_proportion=self.memory,
@@ -172,6 +175,7 @@ class _Convolutional(Op):
 
     def options(self) -> dict[str, Any]:
         """The attributes that the passes of a convolution share."""
+        # Sizes are left out: they differ from pass to pass.
         names = ("strides", "padding", "dilation", "groups", "partials_dtype", "available_memory_proportion")
         return {name: self.attributes[name] for name in names}
 
@@ -187,7 +191,7 @@ class Conv(_Convolutional):
     pass_ = "fwd"
 
     def convolution(self) -> works.Convolution:
-        """Itself."""
+        """This convolution."""
         x, w = (t.shape for t in self.inputs[:2])
         return self.describe(x[0], (x[1], w[0]), x[2:], w[2:])
 
@@ -204,11 +208,12 @@ class Conv(_Convolutional):
         return [TensorSpec((conv.batch, conv.channels_out, *conv.output_size), x.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
+        """Per replica: unroll the input into columns, make one (batched) matrix product, copy it to the output's
+        layout."""
         return _convolved(_Matrices(self.convolution(), inputs[0].dtype, env), inputs, outputs[0])
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The two gradient passes."""
+        """The input gradient pass and the weight gradient pass."""
         x, w = self.inputs
         size, kernel = x.shape[2:], w.shape[2:]
         return [
@@ -244,9 +249,10 @@ class _InputPass(_Convolutional):
         return [TensorSpec((conv.batch, conv.channels_in, *conv.input_size), grad.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per replica: products of transposed weights and gradient rows, added to the columns, added to the image.
+        """Per replica: add products of transposed weights and gradient rows to the columns, and those to the image.
 
-        Where :func:`_as_forward` has one, a convolution of the gradient with turned weights takes less time.
+        Where :func:`_as_forward` finds one, a convolution of the gradient with turned weights is used: it takes less
+        time.
         """
         turned = _as_forward(self.convolution())
         if turned is not None:
@@ -254,6 +260,7 @@ class _InputPass(_Convolutional):
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
         flipped = matrix.array.swapaxes(1, 2)
+        # One window's product; it is added to the columns before the next one is made.
         part = env.scratch(columns.windows[:, 0].shape, conv.dtype, slot=4)
         steps: list[Step] = []
         for grad, w, dx in zip(inputs[0], inputs[1], outputs[0], strict=True):
@@ -277,7 +284,7 @@ class ConvInputGrad(_InputPass):
     """``(grad, w) -> dx``: gradient of a convolution with respect to its input of spatial size ``input_size``
     (attribute).
 
-    Upstream ConvDataGrad becomes ConvFlipWeights and a Conv; here the rearrangement of the weights belongs to the
+    Upstream, ConvDataGrad becomes ConvFlipWeights and a Conv. Here the rearrangement of the weights belongs to the
     planned ``bwd`` pass. All other attributes are those of the forward convolution.
     """
 
@@ -286,17 +293,17 @@ class ConvInputGrad(_InputPass):
     input_size = spatial("input_size")
 
     def size(self) -> tuple[int, ...]:
-        """As given."""
+        """The attribute ``input_size``."""
         return self.input_size
 
 
 class ConvTranspose(_InputPass):
-    """``(x, w) -> y``: transposed convolution, that is the input gradient of a convolution as a forward op.
+    """``(x, w) -> y``: transposed convolution, the input gradient of a convolution used as a forward op.
 
-    ``w`` is (C, O / groups, *kernel) for an input of C and an output of O channels, ``padding`` is taken away from the
-    output, and ``output_padding`` (attribute, default 0, below the stride) extends its end. The work is that of the
-    ``bwd`` pass of the convolution it transposes (PopART runs it as a convolution of a dilated input, which is the same
-    computation; it allows no ``dilation``, this op does).
+    ``w`` is (C, O / groups, *kernel) for an input of C and an output of O channels. ``padding`` is removed from the
+    output, and ``output_padding`` (attribute, default 0, below the stride) extends its end. The work is the ``bwd``
+    pass of the convolution that is transposed. PopART runs it as a convolution of a dilated input, which is the same
+    computation; PopART allows no ``dilation``, this op does.
     """
 
     type = "ConvTranspose"
@@ -312,7 +319,7 @@ class ConvTranspose(_InputPass):
         )
 
     def operands(self, count: int) -> None:
-        """Also that ``output_padding`` and ``padding`` leave a size that the convolution has."""
+        """Also check that ``output_padding`` and ``padding`` leave a size that the convolution has."""
         super().operands(count)
         for extra, stride in zip(self.output_padding, self.strides, strict=True):
             self.require(
@@ -350,9 +357,10 @@ class ConvWeightGrad(_Convolutional):
         return [TensorSpec((conv.channels_out, conv.channels_in // conv.groups, *conv.kernel_size), x.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per replica: columns of the input, products with gradient rows, their sum over the rows."""
+        """Per replica: unroll the input into columns, multiply them by gradient rows, add up the rows."""
         conv = _Matrices(self.convolution(), inputs[0].dtype, env)
         columns, matrix, grads = conv.columns(), conv.weights(), conv.results()
+        # The columns are the right operand here, so rows and columns change places.
         turned = columns.windows.swapaxes(2, 3)
         groups, rows = turned.shape[:2]
         parts = env.scratch((groups, rows, *matrix.array.shape[1:]), conv.dtype, slot=4)
@@ -360,10 +368,12 @@ class ConvWeightGrad(_Convolutional):
         for grad, x, dw in zip(inputs[0], inputs[1], outputs[0], strict=True):
             steps += columns.load(x)
             steps.append(half.copy(grads.by_axis, conv.output_view(grad)))
+            # Without shared rows there is nothing to add up.
             if rows == 1:
                 steps.append(partial(np.matmul, grads.array[:, 0], turned[:, 0], matrix.array))
             else:
                 steps.append(partial(np.matmul, grads.array, turned, parts))
+                # Each row gives its own part of the weights' gradient.
                 steps.append(partial(np.add.reduce, parts, 1, None, matrix.array))
             steps.append(half.copy(conv.weight_view(dw), matrix.by_axis))
         return sequence(*steps)
@@ -381,9 +391,9 @@ class ConvWeightGrad(_Convolutional):
 class AddBias(Op):
     """``(x, bias) -> x + bias`` with ``x`` (N, C, *spatial) and one bias for each channel.
 
-    PopART makes this op of the third operand of a convolution and turns it into AddBiasInplace; the vertices are priced
-    in place, the result is a tensor of its own here. Channels lie innermost on the device, so that this is a broadcast
-    of an inner vector, which an Add of a reshaped bias could not see.
+    PopART makes this op from the third operand of a convolution and turns it into AddBiasInplace. The vertices are
+    priced in place, although the result is a tensor of its own here. Channels lie innermost on the device, so this is
+    a broadcast of an inner vector; an Add of a reshaped bias could not show that.
     """
 
     type = "AddBias"
@@ -403,16 +413,19 @@ class AddBias(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One addition."""
         x, bias = inputs
+        # Axis 2 is that of the channels, after replicas and batch.
         aligned = bias.reshape(bias.shape[0], 1, bias.shape[1], *(1,) * (x.ndim - 3))
         return partial(np.add, x, aligned, outputs[0])
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and its sum over all axes but the channels (AddBiasDataGrad, AddBiasBiasGrad)."""
+        # Each channel's bias was added in all samples and places.
         axes = (0, *range(2, len(grad.shape)))
         return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
 
     def work(self) -> list[works.Work]:
-        """One BroadcastVectorInner compute set; that ``poplin::addBias`` ends there is an assumption about layouts."""
+        """One BroadcastVectorInner compute set. It is an assumption about layouts that ``poplin::addBias`` ends
+        there."""
         spec = self.outputs[0].spec
         return [vertices.broadcast_inner("ADD", spec.dtype, spec.elements, spec.shape[1], in_place=True)]
 
@@ -421,10 +434,15 @@ class AddBias(Op):
 
 
 def _as_forward(conv: works.Convolution) -> works.Convolution | None:
-    """The convolution that gives the gradient of another one's input; None for one with strides, padded beyond the
-    reach of its kernel, or to more channels, which would make large columns."""
+    """The forward convolution that computes the gradient of another one's input.
+
+    None with strides, with padding beyond the reach of the kernel, or with more output than input channels, which
+    would make large columns.
+    """
     reach = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
-    padding = tuple((r - before, r - after) for r, (before, after) in zip(reach, conv.padding, strict=True))
+    padding = tuple(
+        (r - pad_before, r - pad_after) for r, (pad_before, pad_after) in zip(reach, conv.padding, strict=True)
+    )
     wider = conv.channels_out > conv.channels_in
     if wider or any(s != 1 for s in conv.strides) or any(n < 0 for pair in padding for n in pair):
         return None
@@ -438,7 +456,8 @@ def _as_forward(conv: works.Convolution) -> works.Convolution | None:
 
 
 def _convolved(conv: _Matrices, inputs: Arrays, outputs: np.ndarray, *, turned: bool = False) -> Kernel:
-    """Per replica: columns of the input, one (batched) matrix product, copy to the output's layout."""
+    """Per replica: unroll the input into columns, make one (batched) matrix product, copy it to the output's
+    layout."""
     columns, matrix, product = conv.columns(), conv.weights(), conv.results()
     view = conv.turned_weight_view if turned else conv.weight_view
     steps: list[Step] = []
@@ -451,7 +470,7 @@ def _convolved(conv: _Matrices, inputs: Arrays, outputs: np.ndarray, *, turned: 
 
 
 class _Grid:
-    """Scratch memory seen as matrices (``array``) and by the axes of a tensor (``by_axis``)."""
+    """Scratch memory seen both as matrices (``array``) and by the axes of a tensor (``by_axis``)."""
 
     def __init__(self, array: np.ndarray, by_axis: np.ndarray) -> None:
         self.array = array
@@ -462,13 +481,14 @@ class _Matrices:
     """How a convolution becomes matrix products in NumPy; all arrays are scratch memory of one replica.
 
     The batch is the innermost axis, so that all copies have long runs: the padded image is ``(G, H, C/G, *rest, N)``
-    with H the first spatial axis. Only the other kernel axes are unrolled into the columns
-    ``(G, H, C/G, *kernel rest, *output rest, N)``; the K = kernel_H * C/G * kernel_rest values that belong to one row
-    of the output are then consecutive blocks of the columns, and the windows of all rows are one overlapping view
-    ``(G, output_H, K, Q)`` that BLAS takes as it is (Cho and Brand, "MEC: memory-efficient convolution", 2017).
+    with H the first spatial axis. Only the other kernel axes are unrolled into the columns ``(G, H, C/G, *kernel rest,
+    *output rest, N)``. One row of the output then needs K = kernel_H * C/G * kernel_rest values that are consecutive
+    blocks of the columns. The windows of all rows are one overlapping view ``(G, output_H, K, Q)`` that BLAS takes as
+    it is (Cho and Brand, "MEC: memory-efficient convolution", 2017).
 
-    Rows cannot be shared when they are dilated or do not overlap, and are not worth it when a product would have few
-    columns: then an axis of length 1 takes the place of H, all spatial axes are unrolled, and there is one product.
+    Rows cannot be shared when they are dilated or do not overlap. Sharing is not worth it when a product would have
+    few columns. In these cases an axis of length 1 takes the place of H, all spatial axes are unrolled, and there is
+    one product.
     """
 
     def __init__(self, conv: works.Convolution, dtype: np.dtype, env: Environment) -> None:
@@ -478,6 +498,8 @@ class _Matrices:
         self.channels_in, self.channels_out = conv.channels_in // conv.groups, conv.channels_out // conv.groups
         columns = math.prod(conv.output_size[1:]) * conv.batch
         shared = conv.dilation[0] == 1 and conv.kernel_size[0] > conv.strides[0] and columns >= FEWEST_COLUMNS
+        # If the only spatial axis were H, products
+        # would have no columns but those of the batch.
         lead = () if shared and len(conv.input_size) > 1 else (1,)
         self.size = (*lead, *conv.input_size)
         self.kernel = (*lead, *conv.kernel_size)
@@ -503,8 +525,8 @@ class _Matrices:
         return w.reshape(self.groups, self.channels_out, self.channels_in, *self.kernel).swapaxes(2, 3)
 
     def turned_weight_view(self, w: np.ndarray) -> np.ndarray:
-        """``(C, O/G, *kernel)``, the weights of the convolution whose input's gradient this one gives, as
-        :meth:`weight_view` has this one's: channels swapped, the kernel from its end."""
+        """The weights ``(C, O/G, *kernel)`` of the convolution whose input gradient this one computes, in the form
+        of :meth:`weight_view`: channels swapped, the kernel read from its end."""
         shaped = w.reshape(self.groups, self.channels_in, self.channels_out, *self.kernel)
         return np.flip(shaped, tuple(range(3, shaped.ndim))).transpose(0, 2, 3, 1, *range(4, shaped.ndim))
 
@@ -541,52 +563,62 @@ class _Columns:
     """
 
     def __init__(self, conv: _Matrices) -> None:
-        padded = [n + before + after for n, (before, after) in zip(conv.size, conv.padding, strict=True)]
+        padded = [
+            n + pad_before + pad_after for n, (pad_before, pad_after) in zip(conv.size, conv.padding, strict=True)
+        ]
         shape = (conv.groups, padded[0], conv.channels_in, *padded[1:], conv.batch)
         self.conv = conv
         self.image = conv.env.scratch(shape, conv.dtype, slot=0)
-        parts = [slice(before, before + n) for n, (before, _) in zip(conv.size, conv.padding, strict=True)]
-        inner: tuple[Any, ...] = (slice(None), parts[0], slice(None), *parts[1:])
-        self.inner = self.image[inner]
+        parts = [slice(pad_before, pad_before + n) for n, (pad_before, _) in zip(conv.size, conv.padding, strict=True)]
+        inside: tuple[Any, ...] = (slice(None), parts[0], slice(None), *parts[1:])
+        self.inner = self.image[inside]
         kernel, output = conv.kernel[1:], conv.output[1:]
-        #: Nothing to unroll: the columns are the image.
+        #: There is nothing to unroll: the columns are the image.
         self.plain = math.prod(kernel) == 1 and output == tuple(padded[1:])
-        wide = (*shape[:3], *kernel, *output, conv.batch)
-        self.array = self.image.reshape(wide) if self.plain else conv.env.scratch(wide, conv.dtype, slot=1)
-        item = conv.dtype.itemsize
+        unrolled = (*shape[:3], *kernel, *output, conv.batch)
+        # A 1 x 1 kernel without strides reads each
+        # element once: the image serves as its columns.
+        self.array = self.image.reshape(unrolled) if self.plain else conv.env.scratch(unrolled, conv.dtype, slot=1)
+        item_bytes = conv.dtype.itemsize
         self.windows = as_strided(
             self.array,
             (conv.groups, conv.output[0], conv.depth, conv.width),
-            (self.array.strides[0], conv.strides[0] * self.array.strides[1], conv.width * item, item),
+            (self.array.strides[0], conv.strides[0] * self.array.strides[1], conv.width * item_bytes, item_bytes),
         )
 
     def load(self, x: np.ndarray) -> list[Step]:
         """Fill image and columns from ``(N, C, *size)``."""
         steps: list[Step] = []
+        # Other kernels use this scratch memory too, so the padding is cleared each time.
         if self.inner.size != self.image.size:
             steps.append(partial(self.image.fill, 0))
         steps.append(half.copy(self.inner, self.conv.input_view(x)))
         if not self.plain:
             image, conv = self.image.strides, self.conv
-            rest = image[3:-1]
+            spatial_strides = image[3:-1]
             strides = (
                 *image[:3],
-                *(s * d for s, d in zip(rest, conv.dilation[1:], strict=True)),
-                *(s * t for s, t in zip(rest, conv.strides[1:], strict=True)),
+                *(s * d for s, d in zip(spatial_strides, conv.dilation[1:], strict=True)),
+                *(s * t for s, t in zip(spatial_strides, conv.strides[1:], strict=True)),
                 image[-1],
             )
             steps.append(partial(np.copyto, self.array, as_strided(self.image, self.array.shape, strides)))
         return steps
 
     def collect(self, weights: np.ndarray, grads: np.ndarray, part: np.ndarray) -> list[Step]:
-        """The reverse of :meth:`load`: add ``weights (G, K, O/G) @ grads[:, row] (G, O/G, Q)`` to the windows of each
-        row, then the columns to the image. ``part`` is a temporary of one window."""
+        """The reverse of :meth:`load`.
+
+        Add ``weights (G, K, O/G) @ grads[:, row] (G, O/G, Q)`` to the windows of each row, then the columns to the
+        image. ``part`` is a temporary of one window.
+        """
         steps: list[Step] = []
         rows = grads.shape[1]
+        # A single window that covers the columns can be written directly.
         if rows == 1 and self.array.shape[1] == self.conv.kernel[0]:
             steps.append(partial(np.matmul, weights, grads[:, 0], self.windows[:, 0]))
         else:
             steps.append(partial(self.array.fill, 0))
+            # Windows of neighbouring rows overlap, so they are added one after the other.
             for row in range(rows):
                 window = self.windows[:, row]
                 steps.append(partial(np.matmul, weights, grads[:, row], part))
@@ -595,13 +627,15 @@ class _Columns:
             return steps
         steps.append(partial(self.image.fill, 0))
         conv = self.conv
-        every: tuple[Any, ...] = (slice(None), slice(None), slice(None))
+        leading: tuple[Any, ...] = (slice(None), slice(None), slice(None))
+        # For one kernel position all target elements
+        # differ, so one addition per position is exact.
         for position in itertools.product(*(range(k) for k in conv.kernel[1:])):
             spans = [
                 slice(i * d, i * d + (n - 1) * s + 1, s)
                 for i, d, n, s in zip(position, conv.dilation[1:], conv.output[1:], conv.strides[1:], strict=True)
             ]
-            at, of = (*every, *spans), (*every, *position)
-            target, source = self.image[at], self.array[of]
+            image_index, column_index = (*leading, *spans), (*leading, *position)
+            target, source = self.image[image_index], self.array[column_index]
             steps.append(partial(np.add, target, source, target))
         return steps

@@ -1,7 +1,7 @@
 """Connectionist temporal classification: its loss, and a beam search for the likeliest labels.
 
 Upstream: PopART ``willow/src/op/ctc.cpp`` and ``ctcbeamsearchdecoder.cpp``, which call popnn's ``CTCLoss`` and
-``CTCInference``. No estimate of their vertices was found in public PopLibs: cycles have low confidence.
+``CTCInference``. No estimate of their vertices was found in public PopLibs, so cycles have low confidence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELL = 60
 
 
 def _cells(name: str, spec: TensorSpec, cells: int) -> Vertices:
-    """One vertex over a table of ``cells``, whose steps in time follow each other."""
+    """One vertex over a table of ``cells``, whose time steps follow each other."""
     cycles = vertices.tile_cycles(lambda m, chip: 50 + CELL * m, 11)
     vertex = f"popnn::{name}<{vertices.poplar_type(spec.dtype)}>"
     return Vertices(vertex, cells, cycles, 10 * cells, low_confidence=True)
@@ -32,31 +32,33 @@ def _cells(name: str, spec: TensorSpec, cells: int) -> Vertices:
 def _with_blanks(labels: np.ndarray, blank: int) -> np.ndarray:
     """Labels with a blank before, between and after them."""
     wide = np.full(2 * len(labels) + 1, blank)
+    # Labels stand at odd positions, blanks at even ones.
     wide[1::2] = labels
     return wide
 
 
 def _skips(labels: np.ndarray) -> np.ndarray:
-    """Where a path may come from two labels before: at a label that is not that one."""
-    found = np.zeros(len(labels), bool)
-    found[3::2] = labels[3::2] != labels[1:-2:2]
-    return found
+    """Where a path may come from two labels before: at a label that differs from that one."""
+    skips = np.zeros(len(labels), bool)
+    skips[3::2] = labels[3::2] != labels[1:-2:2]
+    return skips
 
 
 def _forwards(logs: np.ndarray, skips: np.ndarray) -> np.ndarray:
-    """Logarithms of the probabilities of all paths that end at a time and label: ``logs`` is (time, labels)."""
+    """Logarithms of the probabilities of all paths that end at a time and label. ``logs`` is (time, labels)."""
     table = np.full(logs.shape, -np.inf)
+    # A path begins with the first blank or the first label.
     table[0, :2] = logs[0, :2]
     for step in range(1, len(logs)):
-        before = table[step - 1]
-        found = np.logaddexp(before, np.concatenate([[-np.inf], before[:-1]]))
-        further = np.concatenate([[-np.inf, -np.inf], before[:-2]])[: len(before)]
-        table[step] = np.where(skips, np.logaddexp(found, further), found) + logs[step]
+        previous = table[step - 1]
+        reached = np.logaddexp(previous, np.concatenate([[-np.inf], previous[:-1]]))
+        skipping = np.concatenate([[-np.inf, -np.inf], previous[:-2]])[: len(previous)]
+        table[step] = np.where(skips, np.logaddexp(reached, skipping), reached) + logs[step]
     return table
 
 
 def _ends(table: np.ndarray) -> float:
-    """The logarithm of the probability of all paths, which end at the last label or the blank behind it."""
+    """The logarithm of the probability of all complete paths; they end at the last label or at the blank behind it."""
     return float(np.logaddexp.reduce(table[-1, -2:]))
 
 
@@ -64,8 +66,8 @@ class CtcLoss(Op):
     """``-log p(labels)`` for each sequence (float32).
 
     Inputs: logarithms of probabilities ``(T, N, C)``, labels ``(N, S)``, lengths of the sequences ``(N,)`` and of the
-    labels ``(N,)``, whole numbers. Attributes ``blank``, and ``zero_infinity``: what no path reaches has loss and
-    gradient 0.
+    labels ``(N,)``, whole numbers. Attributes: ``blank``, and ``zero_infinity``, with which a sequence that no path
+    reaches has loss and gradient 0.
     """
 
     type = "Ctc"
@@ -90,7 +92,7 @@ class CtcLoss(Op):
         return [TensorSpec((logs.shape[1],), FLOAT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Sequence by sequence, in float64."""
+        """Compute sequence by sequence, in float64."""
         (out,) = outputs
 
         def run() -> None:
@@ -117,18 +119,22 @@ def _table(logs: Tensor, labels: Tensor) -> int:
 
 
 def _sequence(inputs: Arrays, place: tuple[int, ...], blank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of one sequence: logarithms ``(time, labels with blanks)``, where a path may skip a blank, and those labels."""
-    replica, number = place
+    """For one sequence: logarithms ``(time, labels with blanks)``, where a path may skip a blank, and the labels
+    with blanks."""
+    replica, sequence = place
     logs, labels, times, lengths = inputs
-    wide = _with_blanks(labels[replica, number, : lengths[replica, number]].astype(np.int64), blank)
-    found = logs[replica, : times[replica, number], number].astype(np.float64)
-    return found[:, wide], _skips(wide), wide
+    label_sequence = _with_blanks(labels[replica, sequence, : lengths[replica, sequence]].astype(np.int64), blank)
+    class_logs = logs[replica, : times[replica, sequence], sequence].astype(np.float64)
+    return class_logs[:, label_sequence], _skips(label_sequence), label_sequence
 
 
 class CtcLossGrad(Op):
-    """``(gradient of the losses, the operands of CtcLoss) -> gradient of the logarithms``: the probability of a class
-    less how much of the paths' probability passes it, as PyTorch has it (the gradient of what a log-softmax was made
-    of; the true one differs by the probability, which a log-softmax takes away)."""
+    """``(gradient of the losses, the operands of CtcLoss) -> gradient of the logarithms``.
+
+    As in PyTorch it is the probability of a class less the share of the paths' probability that passes it. That is the
+    gradient of the operand of the log-softmax. The gradient of the logarithms themselves differs by the probability,
+    which a log-softmax removes.
+    """
 
     type = "CtcGrad"
 
@@ -140,33 +146,37 @@ class CtcLossGrad(Op):
         return [self.inputs[1].spec]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Tables from both ends, sequence by sequence, in float64."""
+        """Fill tables from both ends, sequence by sequence, in float64."""
         (out,), (grad, *operands) = outputs, inputs
 
         def run() -> None:
             out[...] = 0
             for place in np.ndindex(*grad.shape):
-                replica, number = place
-                logs, skips, wide = _sequence(operands, place, self.blank)
+                replica, sequence = place
+                logs, skips, label_sequence = _sequence(operands, place, self.blank)
                 if not len(logs):
                     continue
-                found = self._slopes(logs, skips, wide, operands[0][replica, : len(logs), number])
-                out[replica, : len(logs), number] = found * grad[place]
+                slopes = self._slopes(logs, skips, label_sequence, operands[0][replica, : len(logs), sequence])
+                out[replica, : len(logs), sequence] = slopes * grad[place]
 
         return run
 
-    def _slopes(self, logs: np.ndarray, skips: np.ndarray, wide: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """The gradient of one sequence, for ``own`` logarithms ``(time, classes)``."""
+    def _slopes(
+        self, logs: np.ndarray, skips: np.ndarray, label_sequence: np.ndarray, class_logs: np.ndarray
+    ) -> np.ndarray:
+        """The gradient of one sequence, from ``class_logs`` ``(time, classes)``."""
         forwards = _forwards(logs, skips)
         total = _ends(forwards)
+        # No path has these labels: the gradient is undefined unless it is asked to be 0.
         if math.isinf(total):
-            return np.full(own.shape, 0.0 if self.zero_infinity else np.nan)
-        turned = np.zeros(len(skips), bool)
-        turned[2:] = skips[:1:-1]
-        backwards = _forwards(logs[::-1, ::-1], turned)[::-1, ::-1]
+            return np.full(class_logs.shape, 0.0 if self.zero_infinity else np.nan)
+        skips_backwards = np.zeros(len(skips), bool)
+        skips_backwards[2:] = skips[:1:-1]
+        backwards = _forwards(logs[::-1, ::-1], skips_backwards)[::-1, ::-1]
+        # Both tables contain the factor of the cell itself, so it is taken away once.
         shares = np.exp(forwards + backwards - logs - total)
-        result = np.exp(own.astype(np.float64))
-        for place, label in enumerate(wide):
+        result = np.exp(class_logs.astype(np.float64))
+        for place, label in enumerate(label_sequence):
             result[:, label] -= shares[:, place]
         return result
 
@@ -182,8 +192,10 @@ class CtcLossGrad(Op):
 
 
 class CtcBeamSearchDecoder(Op):
-    """The likeliest labels of sequences: ``(logarithms (T, N, C), lengths (N,)) -> logarithms of the probabilities of
-    the best paths (N, P) float32, their lengths (N, P), and their labels (N, P, T)`` (int32, padded with the blank).
+    """The likeliest labels of sequences.
+
+    ``(logarithms (T, N, C), lengths (N,)) -> logarithms of the probabilities of the best paths (N, P) float32, their
+    lengths (N, P), and their labels (N, P, T)`` (int32, padded with the blank).
 
     Attributes ``blank``, ``beam_width`` (prefixes that are kept from step to step), ``top_paths`` (P).
     """
@@ -206,26 +218,26 @@ class CtcBeamSearchDecoder(Op):
         self.require(paths, f"top_paths={self.top_paths}; allowed: 1 to beam_width={self.beam_width}")
         self.require(0 <= self.blank < logs.shape[2], f"blank={self.blank}; there are {logs.shape[2]} classes")
         time, count, _ = logs.shape
-        found = (count, self.top_paths)
-        return [TensorSpec(found, FLOAT32), TensorSpec(found, INT32), TensorSpec((*found, time), INT32)]
+        path_shape = (count, self.top_paths)
+        return [TensorSpec(path_shape, FLOAT32), TensorSpec(path_shape, INT32), TensorSpec((*path_shape, time), INT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Sequence by sequence."""
+        """Search sequence by sequence."""
         (logs, lengths), (chances, sizes, labels) = inputs, outputs
 
         def run() -> None:
             chances[...], sizes[...], labels[...] = -np.inf, 0, self.blank
-            for replica, number in np.ndindex(*lengths.shape):
-                own = logs[replica, : lengths[replica, number], number].astype(np.float64)
-                for rank, (path, chance) in enumerate(self._best(own)):
-                    place = replica, number, rank
+            for replica, sequence in np.ndindex(*lengths.shape):
+                class_logs = logs[replica, : lengths[replica, sequence], sequence].astype(np.float64)
+                for rank, (path, chance) in enumerate(self._best(class_logs)):
+                    place = replica, sequence, rank
                     chances[place], sizes[place], labels[place][: len(path)] = chance, len(path), path
 
         return run
 
     def _best(self, logs: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
-        """The best labellings of one sequence. A beam holds for each prefix the logarithms of the probability of those
-        paths that end with a blank and of those that do not."""
+        """The best labellings of one sequence. For each prefix the beam holds two logarithms: the probability of
+        the paths that end with a blank, and of those that do not."""
         beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}
         for step in logs:
             following: dict[tuple[int, ...], list[float]] = {}
@@ -235,21 +247,25 @@ class CtcBeamSearchDecoder(Op):
                     for path, kind, weight in self._steps(prefix, symbol, blank, label, both):
                         cell = following.setdefault(path, [-math.inf, -math.inf])
                         cell[kind] = float(np.logaddexp(cell[kind], weight + chance))
-            ranked = sorted(following.items(), key=lambda item: (-np.logaddexp(item[1][0], item[1][1]), item[0]))
+            # Equal chances are ordered by their labels,
+            # so that the answer is always the same.
+            ranked = sorted(following.items(), key=lambda entry: (-np.logaddexp(entry[1][0], entry[1][1]), entry[0]))
             beam = {path: (cell[0], cell[1]) for path, cell in ranked[: self.beam_width]}
         return [(path, float(np.logaddexp(cell[0], cell[1]))) for path, cell in list(beam.items())[: self.top_paths]]
 
     def _steps(
         self, prefix: tuple[int, ...], symbol: int, blank: float, label: float, both: float
     ) -> list[tuple[tuple[int, ...], int, float]]:
-        """Prefixes that a symbol leads to, whether they end with a label, and what they inherit."""
+        """The prefixes to which a symbol leads, whether they end with a label, and the weight they inherit."""
         if symbol == self.blank:
             return [(prefix, 0, both)]
         if prefix and prefix[-1] == symbol:
+            # A repeated label extends the prefix only after
+            # a blank; otherwise it is the same label again.
             return [(prefix, 1, label), ((*prefix, symbol), 1, blank)]
         return [((*prefix, symbol), 1, both)]
 
     def work(self) -> list[Work]:
-        """Every step extends each beam by each class and keeps the best."""
+        """Every step extends each beam by each class and keeps the best beams."""
         time, count, classes = self.inputs[0].shape
         return [_cells("CTCSelectCandidates", self.inputs[0].spec, time * count * self.beam_width * classes)]

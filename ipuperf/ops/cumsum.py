@@ -20,8 +20,8 @@ from .work import MatMul, Work
 
 
 class CumSum(Op):
-    """Running sums along ``axis`` (attribute, default 0); ``exclusive`` leaves the element itself out, ``reverse`` sums
-    from the end. In float32 for fp16."""
+    """Running sums along ``axis`` (attribute, default 0). ``exclusive`` omits the element itself, ``reverse`` sums
+    from the end. fp16 is summed in float32."""
 
     type = "CumSum"
 
@@ -50,16 +50,17 @@ class CumSum(Op):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Running sums of the gradient from the other end."""
-        other = not self.reverse
-        return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=other)]
+        reverse = not self.reverse
+        return [builder.op(CumSum, [grad], axis=self.axis, exclusive=self.exclusive, reverse=reverse)]
 
     def work(self) -> list[Work]:
-        """A product with a triangular matrix of ones (PopART popx/op/cumsumx.cpp; its constant is not counted as
-        memory), and copies when the axis is not the last."""
+        """A product with a triangular matrix of ones, and copies when the axis is not the last (PopART
+        popx/op/cumsumx.cpp). The constant matrix is not counted as memory."""
         spec, axis = self.outputs[0].spec, self.axis
         if not spec.elements:
             return []
         length = spec.shape[axis]
         product = MatMul(1, spec.elements // length, length, length, spec.dtype, spec.dtype, FLOAT32)
+        # The product needs its axis last; other axes are brought there and back.
         turn = [] if axis == len(spec.shape) - 1 else shape.copy_work(self.outputs[0])
         return [*turn, product, *turn]

@@ -1,4 +1,4 @@
-"""The base of ops that users describe in Python: what is C++ on the device (``docs/adding-a-custom-op.md``)."""
+"""The base of ops that users describe in Python, and that are C++ on the device (``docs/adding-a-custom-op.md``)."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ class CustomOp(Op):
 
     A subclass has a class attribute ``type`` (the name in schedules and reports) and
 
-    * ``infer()``: the output specs; :meth:`~ipuperf.ops.base.Op.require`, ``floating`` and ``same_dtype`` raise errors;
+    * ``infer()``: the output specs; :meth:`~ipuperf.ops.base.Op.require`, ``floating`` and ``same_dtype`` raise
+      errors;
     * :meth:`value`;
     * ``gradient(builder, grads)``, where the op lies between a loss and a tensor that needs a gradient;
-    * ``work()``: what it asks of the machine. An op without it can be run for values by nobody: a figure of time that
-      leaves it out would be wrong.
+    * ``work()``: what it asks of the machine. Without it the op cannot run, not even for its values: a time that
+      leaves the op out would be wrong.
 
-    All of it is as in every op of ipuperf (:class:`~ipuperf.ops.base.Op`); only ``kernel`` is made here.
+    All of it is as in every op of ipuperf (:class:`~ipuperf.ops.base.Op`); this class only makes ``kernel``.
     """
 
     def value(self, *operands: np.ndarray) -> np.ndarray | Arrays:
         """The results for one replica's operands, which must not be changed.
 
-        fp16 operands come as float32, and results are rounded once to the outputs' types.
+        fp16 operands arrive as float32, and results are rounded once to the outputs' types.
         """
         raise IrError(
             f"{self.where()}: {type(self).__name__} has no `value`; docs/adding-a-custom-op.md says what it is"
         )
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """:meth:`value` of each replica, checked against the shapes that ``infer`` gave."""
+        """Call :meth:`value` for each replica, and check its results against the shapes that ``infer`` gave."""
         bound = [contiguous(array, env, slot) for slot, array in enumerate(inputs)]
         operands, fills = [array for array, _ in bound], [step for _, fill in bound for step in fill]
 
@@ -42,8 +43,9 @@ class CustomOp(Op):
             for fill in fills:
                 fill()
             for replica in range(env.replicas):
-                found = self.value(*(array[replica, ...] for array in operands))
-                results = [found] if isinstance(found, np.ndarray | np.generic) else list(found)
+                returned = self.value(*(array[replica, ...] for array in operands))
+                # A single result need not be put into a list.
+                results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 self._check_results(results)
                 for target, result in zip(outputs, results, strict=True):
                     np.copyto(target[replica, ...], result, casting="same_kind")

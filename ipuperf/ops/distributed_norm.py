@@ -22,7 +22,7 @@ from .work import GroupCollective, Reduction, Work
 
 
 def _sum_of_rows(group: ReplicaGrouping, rows: int) -> list[Work]:
-    """The all-reduce of two float32 statistics of each row; none in groups of one."""
+    """The all-reduce of two float32 statistics of each row; nothing in groups of one."""
     if group.group_size == 1 or not rows:
         return []
     return [GroupCollective("all_reduce", "add", 2 * rows * 4, 2 * rows, FLOAT32, group, None)]
@@ -32,8 +32,8 @@ class DistributedLayerNorm(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with the mean and deviation of rows that ``group`` holds in parts.
 
     Operands ``x [N, H]``, ``scale [H]``, ``bias [H]``: each replica's part. Outputs ``y [N, H]``, ``mean [N]``,
-    ``inv_std_dev [N]`` (for the gradient only). Two all-reduces for the two passes of the statistics; the cost is that
-    of upstream's one, which sums values and squares together.
+    ``inv_std_dev [N]`` (for the gradient only). The two passes of the statistics take two all-reduces here. The cost
+    is that of upstream's single one, which sums values and squares together.
     """
 
     type: ClassVar[str] = "LayerNormDistributed"
@@ -51,7 +51,8 @@ class DistributedLayerNorm(norms.Normalisation):
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Mean, then the mean of the squared differences, over all parts; then each part for itself."""
+        """Mean, then the mean of the squared differences, over all parts. The remaining steps work on each part
+        alone."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
         squares = env.scratch(x.shape, x.dtype, slot=6)
@@ -97,6 +98,7 @@ def _mean_over_group(
     rows: np.ndarray, out: np.ndarray, slot: int, group: ReplicaGrouping, env: Environment
 ) -> list[Step]:
     """Steps for the mean ``(R, N)`` of the rows whose parts ``(R, N, H)`` the group's members hold."""
+    # Every member holds an equal part of each row.
     count = max(rows.shape[2] * group.group_size, 1)
     return [
         partial(np.add.reduce, rows, 2, None, out),
@@ -119,20 +121,21 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, mean, inverse, grad), (dx, dscale, dbias) = arrays.operands, arrays.results
         white, work = (env.scratch(x.shape, x.dtype, slot) for slot in (8, 9))
-        first, second = (env.scratch(mean.shape, x.dtype, slot) for slot in (10, 11))
+        mean_of_products, mean_of_grads = (env.scratch(mean.shape, x.dtype, slot) for slot in (10, 11))
         over: Callable[..., list[Step]] = partial(_mean_over_group, group=self.group, env=env)
         steps: list[Step] = [
             partial(np.subtract, x, mean[..., np.newaxis], white),
             partial(np.multiply, white, inverse[..., np.newaxis], white),
             partial(np.multiply, grad, white, work),
+            # Scale and offset are parts as well, so their gradients need no exchange.
             partial(np.add.reduce, work, 1, None, dscale),
             partial(np.add.reduce, grad, 1, None, dbias),
             partial(np.multiply, grad, scale[:, np.newaxis], dx),
             partial(np.multiply, dx, white, work),
-            *over(work, first, slot=12),
-            *over(dx, second, slot=13),
-            partial(np.multiply, white, first[..., np.newaxis], white),
-            partial(np.subtract, dx, second[..., np.newaxis], dx),
+            *over(work, mean_of_products, slot=12),
+            *over(dx, mean_of_grads, slot=13),
+            partial(np.multiply, white, mean_of_products[..., np.newaxis], white),
+            partial(np.subtract, dx, mean_of_grads[..., np.newaxis], dx),
             partial(np.subtract, dx, white, dx),
             partial(np.multiply, dx, inverse[..., np.newaxis], dx),
         ]
@@ -146,5 +149,7 @@ class DistributedLayerNormGrad(norms.NormalisationGrad):
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
         rows, piece = x.shape[0], norms.row_piece(x, x.shape[0])
         works = norms.gradient_work(x.dtype, x.elements, x.shape[1], rows, grouped=True, piece=piece)
-        last_sum = max(at for at, item in enumerate(works) if isinstance(item, Reduction)) + 1
+        # The sums over rows are the last reduction of layer
+        # norm's gradient; their all-reduce follows it.
+        last_sum = max(position for position, part in enumerate(works) if isinstance(part, Reduction)) + 1
         return [*works[:last_sum], *_sum_of_rows(self.group, x.shape[0]), *works[last_sum:]]

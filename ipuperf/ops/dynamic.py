@@ -1,8 +1,8 @@
 """Slices at a position that is known at run time, and the counter that stashes use as their position.
 
-Upstream: PopART ``willow/src/op/dynamic/*.cpp`` and ``incrementmod.cpp``, popops ``DynamicSlice``. A slice that reaches
-beyond the end of an axis goes on at its begin (the codelets count modulo the axis, ``codelets/DynamicSlice1D.cpp``).
-What they do with an index outside of the axis is unspecified; here it is an error.
+Upstream: PopART ``willow/src/op/dynamic/*.cpp`` and ``incrementmod.cpp``, popops ``DynamicSlice``. A slice that
+reaches beyond the end of an axis continues at its begin (the codelets count modulo the axis,
+``codelets/DynamicSlice1D.cpp``). Upstream leaves open what an index outside of the axis does; here it is an error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ def slice_cycles(dtype_size: int, count: int) -> TileCycles:
     """
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        held = np.asarray(elements, dtype=np.int64)
-        region = vertices.ceil_div(held, count)
+        tile_elements = np.asarray(elements, dtype=np.int64)
+        region = vertices.ceil_div(tile_elements, count)
+        # The elements of one position are shared by the workers of the tile.
         worker = vertices.ceil_div(region, chip.workers)
         words = vertices.ceil_div(worker, chip.vector_width(min(dtype_size, 4)))
         total = 25 + chip.workers * (39 + (24 + 2 * words) * count)
-        return np.where(held > 0, total, 0).astype(np.int64)
+        return np.where(tile_elements > 0, total, 0).astype(np.int64)
 
     return cycles
 
@@ -56,8 +57,8 @@ def planned_slice_cycles(elements: np.ndarray, dtype_size: int, chip: Chip) -> n
     """DynamicSlice1D of one position as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): like
     :func:`slice_cycles` with whole vectors only, ``25 + W * (39 + 24 + 2 * floor(m / v))``.
 
-    It differs on purpose, by two cycles a worker where the last vector is not full: plans are compared with it, and the
-    serial passes of the plan that is taken are charged what the planner took them for.
+    The difference, two cycles a worker where the last vector is not full, is intended. The planner compares plans by
+    this figure, and the serial passes of the chosen plan are charged the same.
     """
     worker = vertices.ceil_div(elements, chip.workers)
     return 25 + chip.workers * (39 + 24 + 2 * (worker // chip.vector_width(dtype_size)))
@@ -65,15 +66,16 @@ def planned_slice_cycles(elements: np.ndarray, dtype_size: int, chip: Chip) -> n
 
 def _sliced_axes(op: Dynamic, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of the base that are sliced, not negative."""
-    found = tuple(wrapped(op, axis, len(op.base_shape())) for axis in axes)
-    op.require(len(set(found)) == len(found), f"axes {found} name an axis twice")
-    return found
+    sliced = tuple(wrapped(op, axis, len(op.base_shape())) for axis in axes)
+    op.require(len(set(sliced)) == len(sliced), f"axes {sliced} name an axis twice")
+    return sliced
 
 
 class Dynamic(Op):
     """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``.
 
-    PopART's ``no_overlap`` (slices never overlap), a hint for its gradients, would change neither values nor cost.
+    PopART's ``no_overlap`` (slices never overlap) is a hint for its gradients. It would change neither values nor
+    cost, so it is absent.
     """
 
     axes = Attribute(INTEGERS, settle=_sliced_axes)
@@ -92,7 +94,7 @@ class Dynamic(Op):
 
     @property
     def base(self) -> Tensor:
-        """The tensor that is sliced: it holds every position."""
+        """The tensor that is sliced; it holds every position."""
         return self.inputs[0]
 
     @property
@@ -110,6 +112,7 @@ class Dynamic(Op):
             self.require(
                 0 < size <= shape[axis], f"size {size} on axis {axis}; allowed are 1 to {shape[axis]} for {shape}"
             )
+        # The index is data, so only its type and size can be checked before a run.
         index = self.inputs[1]
         if index.dtype.name not in ("uint32", "int32"):
             raise DTypeError(f"{self.where()}: the index {index.id!r} is {index.dtype.name}; allowed are uint32, int32")
@@ -120,25 +123,30 @@ class Dynamic(Op):
 
     def check_slice(self, tensor: Tensor) -> None:
         """Raise unless ``tensor`` has the slice's shape."""
-        wanted = self.slice_shape()
-        self.require(tensor.shape == wanted, f"{tensor.id!r} has shape {tensor.shape}; the slice has {wanted}")
+        slice_shape = self.slice_shape()
+        self.require(
+            tensor.shape == slice_shape, f"{tensor.id!r} has shape {tensor.shape}; the slice has {slice_shape}"
+        )
 
     # -- values ----------------------------------------------------------------------------------------------------
 
     def locate(self, index: np.ndarray) -> Callable[[], list[list[Region]]]:
-        """A function giving, when called, for each replica the (base, slice) regions that hold the slice."""
+        """A function that returns, for each replica, the (base, slice) regions that hold the slice at the time of
+        the call."""
         positions = index.reshape(index.shape[0], -1)
         lengths = tuple(self.base_shape()[axis] for axis in self.axes)
         known: dict[tuple[int, ...], list[Region]] = {}
 
         def read() -> list[list[Region]]:
-            found = []
+            regions = []
             for start in map(tuple, positions.tolist()):
+                # A loop visits few positions again and again, so
+                # their regions are kept; the shapes never change.
                 if start not in known:
                     self._check_index(start, lengths)
                     known[start] = self._regions(start, lengths)
-                found.append(known[start])
-            return found
+                regions.append(known[start])
+            return regions
 
         return read
 
@@ -150,14 +158,16 @@ class Dynamic(Op):
                 )
 
     def _regions(self, start: tuple[int, ...], lengths: tuple[int, ...]) -> list[Region]:
-        """Up to two pieces per sliced axis: up to its end, and on from its begin."""
+        """Up to two pieces per sliced axis: one up to its end, one that continues at its begin."""
         rank = len(self.base_shape())
         regions: list[Region] = [((slice(None),) * rank, (slice(None),) * rank)]
         for axis, position, size, length in zip(self.axes, start, self.sizes, lengths, strict=True):
-            first = min(size, length - position)
-            pieces = [(slice(position, position + first), slice(0, first))]
-            if first < size:
-                pieces.append((slice(0, size - first), slice(first, size)))
+            until_end = min(size, length - position)
+            # A slice that passes the end of an axis continues
+            # at its begin, as the device's codelets do.
+            pieces = [(slice(position, position + until_end), slice(0, until_end))]
+            if until_end < size:
+                pieces.append((slice(0, size - until_end), slice(until_end, size)))
             regions = [
                 ((*base[:axis], b, *base[axis + 1 :]), (*part[:axis], p, *part[axis + 1 :]))
                 for base, part in regions
@@ -170,6 +180,7 @@ class Dynamic(Op):
     def slicing(self, writes: bool) -> SliceVertices:
         """The compute set that reads or writes the slice."""
         dtype = self.inputs[0].dtype
+        # Reading and writing have vertices of their own with the same estimate.
         name = "DynamicUpdateSlice1D" if writes else "DynamicSlice1D"
         return SliceVertices(
             f"popops::{name}<{vertices.poplar_type(dtype)}>",
@@ -180,16 +191,17 @@ class Dynamic(Op):
 
 
 def _copied(target: np.ndarray, source: np.ndarray, read: Callable[[], list[list[Region]]], writes: bool) -> Kernel:
-    """Copies of the regions: of a slice ``source`` into the base ``target`` (``writes``), or the other way."""
-    owned = list(zip(rows(target), rows(source), strict=True))
+    """Copy the regions: from a slice ``source`` into the base ``target`` (``writes``), or from the base into the
+    slice."""
+    row_pairs = list(zip(rows(target), rows(source), strict=True))
 
     def run() -> None:
-        for (own, other), regions in zip(owned, read(), strict=True):
-            for where, what in regions:
+        for (target_row, source_row), regions in zip(row_pairs, read(), strict=True):
+            for base_region, slice_region in regions:
                 if writes:
-                    own[where] = other[what]
+                    target_row[base_region] = source_row[slice_region]
                 else:
-                    own[what] = other[where]
+                    target_row[slice_region] = source_row[base_region]
 
     return run
 
@@ -257,6 +269,7 @@ class DynamicSlicePadGrad(Dynamic):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then copy the regions."""
         out = outputs[0]
+        # The gradient of the elements outside of the slice is 0.
         return sequence(partial(out.fill, 0), _copied(out, inputs[0], self.locate(inputs[1]), writes=True))
 
     def work(self) -> Sequence[Work]:
@@ -298,6 +311,7 @@ class DynamicUpdate(Dynamic):
 
     def work(self) -> Sequence[Work]:
         """A copy of the base and the update."""
+        # The out-of-place form leaves t unchanged, so it is copied first.
         return [*copy_work(self.outputs[0]), self.slicing(writes=True)]
 
 
@@ -335,13 +349,13 @@ class DynamicUpdateToUpdateGrad(Dynamic):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy, then clear the regions."""
         source, out, read = inputs[0], outputs[0], self.locate(inputs[1])
-        owned = rows(out)
+        out_rows = rows(out)
 
         def run() -> None:
             np.copyto(out, source)
-            for own, regions in zip(owned, read(), strict=True):
-                for where, _ in regions:
-                    own[where] = 0
+            for row, regions in zip(out_rows, read(), strict=True):
+                for base_region, _ in regions:
+                    row[base_region] = 0
 
         return run
 
@@ -351,11 +365,11 @@ class DynamicUpdateToUpdateGrad(Dynamic):
 
 
 class IncrementMod(Op):
-    """``(t + increment) mod modulus``; the remainder has the sign of the sum, as popops Rem.
+    """``(t + increment) mod modulus``; the remainder has the sign of the sum, as in popops Rem.
 
     Attributes ``increment``, ``modulus``: for uint32 and int32 whole numbers that the type can hold, modulus at least
-    1; for float16 and float32 any finite ones, modulus above 0. As on the device the sum is taken in the type of t, so
-    it wraps round where an integer type ends.
+    1; for float16 and float32 any finite numbers, modulus above 0. As on the device the sum is taken in the type of t,
+    so it wraps round where an integer type ends.
     """
 
     type: ClassVar[str] = "IncrementMod"
@@ -370,6 +384,7 @@ class IncrementMod(Op):
         if tensor.dtype.name not in ("uint32", "int32", "float16", "float32"):
             allowed = "uint32, int32, float16, float32"
             raise DTypeError(f"{self.where()}: {tensor.id!r} is {tensor.dtype.name}; allowed are {allowed}")
+        # Floats take any finite increment; integers need whole numbers in their range.
         if tensor.dtype.is_floating_point:
             finite = np.isfinite([self.increment, self.modulus]).all()
             self.require(bool(finite) and self.modulus > 0, f"modulus={self.modulus}; finite, above 0 is needed")
@@ -378,7 +393,7 @@ class IncrementMod(Op):
         return [self.like(tensor)]
 
     def _check_whole(self, dtype: DType) -> None:
-        """IrError unless both numbers are whole and in the range of ``dtype``."""
+        """Raise IrError unless both numbers are whole and in the range of ``dtype``."""
         bounds = np.iinfo(dtype.numpy)
         for name, value, least in (("increment", self.increment, int(bounds.min)), ("modulus", self.modulus, 1)):
             if value != int(value) or not least <= value <= bounds.max:
@@ -390,16 +405,18 @@ class IncrementMod(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Add, then take the remainder."""
         source, out = inputs[0], outputs[0]
+        # In the type of t the sum wraps round as on the device.
         increment, modulus = (source.dtype.type(number) for number in (self.increment, self.modulus))
         return sequence(partial(np.add, source, increment, out=out), partial(np.fmod, out, modulus, out=out))
 
     def work(self) -> Sequence[Work]:
         """The fused expression Rem(Add(_1, increment), modulus) that PopART maps (``popx/op/incrementmodx.cpp``).
 
-        Codelet generation has no published estimate; the cycles are those of the two broadcast scalar vertices' loops
-        with one vertex's overhead, hence low confidence.
+        Codelet generation has no published estimate. The cycles are the loops of the two broadcast scalar vertices
+        with the overhead of one vertex, hence low confidence.
         """
         spec = self.inputs[0].spec
+        # One fused vertex runs both operations' loops.
         loops = [vertices.BROADCAST_SCALAR[name][vertices.kind(spec.dtype)] for name in ("ADD", "REMAINDER")]
 
         def thread(m: np.ndarray, chip: Chip) -> np.ndarray:

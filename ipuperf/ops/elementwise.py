@@ -33,7 +33,8 @@ def number(builder: GradientBuilder, value: float, dtype: DType) -> Tensor:
 
 
 def meta_shape_of(shape_: tuple[int, ...], tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """The RTS meta shape of an element-wise result: that of the first operand of the result's shape that has one."""
+    """The RTS meta shape of an element-wise result: the meta shape of the first operand that has one and has the
+    result's shape."""
     return next((t.meta_shape for t in tensors if t.shape == shape_ and t.meta_shape), ())
 
 
@@ -43,21 +44,25 @@ def elementwise_work(
     """The vertex of a binary operation: plain, scalar, inner or outer vector, or plain over a broadcast operand."""
     elements = math.prod(out)
     small = tuple(rhs) if math.prod(lhs) == elements else tuple(lhs)
+    # Operands of equal sizes need no broadcast.
     if math.prod(small) == elements:
         return [vertices.binary(name, dtype, elements, in_place=in_place)]
     if math.prod(small) == 1 and max(math.prod(lhs), math.prod(rhs)) == elements:
         return [vertices.broadcast_scalar(name, dtype, elements, in_place=in_place)]
+    # Only these operations have vertices for broadcast vectors.
     supported = name in vertices.BROADCAST_VECTOR_OPS and dtype.is_floating_point
     if supported and max(math.prod(lhs), math.prod(rhs)) == elements:
+        # NumPy broadcasts from the last axis, so missing axes are the first ones.
         padded = (1,) * (len(out) - len(small)) + small
         used = [i for i, n in enumerate(padded) if n != 1]
         span = math.prod(out[used[0] : used[-1] + 1])
+        # A vector vertex needs the small operand to be one unbroken stretch of axes.
         if span == math.prod(small):
-            before, after = math.prod(out[: used[0]]), math.prod(out[used[-1] + 1 :])
-            if after == 1:
+            elements_before, elements_after = math.prod(out[: used[0]]), math.prod(out[used[-1] + 1 :])
+            if elements_after == 1:
                 return [vertices.broadcast_inner(name, dtype, elements, span, in_place=in_place)]
-            if before == 1:
-                return [vertices.broadcast_outer(name, dtype, elements, after, in_place=in_place)]
+            if elements_before == 1:
+                return [vertices.broadcast_outer(name, dtype, elements, elements_after, in_place=in_place)]
     return [vertices.binary(name, dtype, elements, in_place=in_place)]
 
 
@@ -66,7 +71,7 @@ class Binary(Op):
 
     Class attributes:
         ufunc: the NumPy function.
-        vertex: PopLibs operation.
+        vertex: the PopLibs operation.
         comparison: the result is bool.
         allowed: ``any``, ``number`` (no bool) or ``bool``.
     """
@@ -81,6 +86,7 @@ class Binary(Op):
         if len(self.inputs) != 2:
             self.require(False, f"needs 2 operands, got {len(self.inputs)}")
         dtype = self.same_dtype(*self.inputs)
+        # A bool is wrong where numbers are needed, and the other way round.
         wrong = self.allowed != "any" and (dtype == BOOL) != (self.allowed == "bool")
         if wrong or dtype.category == "float8":
             allowed = "bool" if self.allowed == "bool" else "a number type"
@@ -136,7 +142,10 @@ class Mul(Binary):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g * other``, summed to each operand's shape."""
         lhs, rhs = self.inputs
-        return [sum_to(builder, grad * builder.forward(other), own.shape) for own, other in ((lhs, rhs), (rhs, lhs))]
+        return [
+            sum_to(builder, grad * builder.forward(factor), operand.shape)
+            for operand, factor in ((lhs, rhs), (rhs, lhs))
+        ]
 
 
 class Div(Binary):
@@ -153,6 +162,8 @@ class Div(Binary):
             return super().kernel(inputs, outputs, env)
         (lhs, rhs), out = operands(inputs, outputs[0])
         return sequence(
+            # Taking the remainder away first makes the
+            # quotient whole, so rounding down is truncation.
             partial(np.fmod, lhs, rhs, out),
             partial(np.subtract, lhs, out, out),
             partial(np.floor_divide, out, rhs, out),
@@ -162,6 +173,7 @@ class Div(Binary):
         """``g / rhs`` and ``-g * out / rhs``."""
         lhs, rhs = self.inputs
         scaled = grad / builder.forward(rhs)
+        # out / rhs is lhs / rhs^2, so the forward result saves a product.
         d_rhs = scaled * builder.forward(self.outputs[0])
         return [sum_to(builder, scaled, lhs.shape), -sum_to(builder, d_rhs, rhs.shape)]
 
@@ -201,6 +213,7 @@ class Fmod(Binary):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` and ``-g * trunc(lhs / rhs)`` (the quotient recovered as ``(lhs - out) / rhs``)."""
         lhs, rhs = (builder.forward(t) for t in self.inputs)
+        # The sign is turned here, so that the gradient needs no negation of its own.
         whole = (builder.forward(self.outputs[0]) - lhs) / rhs
         d_rhs = grad * whole
         return [sum_to(builder, grad, lhs.shape), sum_to(builder, d_rhs, rhs.shape)]
@@ -294,6 +307,7 @@ class Where(Op):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g`` on the chosen side, 0 on the other."""
         cond, lhs, rhs = self.inputs
+        # The condition itself has no gradient.
         mask, nothing = builder.forward(cond), zero(builder, grad.dtype)
         d_lhs = builder.op(Where, [mask, grad, nothing])
         d_rhs = builder.op(Where, [mask, nothing, grad])

@@ -1,4 +1,4 @@
-"""Euclidean norms: along axes, of deviations, of two sides."""
+"""Euclidean norms: along axes, of deviations, and of two sides of a triangle."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class ReduceL2(ReduceSumSquare):
 
 
 class RootMeanSquare(ReduceL2):
-    """Root of the sum of squares over ``divisor``, which neither overflows nor vanishes where the squares do, as of
-    PyTorch's ``std``."""
+    """Root of the sum of squares divided by ``divisor``. It neither overflows nor vanishes where the squares do,
+    like PyTorch's ``std``."""
 
     type = "RootMeanSquare"
 
     divisor = Attribute(NUMBER, 1.0)
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """In double precision, rounded once."""
+        """Compute in double precision, and round once."""
         (x,), (out,) = inputs, outputs
         squares, sums = env.scratch(x.shape, np.float64, slot=0), env.scratch(out.shape, np.float64, slot=1)
         return sequence(
@@ -72,12 +72,13 @@ class RootMeanSquare(ReduceL2):
         """Sum of squares, a scaling and roots, both in place."""
         out = self.outputs[0].spec
         scaling = vertices.broadcast_scalar("MULTIPLY", out.dtype, out.elements, in_place=True)
+        # The scaling stands between the sum and its root.
         *squares, roots = super().work()
         return [*squares, scaling, roots]
 
 
 class Hypotenuse(Binary):
-    """``sqrt(lhs^2 + rhs^2)``, finite where the squares overflow, too."""
+    """``sqrt(lhs^2 + rhs^2)``, finite even where the squares overflow."""
 
     type = "Hypotenuse"
     ufunc = np.hypot
@@ -89,7 +90,7 @@ class Hypotenuse(Binary):
         return super().infer()
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """``g x / out`` for either operand, NaN at the origin as PyTorch's."""
+        """``g x / out`` for either operand. As in PyTorch it is NaN at the origin."""
         ratio = grad / builder.forward(self.outputs[0])
         return [sum_to(builder, builder.forward(t) * ratio, t.shape) for t in self.inputs]
 

@@ -1,8 +1,8 @@
 """The minimum and maximum: element-wise, and over axes.
 
-Where several elements are the extreme, libraries differ in who gets the gradient. Attribute ``ties``: with ``all``
-each gets all of it, as upstream (popart: ``willow/src/op/max.cpp``, ``reducemax.cpp``), with ``shared`` an equal part,
-and with ``first`` only the first one gets it.
+Where several elements are the extreme, libraries differ in which of them gets the gradient. Attribute ``ties``: with
+``all`` each gets all of it, as upstream (popart: ``willow/src/op/max.cpp``, ``reducemax.cpp``), with ``shared`` an
+equal part, and with ``first`` only the first one gets it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIES = choice("all", "shared", "first")
 
 
 class _Extremum(Op):
-    """Base: ``ufunc`` of one or more operands, broadcast together; ``vertex`` is popops' name of it."""
+    """Base: ``ufunc`` of one or more operands, broadcast together; ``vertex`` is popops' name for it."""
 
     ufunc: ClassVar[np.ufunc]
     vertex: ClassVar[str]
@@ -43,7 +43,7 @@ class _Extremum(Op):
         return [TensorSpec(out, dtype, meta_shape_of(out, self.inputs))]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """One ufunc call per further operand."""
+        """One ufunc call for each operand after the first."""
         arrays, out = operands(inputs, outputs[0])
         if len(arrays) == 1:
             return partial(np.copyto, out, arrays[0])
@@ -52,29 +52,31 @@ class _Extremum(Op):
         return sequence(*steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """``g`` where an operand equals the result, else 0; operands that tie as ``ties`` says."""
+        """``g`` where an operand equals the result, else 0; ``ties`` decides about operands that tie."""
         out = builder.forward(self.outputs[0])
         nothing = zero(builder, out.dtype)
         chosen = [builder.op(Equal, [builder.forward(tensor), out]) for tensor in self.inputs]
         if self.ties == "shared":
+            # Each of the k equal operands gets one k-th.
             grad = grad / reduce(add, [builder.op(Cast, [c], dtype=grad.dtype) for c in chosen])
         result: list[Tensor | None] = []
-        for tensor, here in zip(self.inputs, chosen, strict=True):
-            mine = builder.op(Where, [here, grad, nothing])
-            result.append(sum_to(builder, mine, tensor.shape))
+        for tensor, is_extreme in zip(self.inputs, chosen, strict=True):
+            operand_grad = builder.op(Where, [is_extreme, grad, nothing])
+            result.append(sum_to(builder, operand_grad, tensor.shape))
             if self.ties == "first":
-                grad = builder.op(Where, [here, nothing, grad])
+                # What this operand took is gone for the ones after it.
+                grad = builder.op(Where, [is_extreme, nothing, grad])
         return result
 
     def work(self) -> list[Work]:
-        """One binary compute set per further operand, in place after the first."""
+        """One binary compute set for each operand after the first, in place from the second set on."""
         out = self.outputs[0]
-        first = self.inputs[0].shape
+        first_shape = self.inputs[0].shape
         if len(self.inputs) == 1:
             return list(shape.copy_work(out))
         works: list[Work] = []
         for index, tensor in enumerate(self.inputs[1:]):
-            lhs = first if index == 0 else out.shape
+            lhs = first_shape if index == 0 else out.shape
             works += elementwise_work(self.vertex, out.dtype, lhs, tensor.shape, out.shape, in_place=index > 0)
         return works
 
@@ -99,21 +101,22 @@ class Maximum(_Extremum):
 
 
 class _ReducedExtremum(Reduce):
-    """Base of ReduceMax and ReduceMin; ``position`` is the op that tells where the first extreme stands, for which one
-    axis is reduced."""
+    """Base of ReduceMax and ReduceMin. ``position`` is the op that finds the first extreme, for which one axis is
+    reduced."""
 
     position: ClassVar[type[ArgMax]]
 
     ties = Attribute(TIES, "all")
 
     def infer(self) -> list[TensorSpec]:
-        """As :class:`Reduce`; there must be something to choose from."""
+        """As :class:`Reduce`; there must be at least one element."""
         self.require(self.count > 0, "there is no extreme of no elements")
+        # The position op below finds the first extreme along one axis only.
         self.require(self.ties != "first" or len(self.axes) == 1, f"ties='first' needs one axis, not {self.axes}")
         return super().infer()
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """``g`` at elements equal to the extreme, 0 elsewhere; several as ``ties`` says."""
+        """``g`` at elements equal to the extreme, 0 elsewhere; ``ties`` decides about several."""
         grad = self.keep(builder, grad)
         if self.ties == "first":
             chosen = self._first(builder)
@@ -121,17 +124,19 @@ class _ReducedExtremum(Reduce):
             out = self.keep(builder, builder.forward(self.outputs[0]))
             chosen = builder.op(Equal, [builder.forward(self.inputs[0]), out])
         if self.ties == "shared":
+            # The mask's sum is the number of extremes on each line.
             counted = builder.op(Cast, [chosen], dtype=grad.dtype)
             grad = grad / builder.op(ReduceSum, [counted], axes=self.axes, keepdims=True)
         return [builder.op(Where, [chosen, grad, zero(builder, grad.dtype)])]
 
     def _first(self, builder: GradientBuilder) -> Tensor:
-        """Where the first extreme of each line stands."""
+        """A mask of the first extreme of each line."""
         axis, source = self.axes[0], self.inputs[0]
-        found = builder.op(self.position, [builder.forward(source)], axis=axis, keepdim=True)
+        position = builder.op(self.position, [builder.forward(source)], axis=axis, keepdim=True)
         length = source.shape[axis]
+        # Positions along the axis, shaped to broadcast against the operand.
         places = np.arange(length, dtype=np.int32).reshape(length, *[1] * (len(source.shape) - axis - 1))
-        return builder.op(Equal, [found, builder.graph.constant(places, INT32, "places")])
+        return builder.op(Equal, [position, builder.graph.constant(places, INT32, "places")])
 
 
 class ReduceMax(_ReducedExtremum):

@@ -1,10 +1,10 @@
 """Casts to and from 8-bit floats, products and convolutions of them.
 
 8-bit floats are operands of these ops only (popart: willow/src/op/pow2scalethencast.cpp, castthenpow2scale.cpp,
-matmul.cpp, conv.cpp; python/popxl/python_files/ops/matmul.py). Products are accumulated in float32 here (on the device
-in half, as upstream asks for), multiplied by ``2**log2_scale`` and rounded once to float16. A value too large becomes
-NaN when it is cast to 8 bits (the device's NANOO), infinity as a float16 result, as everywhere here. No op has a
-gradient: upstream uses them for inference.
+matmul.cpp, conv.cpp; python/popxl/python_files/ops/matmul.py). Products are accumulated in float32 here, multiplied by
+``2**log2_scale`` and rounded once to float16; the device accumulates in half, as upstream asks. A value that is too
+large becomes NaN when it is cast to 8 bits (the device's NANOO), and infinity as a float16 result, as everywhere here.
+No op has a gradient: upstream uses them for inference.
 
 Only IPUs of architecture ``ipu21`` have vertices for them (PopLibs: ``__IPU_ARCH_VERSION__ >= 21``); lowering refuses
 other machines (:attr:`Float8Op.needs`).
@@ -70,7 +70,7 @@ class Float8Op(Op):
                 )
 
     def scales(self, array: np.ndarray, rank: int) -> np.ndarray:
-        """``log2_scale`` of each replica, shaped to stand beside arrays of ``rank`` axes.
+        """``log2_scale`` of each replica, with axes of length 1 to broadcast against arrays of ``rank`` axes.
 
         Raises:
             ApplicationRuntimeError: a value outside of -32 to 31 (upstream: ``throwIfLog2ScaleTensorNotInRange``).
@@ -78,6 +78,7 @@ class Float8Op(Op):
         if array.size and not (array.min() in SCALES and array.max() in SCALES):
             allowed = f"{SCALES[0]} to {SCALES[-1]}"
             raise ApplicationRuntimeError(f"{self.where()}: log2_scale is {array.tolist()}; allowed: {allowed}")
+        # One scale per replica; all elements of a replica share it.
         return array.reshape(-1, *([1] * (rank - 1)))
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
@@ -91,6 +92,7 @@ class Float8Op(Op):
     def cast(self) -> works.Work:
         """A Cast1D between the types of operand and result; low confidence."""
         source, result = self.inputs[0].dtype, self.outputs[0]
+        # PopLibs has no estimate for casts of 8-bit floats.
         return replace(vertices.cast(source, result.dtype, result.spec.elements), low_confidence=True)
 
     def metadata(self) -> works.Work:
@@ -100,14 +102,16 @@ class Float8Op(Op):
 
 def needed_architecture(program: Ir) -> tuple[Float8Op, str] | None:
     """The first op that only some IPUs have, and their architecture."""
-    found = [op for graph in program.all_graphs() for op in graph.ops if isinstance(op, Float8Op)]
-    return (found[0], found[0].needs) if found else None
+    float8_ops = [op for graph in program.all_graphs() for op in graph.ops if isinstance(op, Float8Op)]
+    return (float8_ops[0], float8_ops[0].needs) if float8_ops else None
 
 
 class Pow2ScaleThenCast(Float8Op):
-    """``(x, log2_scale) -> x * 2**log2_scale`` as 8-bit floats of type ``dtype`` (attribute; :mod:`ipuperf.ir.float8`).
+    """``(x, log2_scale) -> x * 2**log2_scale`` as 8-bit floats of type ``dtype`` (attribute;
+    :mod:`ipuperf.ir.float8`).
 
-    What is too large, infinity included, is NaN."""
+    Values that are too large, infinity included, become NaN.
+    """
 
     type = "Pow2ScaleThenCast"
 
@@ -132,7 +136,8 @@ class Pow2ScaleThenCast(Float8Op):
         return run
 
     def work(self) -> list[works.Work]:
-        """The metadata, and a Cast1D with one element per cycle as there is no estimate of its own: low confidence."""
+        """The metadata, and a Cast1D with one element per cycle. Both have low confidence, as there is no estimate
+        for 8-bit floats."""
         return [self.metadata(), self.cast()]
 
 
@@ -159,6 +164,7 @@ class CastThenPow2Scale(Float8Op):
         wide = env.scratch(array.shape, np.float32, slot=0)
         return sequence(
             partial(_decode, array, source, wide),
+            # A power of two changes the exponent only, so float32 stays exact.
             lambda: np.ldexp(wide, self.scales(scale, wide.ndim), out=wide),
             half.copy(outputs[0], wide),
         )
@@ -169,10 +175,11 @@ class CastThenPow2Scale(Float8Op):
 
 
 class _Product(Float8Op):
-    """Base of products: two 8-bit floating-point operands of either format, then ``log2_scale``; the result is float16.
+    """Base of products: two 8-bit floating-point operands of either format, then ``log2_scale``; the result is
+    float16.
 
-    What surrounds it is the op of float operands, to which the values go decoded: those are exact. The cost is that of
-    a half product with half as many inner channels (:mod:`ipuperf.lowering.planner.works`).
+    The op of float operands does the rest; it is given the decoded values, which are exact. The cost is that of a half
+    product with half as many inner channels (:mod:`ipuperf.lowering.planner.works`).
     """
 
     extra_operands = 1
@@ -188,20 +195,23 @@ class _Product(Float8Op):
 
     def infer(self) -> list[TensorSpec]:
         """The shape rule of float operands."""
+        # The shape rule of float operands looks at the first two operands only.
         self.require(len(self.inputs) == 3, f"needs 3 operands, got {len(self.inputs)}")
         self.scale_operand()
         return [replace(spec, dtype=FLOAT16) for spec in super().infer()]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The kernel of float32 operands between lookups and the scale."""
+        """Decode both operands, run the kernel of float32 operands, scale."""
         scale, out = inputs[2], outputs[0]
         steps: list[Step] = []
         wide = []
         for number, (array, tensor) in enumerate(zip(inputs[:2], self.inputs[:2], strict=True)):
+            # Slots from 10 on: the kernel of float operands uses the lower ones.
             wide.append(env.scratch(array.shape, np.float32, slot=10 + number))
             steps.append(partial(_decode, array, tensor.dtype, wide[-1]))
         product = env.scratch(out.shape, np.float32, slot=12)
         steps.append(super().kernel(wide, [product], env))
+        # The scale is applied to float32 sums, before the only rounding.
         steps.append(lambda: np.ldexp(product, self.scales(scale, product.ndim), out=product))
         steps.append(half.copy(out, product))
         return sequence(*steps)
@@ -231,5 +241,5 @@ class ConvTransposePow2Scaled(_Product, ConvTranspose):
 
 
 def _decode(array: np.ndarray, dtype: DType, out: np.ndarray) -> None:
-    """The values of codes."""
+    """Look up the values of 8-bit codes."""
     np.take(float8.values(dtype), array.view(np.uint8).reshape(array.shape), out=out, mode="clip")

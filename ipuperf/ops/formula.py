@@ -1,11 +1,11 @@
 """Element-wise kernels written as formulas.
 
-An op writes its mathematics with operators, ``grad * (1 - square(value))``; :func:`compile_formula` turns it into the
-chain of ufunc calls that a program runs: equal subexpressions are computed once, results take the place of operands
-that are no longer needed, the output is one of the registers, and constants are made when the chain is bound. What
-comes out is the :class:`Chain` that :func:`ipuperf.ops.binding.elementwise` binds to arrays, block by block.
+An op writes its mathematics with operators, ``grad * (1 - square(value))``. :func:`compile_formula` turns it into the
+chain of ufunc calls that a program runs. Equal subexpressions are computed once, results replace operands that are no
+longer needed, the output is one of the registers, and constants are made when the chain is bound.
+:func:`ipuperf.ops.binding.elementwise` binds the resulting :class:`Chain` to arrays, block by block.
 
-The terms are evaluated in the order in which they are written, left operand first; that order decides how many
+The terms are evaluated in the order in which they are written, left operand first. That order decides how many
 temporaries a chain needs.
 """
 
@@ -36,29 +36,29 @@ class Term:
         self.ufunc = ufunc
         self.operands = tuple(operands)
 
-    def __add__(self, other: Term | float) -> Term:
-        return apply(np.add, self, other)
+    def __add__(self, operand: Term | float) -> Term:
+        return apply(np.add, self, operand)
 
-    def __radd__(self, other: float) -> Term:
-        return apply(np.add, other, self)
+    def __radd__(self, operand: float) -> Term:
+        return apply(np.add, operand, self)
 
-    def __sub__(self, other: Term | float) -> Term:
-        return apply(np.subtract, self, other)
+    def __sub__(self, operand: Term | float) -> Term:
+        return apply(np.subtract, self, operand)
 
-    def __rsub__(self, other: float) -> Term:
-        return apply(np.subtract, other, self)
+    def __rsub__(self, operand: float) -> Term:
+        return apply(np.subtract, operand, self)
 
-    def __mul__(self, other: Term | float) -> Term:
-        return apply(np.multiply, self, other)
+    def __mul__(self, operand: Term | float) -> Term:
+        return apply(np.multiply, self, operand)
 
-    def __rmul__(self, other: float) -> Term:
-        return apply(np.multiply, other, self)
+    def __rmul__(self, operand: float) -> Term:
+        return apply(np.multiply, operand, self)
 
-    def __truediv__(self, other: Term | float) -> Term:
-        return apply(np.divide, self, other)
+    def __truediv__(self, operand: Term | float) -> Term:
+        return apply(np.divide, self, operand)
 
-    def __rtruediv__(self, other: float) -> Term:
-        return apply(np.divide, other, self)
+    def __rtruediv__(self, operand: float) -> Term:
+        return apply(np.divide, operand, self)
 
     def __neg__(self) -> Term:
         return apply(np.negative, self)
@@ -107,14 +107,15 @@ class Chain:
 
     Attributes:
         instructions: the calls in order; the last one writes the output.
-        temporaries: how many arrays like the output it needs besides.
+        temporaries: how many arrays like the output the chain needs besides.
     """
 
     instructions: tuple[Instruction, ...]
     temporaries: int
 
     def bind(self, inputs: Sequence[np.ndarray], out: np.ndarray, temporaries: Sequence[np.ndarray]) -> list[Step]:
-        """The steps on these arrays, which have the type arithmetic is done in; the inputs broadcast to ``out``."""
+        """The steps on these arrays, which have the type in which arithmetic is done; the inputs broadcast to
+        ``out``."""
         arrays = {"input": inputs, "temporary": temporaries, "output": (out,)}
 
         def array(place: Place) -> np.ndarray:
@@ -128,27 +129,30 @@ def compile_formula(formula: Callable[..., Term], inputs: int, *, in_place: bool
     """The chain of ``formula(*inputs)``.
 
     Args:
-        in_place: the output is the first input; it is then written only when that input has been read for the last
-            time.
+        in_place: the output is the first input, so it is written only after the last read of that input.
     """
     calls = _calls(formula(*(Term(("input", i)) for i in range(inputs))))
-    last: dict[Place, int] = {}
+    last_reads: dict[Place, int] = {}
     for position, (_, operands) in enumerate(calls):
-        last.update(dict.fromkeys(operands, position))
-    registers = _Registers(last.get(("input", 0), 0) if in_place else 0)
+        last_reads.update(dict.fromkeys(operands, position))
+    registers = _Registers(last_reads.get(("input", 0), 0) if in_place else 0)
     places: dict[Place, Place] = {}
     instructions = []
     for position, (ufunc, operands) in enumerate(calls):
-        found = tuple(places.get(o, o) for o in operands)
-        registers.release([places[o] for o in dict.fromkeys(operands) if o in places and last[o] == position])
+        read_places = tuple(places.get(o, o) for o in operands)
+        # Operands are freed before the target is taken, so
+        # a result may replace an operand of its own call.
+        registers.release([places[o] for o in dict.fromkeys(operands) if o in places and last_reads[o] == position])
+        # The last call writes the output whatever is free.
         target = OUTPUT if position == len(calls) - 1 else registers.take(position)
         places["call", position] = target
-        instructions.append(Instruction(ufunc, found, target))
-    return Chain(tuple(instructions), registers.made)
+        instructions.append(Instruction(ufunc, read_places, target))
+    return Chain(tuple(instructions), registers.temporaries)
 
 
 def _calls(root: Term) -> list[tuple[np.ufunc, tuple[Place, ...]]]:
-    """The ufunc calls of a term in the order of writing, equal ones once; an operand ``("call", k)`` is the k-th."""
+    """The ufunc calls of a term in the order of writing, without repeating equal ones. An operand ``("call", k)``
+    is the result of the k-th."""
     calls: list[tuple[np.ufunc, tuple[Place, ...]]] = []
     known: dict[tuple[object, ...], Place] = {}
 
@@ -157,7 +161,10 @@ def _calls(root: Term) -> list[tuple[np.ufunc, tuple[Place, ...]]]:
             return term.leaf
         assert term.ufunc is not None
         call = (term.ufunc, tuple(place_of(o) for o in term.operands))
-        signs = [math.copysign(1, value) for kind, value in call[1] if kind == "constant"]  # 0.0 == -0.0
+        signs = [
+            math.copysign(1, value) for kind, value in call[1] if kind == "constant"
+        ]  # 0.0 == -0.0, but they divide differently
+        # Equal calls are computed once.
         key = (*call, *signs)
         if key not in known:
             known[key] = ("call", len(calls))
@@ -169,15 +176,15 @@ def _calls(root: Term) -> list[tuple[np.ufunc, tuple[Place, ...]]]:
 
 
 class _Registers:
-    """Which of the output and the temporaries are free. The output is one of them from call ``output_from`` on."""
+    """Tracks which places are free: the temporaries and, from call ``output_from`` on, the output."""
 
     def __init__(self, output_from: int) -> None:
-        self.made = 0
+        self.temporaries = 0
         self._output_from = output_from
         self._free: list[Place] = [OUTPUT]
 
     def release(self, places: Sequence[Place]) -> None:
-        """Nobody reads these any more."""
+        """Free these places, which nobody reads any more."""
         self._free += places
 
     def take(self, position: int) -> Place:
@@ -186,5 +193,5 @@ class _Registers:
             if place != OUTPUT or position >= self._output_from:
                 self._free.remove(place)
                 return place
-        self.made += 1
-        return ("temporary", self.made - 1)
+        self.temporaries += 1
+        return ("temporary", self.temporaries - 1)

@@ -23,13 +23,14 @@ BINS, SETS = 254, 6
 
 
 def least_error_scale(values: np.ndarray, kind: DType) -> tuple[float, int]:
-    """The mean square error of casting ``values * 2**scale`` to ``kind`` and back, and the scale with the least one: of
-    equal ones that in the middle. What is too large saturates."""
+    """The least mean square error of casting ``values * 2**scale`` to ``kind`` and back, and its scale. Of equally
+    good scales it is the one in the middle. Values that are too large saturate."""
     exact = values.astype(np.float64)
     errors = {}
     for scale in SCALES:
         cast = float8.decoded(float8.encoded(exact, kind, scale), kind).astype(np.float64)
         errors[scale] = float(np.mean(np.square(np.ldexp(cast, -scale) - exact)))
+    # Several scales may lose nothing at all.
     least = min(errors.values())
     best = [scale for scale, error in errors.items() if error == least]
     return least, best[len(best) // 2]
@@ -39,8 +40,8 @@ class Fp8Scale(CustomOp):
     """The ``log2_scale`` (int32) of :func:`least_error_scale` for the operand; attribute ``data_type``: the 8-bit
     float.
 
-    Upstream estimates the errors from a histogram of exponents, so that its scale may differ; the cost is upstream's.
-    No gradient.
+    Upstream estimates the errors from a histogram of exponents, so its scale may differ. The cost is upstream's. No
+    gradient.
     """
 
     type: ClassVar[str] = "Fp8Scale"
@@ -53,7 +54,7 @@ class Fp8Scale(CustomOp):
         return [TensorSpec((), INT32)]
 
     def value(self, *operands: np.ndarray) -> np.ndarray:
-        """All scales tried with the cast itself."""
+        """Try all scales with the cast itself."""
         return np.asarray(least_error_scale(operands[0], self.data_type)[1], np.int32)
 
     def work(self) -> Sequence[Work]:
@@ -68,11 +69,12 @@ class Fp8Scale(CustomOp):
 
 
 def _loops() -> Vertices:
-    """Each round slices twice, compares twice and adds twice on a single element: six compute sets of one worker, each
-    with the vertex of a binary operation and a launch of about 100 cycles. An estimate: low confidence."""
-    one = vertices.binary("ADD", INT32, 1).cycles
+    """The loops over scales and exponents. Each round slices twice, compares twice and adds twice on a single
+    element: six compute sets of one worker. Each has the vertex of a binary operation and a launch of about 100
+    cycles. It is an estimate with low confidence."""
+    addition_cycles = vertices.binary("ADD", INT32, 1).cycles
 
     def cycles(elements: np.ndarray, chip: object) -> np.ndarray:
-        return len(SCALES) * BINS * SETS * (100 + one(elements, chip)) * (np.asarray(elements) > 0)  # type: ignore[arg-type]
+        return len(SCALES) * BINS * SETS * (100 + addition_cycles(elements, chip)) * (np.asarray(elements) > 0)  # type: ignore[arg-type]
 
     return Vertices("Fp8Scale/loops", 1, cycles, low_confidence=True)

@@ -9,7 +9,7 @@ import numpy as np
 from . import vertices
 from .activations import ActivationGrad, ActivationOp, normal_cdf
 from .formula import Term, exp, square
-from .unary import Unary, made
+from .unary import Unary, new_tensor
 from .work import Work
 
 
@@ -54,10 +54,11 @@ class Erf(ActivationOp):
 
     type = "Erf"
     vertex = "ERF"
-    slope = staticmethod(lambda grad, x: made(ErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``2 Phi(sqrt(2) x) - 1``."""
+        # The normal distribution function is the error function, shifted and scaled.
         return normal_cdf(x * math.sqrt(2), self.inputs[0].dtype) * 2 - 1
 
     def work(self) -> list[Work]:
@@ -78,6 +79,8 @@ class Erf(ActivationOp):
             *scaled,
             vertices.unary("INVERSE", dtype, count, in_place=True),
             vertices.broadcast_scalar("MULTIPLY", dtype, count),
+            # A polynomial of degree 5: the first
+            # coefficient stands above, four rounds follow.
             *(horner * 4),
             vertices.unary("SQUARE", dtype, count),
             vertices.unary("NEGATE", dtype, count, in_place=True),
@@ -90,11 +93,11 @@ class Erf(ActivationOp):
 
 
 class Erfc(Erf):
-    """What the error function leaves of 1, also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
-    has not)."""
+    """1 minus the error function, exact also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
+    lacks)."""
 
     type = "Erfc"
-    slope = staticmethod(lambda grad, x: -made(ErfGrad, grad, x))
+    slope = staticmethod(lambda grad, x: -new_tensor(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """``2 Phi(-sqrt(2) x)``."""

@@ -1,9 +1,9 @@
 """Gather (embedding lookup), its gradient and one-hot encoding.
 
 Upstream: PopART ``willow/src/op`` (``gather.cpp``, ``onehot.cpp``); popops ``multiSlice`` and ``multiUpdateAdd``. The
-device does not check indices; here one outside of the axis raises :class:`~ipuperf.ops.dynamic.DynamicIndexError`
-unless ``zero_out_of_range`` (PopART's ``zeroOutOfRangeIndices``) is set.
-Sums are made in a fixed order (that of the updates) in float32, also for fp16, which the device accumulates in fp16.
+device does not check indices. Here an index outside of the axis raises :class:`~ipuperf.ops.dynamic.DynamicIndexError`
+unless ``zero_out_of_range`` (PopART's ``zeroOutOfRangeIndices``) is set. Sums are made in a fixed order, that of the
+updates, and in float32. The device accumulates fp16 in fp16.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ def multi_slice(dtype: DType, indices: int, width: int) -> Vertices:
     """
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        held = np.asarray(elements, dtype=np.int64)
-        part = np.maximum(vertices.ceil_div(held, max(indices, 1)), 1)
-        offsets = vertices.ceil_div(held, part)
-        mine = vertices.ceil_div(offsets, chip.workers)
-        taken = multi_slice_cycles(part, mine, offsets - mine, dtype.size, chip.workers)
-        return np.where(held > 0, taken, 0).astype(np.int64)
+        tile_elements = np.asarray(elements, dtype=np.int64)
+        slice_elements = np.maximum(vertices.ceil_div(tile_elements, max(indices, 1)), 1)
+        # A tile holds parts of this many slices.
+        offsets = vertices.ceil_div(tile_elements, slice_elements)
+        worker_slices = vertices.ceil_div(offsets, chip.workers)
+        total = multi_slice_cycles(slice_elements, worker_slices, offsets - worker_slices, dtype.size, chip.workers)
+        return np.where(tile_elements > 0, total, 0).astype(np.int64)
 
     return Vertices(f"popops::MultiSlice<{vertices.poplar_type(dtype)}>", indices * width, cycles)
 
@@ -68,44 +69,52 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int, operatio
     """
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
-        held = np.asarray(elements, dtype=np.int64)
-        part = np.maximum(vertices.ceil_div(held, max(rows, 1)), 1)
-        hits = vertices.ceil_div(indices * np.minimum(vertices.ceil_div(held, part), rows), max(rows, 1))
-        mine = vertices.ceil_div(hits, chip.workers)
-        taken = multi_update_cycles(part, mine, indices - mine, dtype.size, chip.workers)
-        return np.where(held > 0, taken, 0).astype(np.int64)
+        tile_elements = np.asarray(elements, dtype=np.int64)
+        slice_elements = np.maximum(vertices.ceil_div(tile_elements, max(rows, 1)), 1)
+        hits = vertices.ceil_div(
+            indices * np.minimum(vertices.ceil_div(tile_elements, slice_elements), rows), max(rows, 1)
+        )
+        worker_slices = vertices.ceil_div(hits, chip.workers)
+        total = multi_update_cycles(slice_elements, worker_slices, indices - worker_slices, dtype.size, chip.workers)
+        return np.where(tile_elements > 0, total, 0).astype(np.int64)
 
     name = f"popops::ScaledMultiUpdateOp<{vertices.poplar_type(dtype)},{operation}>"
     return Vertices(name, rows * width, cycles, 2 * indices * width)
 
 
-def multi_slice_cycles(part: np.ndarray, found: np.ndarray, passed: np.ndarray, size: int, workers: int) -> np.ndarray:
-    """Tile cycles of a MultiSlice vertex whose slowest worker copies ``found`` slices of ``part`` elements of ``size``
-    bytes and passes over ``passed`` indices that lie on other tiles (PerformanceEstimation.cpp:39-205)."""
+def multi_slice_cycles(
+    slice_elements: np.ndarray, copied: np.ndarray, passed: np.ndarray, size: int, workers: int
+) -> np.ndarray:
+    """Tile cycles of a MultiSlice vertex (PerformanceEstimation.cpp:39-205). Its slowest worker copies ``copied``
+    slices of ``slice_elements`` elements of ``size`` bytes, and passes over ``passed`` indices that lie on other
+    tiles."""
     vector, cost = MULTI_SLICE_VECTORS[min(size, 4)]
-    return workers * (30 + found * (19 + vertices.ceil_div(part, vector) * cost) + passed * 8)
+    return workers * (30 + copied * (19 + vertices.ceil_div(slice_elements, vector) * cost) + passed * 8)
 
 
-def multi_update_cycles(part: np.ndarray, found: np.ndarray, passed: np.ndarray, size: int, workers: int) -> np.ndarray:
-    """Tile cycles of a ScaledMultiUpdateOp vertex whose slowest worker adds ``found`` slices of ``part`` elements of
-    ``size`` bytes and passes over ``passed`` indices of other rows (PerformanceEstimation.cpp:39-205)."""
+def multi_update_cycles(
+    slice_elements: np.ndarray, added: np.ndarray, passed: np.ndarray, size: int, workers: int
+) -> np.ndarray:
+    """Tile cycles of a ScaledMultiUpdateOp vertex (PerformanceEstimation.cpp:39-205). Its slowest worker adds
+    ``added`` slices of ``slice_elements`` elements of ``size`` bytes, and passes over ``passed`` indices of
+    other rows."""
     fixed, per_index, atom = (38, 11, 1) if size >= 4 else (37, 13, 2)
-    loop = np.where(part % atom == 0, 3 * (part // atom - 1), 20 * part)
-    return workers * (fixed + found * (per_index + loop) + passed * 5)
+    loop = np.where(slice_elements % atom == 0, 3 * (slice_elements // atom - 1), 20 * slice_elements)
+    return workers * (fixed + added * (per_index + loop) + passed * 5)
 
 
 # -- indices -----------------------------------------------------------------------------------------------------------
 
 
 def plan_share(op: Op, share: float | None) -> float | None:
-    """``share`` of a tile's memory; raise unless it is above 0 and at most 1."""
+    """Check that ``share`` of a tile's memory is above 0 and at most 1; return it."""
     op.require(share is None or 0 < share <= 1, f"available_memory_proportion={share}; allowed: above 0, up to 1")
     return share
 
 
 class Indexed(Op):
-    """Base of ops that find slices along ``axis`` by indices; ``available_memory_proportion`` is the share of a tile's
-    memory that temporary data of the plan may take, above 0 and at most 1 (default 0.6)."""
+    """Base of ops that find slices along ``axis`` by indices. ``available_memory_proportion`` is the share of a
+    tile's memory that temporary data of the plan may take, above 0 and at most 1 (default 0.6)."""
 
     axis = Attribute(INTEGER, 0, settle=axis_of)
     available_memory_proportion = Attribute(optional(NUMBER), None, settle=plan_share)
@@ -118,19 +127,19 @@ class Indexed(Op):
 
 
 class GroupIndexed(Indexed):
-    """Base of those that may have groups (``group_size``, default 1), each with indices of its own: of more than one,
-    the first axis of data and indices goes over them."""
+    """Base of ops with groups (``group_size``, default 1), each of which has indices of its own. With more than one
+    group, the first axis of data and indices goes over the groups."""
 
     group_size = Attribute(INTEGER, 1)
 
     @property
     def grouped(self) -> int:
-        """Axes that go over groups: 1 or 0."""
+        """How many axes go over groups: 1 or 0."""
         return int(self.group_size > 1)
 
 
 def check_indices(op: Op, tensor: Tensor) -> None:
-    """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, is of a type that indices may have."""
+    """Raise ``DTypeError`` unless ``tensor``, an operand of ``op``, has a type that indices may have."""
     if tensor.dtype.name not in INDEX_TYPES:
         raise DTypeError(
             f"{op.where()}: indices {tensor.id!r} are {tensor.dtype.name}; allowed are {', '.join(INDEX_TYPES)}"
@@ -138,7 +147,7 @@ def check_indices(op: Op, tensor: Tensor) -> None:
 
 
 def _padding(op: Op, padding: int | None, size: int) -> int | None:
-    """The position ``padding`` of ``size``, not negative."""
+    """The position ``padding`` on an axis of ``size``, counted from its begin."""
     if padding is None:
         return None
     op.require(-size <= padding < size, f"padding_idx {padding} is out of range; allowed: {-size} to {size - 1}")
@@ -157,8 +166,8 @@ def bind_indices(
     op: Indexed, indices: np.ndarray, size: int, env: Environment, slot: int, *, check: bool,
     negative: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Step]]:  # fmt: skip
-    """Indices as int64 in C order, and the steps that fetch them and, with ``check``, raise for one out of range.
-    Negative ones are marked in ``negative``, where it is given, and become 0."""
+    """Indices as int64 in C order, and the steps that fetch them. With ``check`` the steps also raise for an index
+    out of range. If ``negative`` is an array, negative indices are marked in it and become 0."""
     rows = env.scratch(indices.shape, np.int64, slot=slot)
     steps: list[Step] = [partial(np.copyto, rows, indices, casting="same_kind")]
     if negative is not None:
@@ -170,6 +179,7 @@ def bind_indices(
 
 def _check_range(op: Indexed, rows: np.ndarray, unsigned: np.ndarray, size: int) -> None:
     """Raise unless all indices are in range (negative ones look huge when unsigned)."""
+    # One comparison finds both negative and large indices, which keeps the check cheap.
     if unsigned.max() >= size:
         bad = int(rows[(rows < 0) | (rows >= size)][0])
         raise DynamicIndexError(
@@ -181,13 +191,13 @@ def _check_range(op: Indexed, rows: np.ndarray, unsigned: np.ndarray, size: int)
 
 
 def group_count(op: Indexed, count: int) -> int:
-    """``count`` groups; of more than one, the first axis of both operands goes over them."""
+    """Check that the operands fit ``count`` groups: with more than one, the first axis of both goes over them."""
     op.require(count >= 1, f"group_size {count}; at least 1 is needed")
     if count > 1:
         data, indices = op.inputs[:2]
-        first = (data.shape[:1], indices.shape[:1])
+        lengths = (data.shape[:1], indices.shape[:1])
         op.require(
-            first == ((count,), (count,)),
+            lengths == ((count,), (count,)),
             f"group_size {count}: the first axis of data {data.shape} and of indices {indices.shape} has to be {count}",
         )
         op.require(op.axis > 0, f"axis 0 goes over the {count} groups; another one is needed")
@@ -197,9 +207,9 @@ def group_count(op: Indexed, count: int) -> int:
 class Gather(GroupIndexed):
     """Slices of ``data`` along ``axis`` (attribute, default 0) at ``indices``; an embedding lookup for axis 0.
 
-    The result has the indices' axes in the place of ``axis``. Attributes: ``zero_out_of_range`` (indices out of range
-    give zeros instead of an error), ``padding_idx`` (a position that receives no gradient, as
-    ``torch.nn.functional.embedding``), ``group_size`` (groups: with more than one, the first axis of data and indices
+    The indices' axes take the place of ``axis`` in the result. Attributes: ``zero_out_of_range`` (indices out of range
+    give zeros instead of an error), ``padding_idx`` (a position that receives no gradient, as in
+    ``torch.nn.functional.embedding``), ``group_size`` (with more than one group, the first axis of data and indices
     goes over groups, each of which has indices of its own).
     """
 
@@ -217,30 +227,37 @@ class Gather(GroupIndexed):
         data, indices = self.inputs
         check_indices(self, indices)
         axis = self.axis
-        own = indices.shape[self.grouped :]
-        return [TensorSpec(data.shape[:axis] + own + data.shape[axis + 1 :], data.dtype)]
+        index_shape = indices.shape[self.grouped :]
+        return [TensorSpec(data.shape[:axis] + index_shape + data.shape[axis + 1 :], data.dtype)]
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Of a group: elements before the axis, on it, after it, and indices."""
+        """For one group: the elements before the axis, on it and after it, and the number of indices."""
         data, axis = self.inputs[0].shape, self.axis
+        # The index axes count as one.
         indices = math.prod(self.inputs[1].shape[self.grouped :])
         return math.prod(data[self.grouped : axis]), data[axis], math.prod(data[axis + 1 :]), indices
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One ``take`` per replica and group."""
-        before, size, after, count = self.sizes
+        outer_elements, size, inner_elements, count = self.sizes
         zeroing, out = self.zero_out_of_range, outputs[0]
         data, steps = raw_contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
         steps += fetch
+        # The result is written through a reshaped view.
         target = out if out.flags.c_contiguous else env.scratch(out.shape, out.dtype, slot=2)
         replicas = len(out) * self.group_size
-        source, result = data.reshape(replicas, before, size, after), target.reshape(replicas, before, count, after)
+        source, result = (
+            data.reshape(replicas, outer_elements, size, inner_elements),
+            target.reshape(replicas, outer_elements, count, inner_elements),
+        )
         flat = rows.reshape(replicas, count)
+        # An empty axis has nothing to take.
         if size:
             steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
         if zeroing:
+            # As unsigned numbers negative indices are large.
             outside = env.scratch(flat.shape, np.bool_, slot=3)
             steps += [
                 partial(np.greater_equal, flat.view(np.uint64), np.uint64(size), outside),
@@ -251,24 +268,26 @@ class Gather(GroupIndexed):
         return sequence(*steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient's slices added up at the indices."""
+        """Add up the gradient's slices at the indices."""
         inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(GatherGrad, inputs, size=self.sizes[1], **self.attributes), None]
 
     def work(self) -> list[Work]:
-        """A planned lookup; with ``zero_out_of_range`` also a mask and a product with it
-        (PopART popx/op/gatherx.cpp)."""
+        """A planned lookup. With ``zero_out_of_range`` the result is also multiplied by a mask (PopART
+        popx/op/gatherx.cpp)."""
         out, index = self.outputs[0].spec, self.inputs[1].spec
         if not out.elements:
             return []
-        before, size, after, count = self.sizes
-        works: list[Work] = [Lookup(size, before * after, count, out.dtype, self.group_size, self.memory)]
+        outer_elements, size, inner_elements, count = self.sizes
+        works: list[Work] = [
+            Lookup(size, outer_elements * inner_elements, count, out.dtype, self.group_size, self.memory)
+        ]
         return [*works, *_mask_work(index, out)] if self.zero_out_of_range else works
 
 
 class TiedGather(Gather):
     """A Gather that leaves the layout of its data to the product that shares them (PopART
-    ``willow/src/op/tiedgather.cpp``); values and cost are those of :class:`Gather`, which arranges nothing
+    ``willow/src/op/tiedgather.cpp``). Values and cost are those of :class:`Gather`, which arranges no data
     either."""
 
     type = "PopartTiedGather"
@@ -289,7 +308,8 @@ class GatherGrad(GroupIndexed):
     """``(gradient, indices) -> zeros with the gradient's slices added at the indices`` along ``axis``.
 
     Attributes: ``axis``, ``size`` (length of the result's axis), ``padding_idx`` (a position that stays 0),
-    ``zero_out_of_range`` (slices at other indices are dropped instead of an error), ``group_size`` as :class:`Gather`.
+    ``zero_out_of_range`` (slices at other indices are dropped instead of an error), ``group_size`` as in
+    :class:`Gather`.
     """
 
     type = "GatherGrad"
@@ -300,7 +320,7 @@ class GatherGrad(GroupIndexed):
     zero_out_of_range = Attribute(FLAG, False)
 
     @property
-    def own(self) -> tuple[int, ...]:
+    def own_index_shape(self) -> tuple[int, ...]:
         """The indices' shape without the groups."""
         return self.inputs[1].shape[self.grouped :]
 
@@ -308,7 +328,7 @@ class GatherGrad(GroupIndexed):
     def rank(self) -> int:
         """Axes of the gathered tensor."""
         grad, indices = self.inputs
-        rank = len(grad.shape) - len(self.own) + 1
+        rank = len(grad.shape) - len(self.own_index_shape) + 1
         self.require(rank >= 1, f"gradient {grad.shape} has fewer axes than the indices {indices.shape}")
         return rank
 
@@ -317,39 +337,45 @@ class GatherGrad(GroupIndexed):
         grad, indices = self.inputs
         self.floating(grad)
         check_indices(self, indices)
-        axis, own = self.axis, self.own
-        found = grad.shape[axis : axis + len(own)]
+        axis, index_shape = self.axis, self.own_index_shape
+        gathered = grad.shape[axis : axis + len(index_shape)]
         self.require(
-            found == own,
-            f"gradient {grad.shape} has {found} from axis {axis} on; the indices' shape {own} is needed",
+            gathered == index_shape,
+            f"gradient {grad.shape} has {gathered} from axis {axis} on; the indices' shape {index_shape} is needed",
         )
-        return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(own) :]), grad.dtype)]
+        return [TensorSpec((*grad.shape[:axis], self.size, *grad.shape[axis + len(index_shape) :]), grad.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Clear, then add the slices in order; in float32 for fp16."""
-        axis, size, count = self.axis, self.size, math.prod(self.own)
+        """Clear, then add the slices in order; fp16 is added in float32."""
+        axis, size, count = self.axis, self.size, math.prod(self.own_index_shape)
         zeroing, replicas = self.zero_out_of_range, len(inputs[0]) * self.group_size
         grad, steps = contiguous(inputs[0], env, slot=0)
         rows, fetch = bind_indices(self, inputs[1], size, env, 1, check=not zeroing)
-        out, after = result_buffer(outputs[0], env, slot=2)
+        out, store_steps = result_buffer(outputs[0], env, slot=2)
         shape_ = self.outputs[0].shape
-        before, width = math.prod(shape_[self.grouped : axis]), math.prod(shape_[axis + 1 :])
-        result = out.reshape(replicas, before, size, width)
+        outer_elements, width = math.prod(shape_[self.grouped : axis]), math.prod(shape_[axis + 1 :])
+        result = out.reshape(replicas, outer_elements, size, width)
         table, flat = result, rows.reshape(replicas, count)
         steps += fetch
-        if zeroing:  # a further row takes what is dropped
-            table = env.scratch((replicas, before, size + 1, width), out.dtype, slot=3)
+        if zeroing:  # a further row receives the slices that are dropped
+            table = env.scratch((replicas, outer_elements, size + 1, width), out.dtype, slot=3)
+            # As unsigned numbers negative indices are
+            # large, so they go to the further row as well.
             unsigned = flat.view(np.uint64)
             steps.append(partial(np.minimum, unsigned, np.uint64(size), out=unsigned))
-        steps += [partial(table.fill, 0), *_add_rows(table, grad.reshape(replicas, before, count, width), flat, env)]
+        steps += [
+            partial(table.fill, 0),
+            *_add_rows(table, grad.reshape(replicas, outer_elements, count, width), flat, env),
+        ]
         if zeroing:
             steps.append(partial(np.copyto, result, table[:, :, :size]))
         if self.padding_idx is not None:
             steps.append(partial(result[:, :, self.padding_idx].fill, 0))
-        return sequence(*steps, *after)
+        return sequence(*steps, *store_steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """A gather (without the padding's slices, which gave nothing)."""
+        # The padding's slice received no gradient, which a plain gather would not show.
         if self.padding_idx is not None:
             return super().gradient_from(builder, grad)
         inputs = [grad, builder.forward(self.inputs[1])]
@@ -369,6 +395,7 @@ class GatherGrad(GroupIndexed):
         count = index.elements // groups
         works.append(TableUpdate(self.size, width, count, out.dtype, groups, self.memory, cleared=True))
         if self.padding_idx is not None:
+            # One slice, that of the padding, is cleared again.
             works.append(vertices.fill(out.dtype, out.elements // self.size))
         return works
 
@@ -376,27 +403,29 @@ class GatherGrad(GroupIndexed):
 def _add_rows(table: np.ndarray, updates: np.ndarray, rows: np.ndarray, env: Environment) -> list[Step]:
     """Steps for ``table[r, a, rows[r, k]] += updates[r, a, k]`` in order of k.
 
-    ``table (R, A, D, B)`` and ``updates (R, A, K, B)`` are contiguous and of one type. All is one vector of rows of B
-    elements, added in pieces through positions in the flat table (NumPy's quick path for ``ufunc.at``).
+    ``table (R, A, D, B)`` and ``updates (R, A, K, B)`` are contiguous and of one type. Both are treated as vectors of
+    rows of B elements. The rows are added in pieces, through positions in the flat table: NumPy's quick path for
+    ``ufunc.at``.
     """
-    replicas, before, size, width = table.shape
+    replicas, outer_elements, size, width = table.shape
     count = rows.shape[1]
     if not updates.size:
         return []
-    starts = env.scratch((replicas, before, count), np.int64, slot=4)
-    base = (np.arange(replicas * before, dtype=np.int64) * size).reshape(replicas, before, 1)
+    starts = env.scratch((replicas, outer_elements, count), np.int64, slot=4)
+    base = (np.arange(replicas * outer_elements, dtype=np.int64) * size).reshape(replicas, outer_elements, 1)
     steps: list[Step] = [
         partial(np.add, rows[:, None, :], base, starts),
         partial(np.multiply, starts, np.int64(width), starts),
     ]
-    target, lines, first = table.reshape(-1), updates.reshape(-1, width), starts.reshape(-1, 1)
+    target, lines, column_of_starts = table.reshape(-1), updates.reshape(-1, width), starts.reshape(-1, 1)
+    # Whole rows only, so that a row is never split over two pieces.
     step = max(1, PIECE // width)
     positions = env.scratch((min(step, len(lines)), width), np.int64, slot=5)
     columns = np.arange(width, dtype=np.int64)
     for at in range(0, len(lines), step):
         piece = positions[: min(step, len(lines) - at)]
         steps += [
-            partial(np.add, first[at : at + step], columns, piece),
+            partial(np.add, column_of_starts[at : at + step], columns, piece),
             partial(np.add.at, target, piece.reshape(-1), lines[at : at + step].reshape(-1)),
         ]
     return steps
@@ -409,7 +438,7 @@ class OneHot(Op):
     """``values[1]`` where the position on the new axis is the index, ``values[0]`` elsewhere.
 
     Inputs ``indices``, ``values [2]`` (off, on); attributes ``depth`` (length of the new axis), ``axis`` (its place in
-    the result, default last). An index out of range gives a line of ``values[0]``, as on the device.
+    the result, default last). As on the device, an index out of range gives a line of ``values[0]``.
     """
 
     type = "OneHot"
@@ -430,6 +459,7 @@ class OneHot(Op):
         """Compare with the positions, write off, then on."""
         (indices, values), out = inputs, outputs[0]
         axis, depth = self.axis + 1, self.depth
+        # In the indices' own type, so that the comparison converts nothing.
         line = np.arange(depth, dtype=indices.dtype).reshape(-1, *([1] * (out.ndim - axis - 1)))
         mask = env.scratch(out.shape, np.bool_, slot=0)
         off, on = (align(values[:, i], out.ndim) for i in range(2))
@@ -440,9 +470,10 @@ class OneHot(Op):
         )
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """For the values: the sums of the gradient where the position is not, and is, the index."""
+        """For the values: the sum of the gradient where the position is not the index, and where it is."""
         index = builder.forward(self.inputs[0])
         sums = []
+        # First the sum where the index is elsewhere (off), then where it is here (on).
         for chosen in ((1, 0), (0, 1)):
             values = builder.constant(np.array(chosen), grad.dtype, "values")
             mask = builder.op(OneHot, [index, values], depth=self.depth, axis=self.axis)

@@ -17,7 +17,7 @@ from .work import Reduction, Work
 
 
 class GradReduceSquareAdd(Op):
-    """``(t, scale) -> scale * sum(t**2)``, a float32 number; ``scale`` is one, too. No gradient, as upstream."""
+    """``(t, scale) -> scale * sum(t**2)``, a float32 number, as is ``scale``. No gradient, as upstream."""
 
     type: ClassVar[str] = "GradReduceSquareAdd"
 
@@ -31,7 +31,7 @@ class GradReduceSquareAdd(Op):
         return [TensorSpec((), FLOAT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Squares summed in float32, times the scale."""
+        """Sum the squares in float32, then multiply by the scale."""
         t, fill = contiguous(inputs[0], env, slot=0)
         rows, out, scale = t.reshape(len(t), -1), outputs[0], inputs[1].reshape(len(t))
         squares = env.scratch(rows.shape, rows.dtype, slot=1)
@@ -40,6 +40,7 @@ class GradReduceSquareAdd(Op):
             *fill,
             partial(np.multiply, rows, rows, squares),
             partial(np.add.reduce, squares, 1, None, total),
+            # The scale is applied to the sum, as the vertex does.
             partial(np.multiply, total, scale, out, casting="same_kind"),
         )
 
@@ -48,6 +49,6 @@ class GradReduceSquareAdd(Op):
         t = self.inputs[0].spec
         if not t.elements:
             return [vertices.fill(FLOAT32, 1)]
-        found = vertices.reduction("SQUARE_ADD", t.dtype, t.elements, 1, run=t.elements)
+        reduction = vertices.reduction("SQUARE_ADD", t.dtype, t.elements, 1, run=t.elements)
         vertex = f"popops::Reduce<SQUARE_ADD,{vertices.poplar_type(t.dtype)},float>"
-        return [Reduction(vertex, t.elements, 1, t.dtype, found.cycles, found.flops + 1, 0, t.elements)]
+        return [Reduction(vertex, t.elements, 1, t.dtype, reduction.cycles, reduction.flops + 1, 0, t.elements)]

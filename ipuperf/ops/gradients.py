@@ -25,11 +25,11 @@ def autodiff(
     Args:
         graph: graph without ops that change tensors in place.
         provided: outputs whose gradients will be given (default all).
-        required: inputs whose gradients are wanted (default all floating-point inputs).
-        known: derivatives of called graphs, made beforehand.
+        required: inputs whose gradients are needed (default all floating-point inputs).
+        known: derivatives of called graphs that exist already.
         recomputation: forward ops that the gradient graph runs again.
-        within: other tensors of ``graph`` whose gradients are wanted.
-        others: to which derivatives of called graphs that are made on the way are added.
+        within: further tensors of ``graph`` whose gradients are needed.
+        others: a list that receives the derivatives of called graphs that are made on the way.
         joins_pads: gradients of disjoint parts of a tensor are joined (:func:`~ipuperf.ops.pad_sums.join_pads`).
 
     Raises:

@@ -1,6 +1,5 @@
-"""Group normalisation (PopART ``willow/src/op/groupnorm.cpp``); layer norm is group norm with one group, instance norm
-has one group per channel. See :mod:`~ipuperf.ops.normalisation`.
-"""
+"""Group normalisation (PopART ``willow/src/op/groupnorm.cpp``). Layer norm is group norm with one group; instance
+norm has one group per channel. See :mod:`~ipuperf.ops.normalisation`."""
 
 from __future__ import annotations
 
@@ -27,11 +26,13 @@ def _strided_kernel(
     groups: int,
     env: Environment,
 ) -> Kernel:
-    """``kernel`` of consecutive groups on operands whose channels stand group by group, its results put back.
+    """Run ``kernel``, which expects consecutive groups, on strided ones.
 
+    Channels are brought into the order of the groups before, and the results back into their own order after it.
     ``statistics``: the inputs and the outputs that have no channels.
     """
     channels = inputs[0].shape[2]
+    # Channel c belongs to group c mod groups; the transposed grid lists them group by group.
     order = np.arange(channels).reshape(channels // groups, groups).T.ravel()
     steps: list[Step] = []
     operands, results = list(inputs), list(outputs)
@@ -43,6 +44,7 @@ def _strided_kernel(
     for i, array in enumerate(outputs):
         if i not in statistics[1]:
             results[i] = env.scratch(array.shape, array.dtype, 30 + i)
+            # Writing to these places reverses the gathering.
             places = (slice(None), order) if array.ndim == 2 else (slice(None), slice(None), order)
             back.append(partial(array.__setitem__, places, results[i]))
     return sequence(*steps, kernel(operands, results), *back)
@@ -51,11 +53,16 @@ def _strided_kernel(
 class GroupNormalization(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
 
-    Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``; attributes ``num_groups`` (divides C), ``epsilon``,
-    ``strided`` (a group is not of consecutive channels, but of every ``num_groups``-th one:
-    ``lib/popnn/GroupNorm.cpp`` ``groupNormStridedChannelGrouping``, which is faster, as neighbours differ in their
-    statistics like the lanes of a vector), ``stable`` (the variance is that of centred values, which costs a pass
-    more). Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape ``[N * num_groups]`` (for the gradient only).
+    Inputs ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``. Outputs ``y`` (as x), ``mean`` and ``inv_std_dev`` of shape
+    ``[N * num_groups]`` (for the gradient only).
+
+    Attributes:
+        num_groups: divides C.
+        epsilon: added to the variance.
+        strided: a group has every ``num_groups``-th channel instead of consecutive ones (``lib/popnn/GroupNorm.cpp``
+            ``groupNormStridedChannelGrouping``). This is faster, as neighbours differ in their statistics like the
+            lanes of a vector.
+        stable: the variance is computed from centred values, which costs a further pass.
     """
 
     type = "GroupNormalization"
@@ -76,33 +83,34 @@ class GroupNormalization(norms.Normalisation):
         return [TensorSpec(x.shape, x.dtype), saved, saved]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Statistics of rows, whiten, scale and offset; strided groups are gathered before and put back after."""
+        """Statistics of rows, whiten, scale and offset. Strided groups are gathered before and put back after."""
         if not self.strided:
             return self._consecutive(inputs, outputs, env)
         kernel = partial(self._consecutive, env=env)
         return _strided_kernel(kernel, inputs, outputs, ((), (1, 2)), self.num_groups, env)
 
     def _consecutive(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Moments, whitening, scale and offset, a few samples at a time; in float32 for fp16."""
+        """Moments, whitening, scale and offset, a few samples at a time; fp16 is computed in float32."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, scale, bias), (y, mean, inverse) = arrays.operands, arrays.results
         steps: list[Step] = []
         for r, samples in norms.sample_blocks(x):
-            one, rows = slice(r, r + 1), slice(samples.start * self.num_groups, samples.stop * self.num_groups)
-            block, result = x[one, samples], y[one, samples]
+            replica, rows = slice(r, r + 1), slice(samples.start * self.num_groups, samples.stop * self.num_groups)
+            block, result = x[replica, samples], y[replica, samples]
             over = norms.Statistics(1, block.shape[1:], self.num_groups)
             squares = env.scratch(over.form, x.dtype, slot=6)
-            view, spread = over.view(result), over.spread(inverse[one, rows])
+            # The result serves as memory for the centred values until they are whitened.
+            view, spread = over.view(result), over.spread(inverse[replica, rows])
             steps += [
-                *norms.moments(over, over.view(block), view, squares, over.spread(mean[one, rows]), spread),
+                *norms.moments(over, over.view(block), view, squares, over.spread(mean[replica, rows]), spread),
                 *norms.inverse_deviation(spread, self.epsilon, spread),
                 partial(np.multiply, view, spread, view),
-                *norms.affine(norms.channelwise(result), scale[one], bias[one]),
+                *norms.affine(norms.channelwise(result), scale[replica], bias[replica]),
             ]
         return arrays.kernel(*steps)
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """One op for all three, from x and the saved statistics."""
+        """One op for all three gradients, from x and the saved statistics."""
         grad = self.only_y(grads)
         x, scale = (builder.forward(t) for t in self.inputs[:2])
         mean, inverse = (builder.forward(t) for t in self.outputs[1:])
@@ -143,7 +151,7 @@ class GroupNormalizationGrad(norms.NormalisationGrad):
     strided = Attribute(FLAG, False)
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """See :func:`.gradient_kernel`; strided groups are gathered before and put back after."""
+        """See :func:`.gradient_kernel`. Strided groups are gathered before and put back after."""
         if not self.strided:
             return norms.gradient_kernel(self.num_groups, inputs, outputs, env)
         kernel = partial(norms.gradient_kernel, self.num_groups, env=env)
@@ -154,6 +162,7 @@ class GroupNormalizationGrad(norms.NormalisationGrad):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
+        # The cost functions take 0 for consecutive groups.
         strided = self.num_groups if self.strided else 0
         statistics = self.inputs[2].spec.elements
         piece = norms.row_piece(x, statistics)

@@ -44,13 +44,14 @@ class GroupQuantizeDecompress(CustomOp):
         self.floating(scale, bias)
         self.same_dtype(scale, bias)
         self.require(len(words.shape) == 3, f"t has shape {words.shape}; rank 3 (rows, groups, words) is needed")
-        wanted = (*words.shape[:2], 1)
+        parameter_shape = (*words.shape[:2], 1)
         for name, tensor in (("group_scale", scale), ("group_bias", bias)):
             self.require(
-                tensor.shape == wanted, f"{name} has shape {tensor.shape}; {wanted} is needed for t {words.shape}"
+                tensor.shape == parameter_shape,
+                f"{name} has shape {tensor.shape}; {parameter_shape} is needed for t {words.shape}",
             )
-        rows, groups, number = words.shape
-        return [TensorSpec((rows, groups * number * PACKED), scale.dtype)]
+        rows, groups, words_per_group = words.shape
+        return [TensorSpec((rows, groups * words_per_group * PACKED), scale.dtype)]
 
     def value(self, *operands: np.ndarray) -> np.ndarray:
         """Shift, mask, scale and add."""
@@ -74,11 +75,11 @@ class GroupQuantizeDecompress(CustomOp):
 
 
 class BlockQuantizeDecompress(GroupQuantizeDecompress):
-    """Optimum Graphcore's variant: int16 words, of which each four hold a block of 16 numbers, first the lowest four
+    """Optimum Graphcore's variant with int16 words. Each four words hold a block of 16 numbers: first the lowest four
     bits of each word, then the next ones.
 
     Attributes:
-        root_path: where the C++ of the codelet is, which nothing reads here.
+        root_path: where the C++ of the codelet is; nothing reads it here.
     """
 
     type: ClassVar[str] = "BlockQuantizeDecompress"
@@ -87,24 +88,25 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
     root_path = Attribute(ANYTHING, "")
 
     def infer(self) -> list[TensorSpec]:
-        """Also that the words are whole blocks."""
-        found = super().infer()
+        """Also check that the words are whole blocks."""
+        specs = super().infer()
         words = self.inputs[0].spec
         self.require(
             words.elements % BLOCK == 0, f"t {words.shape} has {words.elements} words; blocks of {BLOCK} words"
         )
-        return found
+        return specs
 
     def value(self, *operands: np.ndarray) -> np.ndarray:
         """Shift, mask, scale and add."""
         words, scale, bias = operands
+        # Axis 1 goes over the four shifts, axis 2 over the words of a block.
         blocks = words.reshape(-1, 1, BLOCK).view(np.uint16) >> SHIFTS[::-1].reshape(1, PACKED, 1)
         numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
         return (numbers * scale + bias).reshape(self.outputs[0].shape)
 
     @staticmethod
     def codelet(dtype: DType, elements: int) -> Vertices:
-        """Loads a block of 16 numbers at once and takes about 20 instructions for it (counted in its source)."""
+        """It loads a block of 16 numbers at once and takes about 20 instructions for it (counted in its source)."""
         cycles = vertices.tile_cycles(lambda m, chip: 20 + 20 * vertices.ceil_div(m, PACKED * BLOCK), 0)
         name = f"DecompressPacked4BitTensorV1<{vertices.poplar_type(dtype)}>"
         return Vertices(name, elements, cycles, low_confidence=True)

@@ -1,11 +1,13 @@
-"""Conversions between float16 and the type arithmetic is done in, as fast as the installed libraries allow.
+"""Conversions between float16 and the type in which arithmetic is done, as fast as the installed libraries allow.
 
-NumPy converts float32 to float16 one value at a time and spends some 60 ns on each that becomes subnormal or zero,
-which gradients and first moments are full of; PyTorch's vectorised conversion takes 0.1 ns for any. Where PyTorch is
-loaded already its conversion is used; nothing loads it for this. Both round to nearest even and give the same bits,
-except the payload of NaN. Its threads are left out (:class:`OneThread`): a conversion is over before they have met,
-and where other processes want the cores they wait for each other, turning: a step of BERT took 9.3 s of CPU with two
-threads on two busy cores, 0.34 s with one.
+NumPy converts float32 to float16 one value at a time. It spends some 60 ns on each value that becomes subnormal or
+zero, and gradients and first moments are full of those. PyTorch's vectorised conversion takes 0.1 ns for any value. It
+is used where PyTorch is already loaded; nothing loads PyTorch for this. Both round to nearest even and give the same
+bits, except the payload of NaN.
+
+PyTorch's threads are not used (:class:`OneThread`). A conversion is over before they have met, and where other
+processes want the cores they spin while they wait for each other. A step of BERT took 9.3 s of CPU with two threads on
+two busy cores, 0.34 s with one.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ _SHIFT = np.float32(0.75)
 
 
 class OneThread:
-    """A context in which PyTorch, where it is loaded, works on the calling thread only; its number of threads comes
-    back at the end."""
+    """A context in which PyTorch, where it is loaded, works on the calling thread only. The end restores its number
+    of threads."""
 
     def __enter__(self) -> None:
         torch = sys.modules.get("torch")
@@ -51,7 +53,7 @@ def copy(out: np.ndarray, source: np.ndarray) -> Step:
 
 
 def _torch_copy(out: np.ndarray, source: np.ndarray) -> Step | None:
-    """The conversion by PyTorch, or None where it is not loaded or cannot see the arrays."""
+    """The conversion by PyTorch, or None where it is not loaded or cannot use the arrays."""
     torch = sys.modules.get("torch")
     if getattr(torch, "from_numpy", None) is None or not (visible(out) and visible(source)):
         return None
@@ -60,7 +62,7 @@ def _torch_copy(out: np.ndarray, source: np.ndarray) -> Step | None:
 
 
 def visible(array: np.ndarray) -> bool:
-    """Whether PyTorch takes the array as it is: writable, no axis backwards, whole elements between neighbours."""
+    """Whether PyTorch can use the array as it is: writable, no axis backwards, whole elements between neighbours."""
     return array.flags.writeable and all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
 
 
@@ -71,12 +73,17 @@ def _numpy_copy(out: np.ndarray, source: np.ndarray) -> Step:
 
 
 def _narrow(out: np.ndarray, source: np.ndarray) -> None:
-    """float32 to float16 with NumPy. Small values are rounded to float16's spacing first (by adding and subtracting a
-    number of that spacing), so that the conversion is exact and takes its fast path."""
+    """Convert float32 to float16 with NumPy.
+
+    Small values are first rounded to float16's spacing, by adding and subtracting a number of that spacing. The
+    conversion is then exact and takes its fast path.
+    """
     rounded = np.empty(source.shape, np.float32)
     np.add(source, _SHIFT, out=rounded)
     np.subtract(rounded, _SHIFT, out=rounded)
+    # The difference of equal numbers is +0, so negative values would lose their sign.
     np.copysign(rounded, source, out=rounded)
+    # Larger values need no rounding in advance, and NaN must stay as it is.
     large = np.greater_equal(np.absolute(source), _FINE)
     np.copyto(rounded, source, where=np.logical_or(large, np.isnan(source)))
     np.copyto(out, rounded, casting="same_kind")

@@ -1,4 +1,4 @@
-"""A call of a function of the host in the middle of a program."""
+"""An op that calls a function of the host in the middle of a program."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class HostCall(CustomOp):
     """``(*x) -> (*y)``: the results of a Python function, which the host calls for each replica.
 
     Cost: the operands go to the host and the results come back, each like a slice of a stream of its own, callbacks
-    included; what the function takes the host is not known and left out. No gradient.
+    included. The time that the function takes on the host is unknown and left out. No gradient.
 
     Attributes:
-        title: names it in reports.
-        function: gets one replica's operands and gives a sequence of results, arrays of the outputs' types.
-        specs: of the outputs.
+        title: the name in reports.
+        function: takes one replica's operands and returns a sequence of results, arrays of the outputs' types.
+        specs: the specs of the outputs.
     """
 
     type: ClassVar[str] = "HostCall"
@@ -35,20 +35,20 @@ class HostCall(CustomOp):
     specs: Attribute[tuple[TensorSpec, ...]] = Attribute(ANYTHING, REQUIRED)
 
     def infer(self) -> list[TensorSpec]:
-        """As stated."""
+        """The attribute ``specs``."""
         return list(self.specs)
 
     def value(self, *operands: np.ndarray) -> Arrays:
-        """What the function gives."""
+        """Call the function."""
         return self.function(*operands)
 
     def seen(self) -> bool:
-        """The function may do more than give results."""
+        """True: the function may have effects besides its results."""
         return True
 
     def work(self) -> Sequence[Work]:
-        """To the host and back."""
-        there: list[Any] = [HostTransfer(f"{self.title} operand {i}", "d2h", t.spec.bytes)
+        """The transfers to the host and back."""
+        to_host: list[Any] = [HostTransfer(f"{self.title} operand {i}", "d2h", t.spec.bytes)
                             for i, t in enumerate(self.inputs)]  # fmt: skip
-        back = [HostTransfer(f"{self.title} result {i}", "h2d", t.spec.bytes) for i, t in enumerate(self.outputs)]
-        return [*there, *back]
+        from_host = [HostTransfer(f"{self.title} result {i}", "h2d", t.spec.bytes) for i, t in enumerate(self.outputs)]
+        return [*to_host, *from_host]

@@ -1,7 +1,7 @@
 """Inverse trigonometric, hyperbolic and inverse hyperbolic functions.
 
-PopLibs has a vertex for the arc sine alone; the others are compositions (PopART ``willow/src/op/{atan,sinh,cosh}.cpp``
-and PopTorch ``popart_canonicalization/MathOps.cpp``), which is what they cost. Their values are exact to the type,
+PopLibs has a vertex for the arc sine only. The others are compositions (PopART ``willow/src/op/{atan,sinh,cosh}.cpp``
+and PopTorch ``popart_canonicalization/MathOps.cpp``) and are charged as such. Their values are exact to the type,
 where a composition loses digits by cancellation.
 """
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from . import vertices
-from .unary import Sqrt, Unary, made
+from .unary import Sqrt, Unary, new_tensor
 from .work import Work
 
 
@@ -33,6 +33,7 @@ class _Composed(Unary):
         """One compute set for each step."""
         spec = self.inputs[0].spec
         return [
+            # The order of the steps does not matter to the cost, so they are listed by kind.
             *(vertices.unary(name, spec.dtype, spec.elements) for name in self.unary_steps),
             *(vertices.binary(name, spec.dtype, spec.elements) for name in self.binary_steps),
             *(vertices.broadcast_scalar(name, spec.dtype, spec.elements) for name in self.scalar_steps),
@@ -45,17 +46,17 @@ class Asin(_Composed):
     type = "Asin"
     ufunc = np.arcsin
     unary_steps = ("ASIN",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, -(x * x) + 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, -(x * x) + 1))
 
 
 class Acos(_Composed):
-    """Arc cosine: ``pi / 2`` less the arc sine."""
+    """Arc cosine: ``pi / 2`` minus the arc sine."""
 
     type = "Acos"
     ufunc = np.arccos
     unary_steps = ("ASIN", "NEGATE")
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: -(grad / made(Sqrt, -(x * x) + 1)))
+    slope = staticmethod(lambda grad, x: -(grad / new_tensor(Sqrt, -(x * x) + 1)))
 
 
 class Atan(_Composed):
@@ -77,7 +78,7 @@ class Sinh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("SUBTRACT",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * made(Cosh, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Cosh, x))
 
 
 class Cosh(_Composed):
@@ -88,7 +89,7 @@ class Cosh(_Composed):
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("ADD",)
     scalar_steps = ("MULTIPLY",)
-    slope = staticmethod(lambda grad, x: grad * made(Sinh, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Sinh, x))
 
 
 class Asinh(_Composed):
@@ -99,7 +100,7 @@ class Asinh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("ADD",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x + 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, x * x + 1))
 
 
 class Acosh(_Composed):
@@ -110,7 +111,7 @@ class Acosh(_Composed):
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
     scalar_steps = ("SUBTRACT",)
-    slope = staticmethod(lambda grad, x: grad / made(Sqrt, x * x - 1))
+    slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, x * x - 1))
 
 
 class Atanh(_Composed):

@@ -1,7 +1,7 @@
 """Copy between the two tile sets of an IPU: compute tiles and I/O tiles.
 
 Upstream: PopART ``IoTileCopyOp`` (``willow/src/op/iotilecopy.cpp``), ``popxl.ops.io_tile_copy(t)``. Both sets take
-part, so it is where they meet; everything else that runs on one set does not disturb the other.
+part, so they meet at the copy. Everything else that runs on one set does not disturb the other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TILE_SETS = ("compute", "io")
 class IoTileCopy(_PlacedCopy):
     """The operand, on the other tile set of its IPU.
 
-    Inputs ``x[, buffer]``; attribute ``destination``: ``io`` or ``compute``. With ``buffer``, a tensor of x's shape and
-    type on the destination, it is written in place and is the output.
+    Inputs ``x[, buffer]``; attribute ``destination``: ``io`` or ``compute``. A ``buffer``, a tensor of x's shape and
+    type on the destination, is written in place and is the output.
 
     Raises:
         IrError: another destination.
@@ -41,11 +41,11 @@ class IoTileCopy(_PlacedCopy):
         return "io" if self.destination == "compute" else "compute"
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient, copied back; none for the buffer, which is overwritten."""
+        """The gradient, copied back. The buffer has none, as it is overwritten."""
         back = builder.op(IoTileCopy, [grad], destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:
-        """One exchange; nothing for an empty tensor."""
+        """One exchange, or nothing for an empty tensor."""
         size = self.inputs[0].spec.bytes
         return [TileSetTransfer(self.destination, size)] if size else []

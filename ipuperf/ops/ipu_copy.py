@@ -1,7 +1,7 @@
 """Copy between two IPUs of a replica.
 
-Upstream: PopART ``IpuCopyOp`` (``willow/src/op/ipucopy.cpp``); ``popxl.ops.ipu_copy(t, destination, source)``. Which
-copies share an exchange is decided by the lowering.
+Upstream: PopART ``IpuCopyOp`` (``willow/src/op/ipucopy.cpp``); ``popxl.ops.ipu_copy(t, destination, source)``. The
+lowering decides which copies share an exchange.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .work import InterIpuTransfer, Work
 
 
 class _PlacedCopy(Op):
-    """Base of copies ``x[, buffer]`` to another place. A ``buffer`` there, a tensor of x's shape and type, is written
-    in place and is the output."""
+    """Base of copies ``x[, buffer]`` to another place. A ``buffer`` there, a tensor of x's shape and type, is
+    written in place and is the output."""
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -35,7 +35,7 @@ class _PlacedCopy(Op):
         return [self.like(self.inputs[0])]
 
     def check_source(self) -> None:
-        """Check where the copy goes, and from where."""
+        """Check the source and the destination of the copy."""
 
     def modified_inputs(self) -> tuple[int, ...]:
         """The buffer."""
@@ -53,13 +53,14 @@ class _PlacedCopy(Op):
 class IpuCopy(_PlacedCopy):
     """The operand, on another IPU of the replica.
 
-    Inputs ``x[, buffer]``; attributes ``source`` and ``destination`` (IPUs of the replica, different). The output is on
-    the destination. With ``buffer``, a tensor of x's shape and type that lives there, it is written in place and is
-    the output. No vertices: tile i of the source sends to tile i of the destination. Copies that follow each other are
-    one exchange; those with different values of the attribute ``exchange`` (default None) are not.
+    Inputs ``x[, buffer]``; attributes ``source`` and ``destination`` (different IPUs of the replica). The output is on
+    the destination. A ``buffer``, a tensor of x's shape and type that lives there, is written in place and is the
+    output. There are no vertices: tile i of the source sends to tile i of the destination. Copies that follow each
+    other are one exchange, unless they differ in the attribute ``exchange`` (default None).
 
     Raises:
-        IrError: IPU numbers that are not two different whole numbers of 0 or more, an operand that is elsewhere.
+        IrError: IPU numbers that are not two different whole numbers of 0 or more, an operand on another IPU than the
+            source.
         ShapeError, DTypeError: a buffer of another shape or type.
     """
 
@@ -71,13 +72,13 @@ class IpuCopy(_PlacedCopy):
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec; the buffer lies at the destination."""
-        found = super().infer()
+        specs = super().infer()
         if len(self.inputs) == 2:
             self._check_place(self.inputs[1], self.destination, "destination")
-        return found
+        return specs
 
     def check_source(self) -> None:
-        """Two IPUs, and the operand lies on the first."""
+        """Check that there are two IPUs, and that the operand lies on the first."""
         if min(self.source, self.destination) < 0 or self.source == self.destination:
             raise IrError(
                 f"{self.where()}: source={self.source}, destination={self.destination}; allowed are two different IPU "
@@ -86,6 +87,7 @@ class IpuCopy(_PlacedCopy):
         self._check_place(self.inputs[0], self.source, "source")
 
     def _check_place(self, tensor: Tensor, ipu: int, end: str) -> None:
+        # Tensors without an IPU may be anywhere.
         if tensor.ipu is not None and tensor.ipu != ipu:
             raise IrError(f"{self.where()}: {tensor.id!r} is on IPU {tensor.ipu}, the {end} is IPU {ipu}")
 
@@ -94,15 +96,16 @@ class IpuCopy(_PlacedCopy):
         return self.destination
 
     def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
-        """The operand itself where nothing can tell that it is no copy."""
+        """The operand itself where no program can tell that it is no copy."""
+        # With a buffer the copy is visible there.
         return [inputs[0]] if len(inputs) == 1 and shares_safely(self) else None
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient, copied back; none for the buffer, which is overwritten."""
+        """The gradient, copied back. The buffer has none, as it is overwritten."""
         back = builder.op(IpuCopy, [grad], source=self.destination, destination=self.source)
         return [back, *[None] * (len(self.inputs) - 1)]
 
     def work(self) -> Sequence[Work]:
-        """One transfer; nothing for an empty tensor."""
+        """One transfer, or nothing for an empty tensor."""
         size = self.inputs[0].spec.bytes
         return [InterIpuTransfer(self.source, self.destination, size)] if size else []

@@ -1,4 +1,4 @@
-"""Copies that only change on which tiles a tensor lies (custom op of popxl-addons:
+"""Copies that only change the tiles on which a tensor lies (custom op of popxl-addons:
 ``popxl_addons/ops/linear_layout``)."""
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .work import Copy, Work
 
 
 class LinearLayout(Op):
-    """The operand, spread over the tiles in order, each with a multiple of ``grain`` elements (attribute). The copy is
-    charged; the result's layout is the linear one of every copy here, whatever the grain. No gradient, as upstream."""
+    """The operand, spread over the tiles in order, each with a multiple of ``grain`` elements (attribute). The copy
+    is charged. Its result has the linear layout of every copy here, whatever the grain. No gradient, as
+    upstream."""
 
     type: ClassVar[str] = "LinearLayout"
 
@@ -35,7 +36,7 @@ class LinearLayout(Op):
         return partial(np.copyto, outputs[0], inputs[0])
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """There is none."""
+        """Raise IrError: there is none."""
         raise IrError(f"{self.where()}: a change of layout has no gradient")
 
     def work(self) -> Sequence[Work]:

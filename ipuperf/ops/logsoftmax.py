@@ -27,10 +27,11 @@ class LogSoftmax(AlongAxis):
         return [TensorSpec(tensor.shape, tensor.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; in float32 for fp16."""
+        """Subtract the maximum, sum the exponentials, subtract the sum's logarithm; fp16 is computed in float32."""
         axis, arrays = self.axis + 1, WorkingArrays(inputs, outputs, env)
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
+        # The differences stay in `out`, as the result is made from them.
         powers = env.scratch(x.shape, x.dtype, slot=3)
         return arrays.kernel(
             partial(np.maximum.reduce, x, axis, None, line, True),
@@ -83,6 +84,7 @@ class LogSoftmaxGrad(AlongAxis):
             partial(np.exp, out, out),
             partial(np.add.reduce, out, axis, None, line, True),
             partial(np.divide, out, line, out),
+            # `line` held the sums of the exponentials, which are no longer needed.
             partial(np.add.reduce, grad, axis, None, line, True),
             partial(np.multiply, out, line, out),
             partial(np.subtract, grad, out, out),

@@ -2,7 +2,7 @@
 
 NumPy shapes: 2-D, batched N-D with broadcast batch axes, 1-D operands. fp16 operands are widened to float32, so
 products are accumulated in float32 whatever ``partials_dtype`` says (the device's fp16 partials lose a little more),
-and the result is rounded once. Transposed views go to BLAS as they are.
+and the result is rounded once. BLAS takes transposed views as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MatMul(Op):
         pass_: fully connected pass, one of :data:`PASSES`; ``fcfwd`` gives ``fcbwd`` and ``fcwu`` gradients.
 
     Class attributes:
-        extra_operands: operands behind the two of the product.
+        extra_operands: operands after the two of the product.
     """
 
     type = "MatMul"
@@ -58,9 +58,9 @@ class MatMul(Op):
             raise IrError(f"{self.where()}: available_memory_proportion={self._memory()}; allowed: above 0, up to 1")
         a, b = lhs.shape, rhs.shape
         self.require(len(a) > 0 and len(b) > 0, "operands of a matrix product need at least 1 axis")
-        inner = b[0] if len(b) == 1 else b[-2]
-        if a[-1] != inner:
-            self.require(False, f"inner dimensions differ: {a} x {b} ({a[-1]} and {inner})")
+        contracted = b[0] if len(b) == 1 else b[-2]
+        if a[-1] != contracted:
+            self.require(False, f"inner dimensions differ: {a} x {b} ({a[-1]} and {contracted})")
         batch = a[:-2]
         try:
             if batch != b[:-2]:
@@ -75,13 +75,14 @@ class MatMul(Op):
         return 0.6 if stated is None else stated
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """One call of BLAS per replica and batch; rows of all batches together when ``rhs`` is shared by them."""
+        """One call of BLAS per replica and batch. When all batches share ``rhs``, their rows form one product."""
         lhs, rhs = inputs
+        # A vector on the left is one row, on the right one column.
         if lhs.ndim == 2:
             lhs = lhs[:, None, :]
         if rhs.ndim == 2:
             rhs = rhs[:, :, None]
-        out, after = result_buffer(outputs[0], env, slot=2)
+        out, store_steps = result_buffer(outputs[0], env, slot=2)
         rank = max(lhs.ndim, rhs.ndim)
         lhs, rhs = align(lhs, rank), align(rhs, rank)
         batch = np.broadcast_shapes(lhs.shape[1:-2], rhs.shape[1:-2])
@@ -93,9 +94,10 @@ class MatMul(Op):
             out = out.reshape(out.shape[0], -1, out.shape[-1])
         lhs, fill_lhs = widened(lhs, env, slot=0)
         rhs, fill_rhs = widened(rhs, env, slot=1)
+        # One replica needs no batched product: without that axis NumPy calls BLAS directly.
         if out.shape[0] == 1:
             lhs, rhs, out = lhs[0], rhs[0], out[0]
-        return sequence(*fill_lhs, *fill_rhs, partial(np.matmul, lhs, rhs, out), *after)
+        return sequence(*fill_lhs, *fill_rhs, partial(np.matmul, lhs, rhs, out), *store_steps)
 
     # -- gradient --------------------------------------------------------------------------------------------------
 
@@ -103,20 +105,25 @@ class MatMul(Op):
         """``g @ rhs^T`` and ``lhs^T @ g``, summed over broadcast batch axes; transposes are Transpose ops."""
         lhs_shape, rhs_shape = (t.shape for t in self.inputs)
         lhs, rhs = (builder.forward(t) for t in self.inputs)
+        # `output_dtype` may differ from the operands',
+        # whose type the products of the gradient need.
         if grad.dtype != lhs.dtype:
             grad = builder.op(unary.Cast, [grad], dtype=lhs.dtype)
-        two = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape
-        other = (*rhs_shape, 1) if len(rhs_shape) == 1 else rhs_shape
-        rows, inner, columns = two[-2], two[-1], other[-1]
-        if len(other) == 2 and len(two) > 2:
-            rows = math.prod(two[:-1])
-            two, batch = (rows, inner), ()
+        lhs_matrix = (1, *lhs_shape) if len(lhs_shape) == 1 else lhs_shape
+        rhs_matrix = (*rhs_shape, 1) if len(rhs_shape) == 1 else rhs_shape
+        rows, depth, columns = lhs_matrix[-2], lhs_matrix[-1], rhs_matrix[-1]
+        # A shared right side: the rows of all batches
+        # form one product, as in the forward pass.
+        if len(rhs_matrix) == 2 and len(lhs_matrix) > 2:
+            rows = math.prod(lhs_matrix[:-1])
+            lhs_matrix, batch = (rows, depth), ()
         else:
-            batch = tuple(np.broadcast_shapes(two[:-2], other[:-2]))
+            batch = tuple(np.broadcast_shapes(lhs_matrix[:-2], rhs_matrix[:-2]))
         grad = _shaped(builder, grad, (*batch, rows, columns))
-        d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, other)), "fcbwd")
-        d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, two)), grad, "fcwu")
-        d_lhs, d_rhs = reduce.sum_to(builder, d_lhs, two), reduce.sum_to(builder, d_rhs, other)
+        d_lhs = self._product(builder, grad, _swapped(builder, _shaped(builder, rhs, rhs_matrix)), "fcbwd")
+        d_rhs = self._product(builder, _swapped(builder, _shaped(builder, lhs, lhs_matrix)), grad, "fcwu")
+        # Operands that were broadcast over batches get the sum of the batches' gradients.
+        d_lhs, d_rhs = reduce.sum_to(builder, d_lhs, lhs_matrix), reduce.sum_to(builder, d_rhs, rhs_matrix)
         return [_shaped(builder, d_lhs, lhs_shape), _shaped(builder, d_rhs, rhs_shape)]
 
     def _product(self, builder: GradientBuilder, lhs: Tensor, rhs: Tensor, pass_: str) -> Tensor:
@@ -127,19 +134,21 @@ class MatMul(Op):
             partials_dtype=self.partials_dtype,
             output_dtype=None,
             available_memory_proportion=self._memory(),
+            # Only a training forward pass has planned gradient passes.
             pass_=pass_ if self.pass_ == "fcfwd" else "nonemm",
         )
 
     # -- cost ------------------------------------------------------------------------------------------------------
 
     def work(self) -> list[works.Work]:
-        """One planned product. Batch axes of both operands are groups; those that only ``lhs`` (``rhs``) has become
-        rows (columns), as upstream combines them before planning."""
+        """One planned product. Batch axes that both operands have are groups. Those that only ``lhs`` (``rhs``) has
+        become rows (columns), as upstream combines them before planning."""
         lhs, rhs = self.inputs[:2]
         a = (1, *lhs.shape) if len(lhs.shape) == 1 else lhs.shape
         b = (*rhs.shape, 1) if len(rhs.shape) == 1 else rhs.shape
         rank = max(len(a), len(b)) - 2
         groups, rows, columns = 1, a[-2], b[-1]
+        # Missing batch axes count as axes of length 1.
         for n, m in zip((1,) * (rank - len(a) + 2) + a[:-2], (1,) * (rank - len(b) + 2) + b[:-2], strict=True):
             if n > 1 and m > 1:
                 groups *= n
@@ -161,7 +170,7 @@ class MatMul(Op):
 
 
 def _shaped(builder: GradientBuilder, tensor: Tensor, target: Sequence[int]) -> Tensor:
-    """``tensor`` in another shape of as many elements."""
+    """``tensor`` in another shape with as many elements."""
     return tensor if tensor.shape == tuple(target) else builder.op(shape.Reshape, [tensor], shape=tuple(target))
 
 

@@ -1,7 +1,7 @@
 """The median over axes.
 
-Upstream: PopART ``willow/src/op/reducemedian.cpp`` (of an even number of elements the lower one of the two in the
-middle, as ``torch.median``) and ``popx/op/reducemedianx.cpp``, which finds it by a sort.
+Upstream: PopART ``willow/src/op/reducemedian.cpp`` and ``popx/op/reducemedianx.cpp``, which finds it by a sort. Of an
+even number of elements it is the lower of the two in the middle, as in ``torch.median``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .work import Work
 def lines(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """``array (R, *shape)`` with ``axes`` of the shape as one last axis."""
     reduced = [axis + 1 for axis in axes]
-    kept = [i for i in range(array.ndim) if i not in reduced]
+    other_axes = [i for i in range(array.ndim) if i not in reduced]
     count = math.prod(array.shape[i] for i in reduced)
-    return array.transpose(*kept, *reduced).reshape(*(array.shape[i] for i in kept), count)
+    return array.transpose(*other_axes, *reduced).reshape(*(array.shape[i] for i in other_axes), count)
 
 
 class ReduceMedian(Op):
-    """Median over ``axes`` (None: all), and its int32 position in the reduced axes taken as one; of an even number of
-    elements the lower of the two in the middle, of equal ones the first."""
+    """Median over ``axes`` (None: all), and its int32 position in the reduced axes taken as one. Of an even number
+    of elements it is the lower of the two in the middle, of equal elements the first."""
 
     type = "ReduceMedian"
 
@@ -41,7 +41,7 @@ class ReduceMedian(Op):
 
     @property
     def count(self) -> int:
-        """Elements that go into one result."""
+        """How many elements go into one result."""
         return math.prod(self.inputs[0].shape[axis] for axis in self.axes)
 
     def infer(self) -> list[TensorSpec]:
@@ -56,10 +56,12 @@ class ReduceMedian(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A stable sort of positions."""
         source, (values, positions) = inputs[0], outputs
+        # Rounding down takes the lower of the two in the middle.
         axes, middle = self.axes, (self.count - 1) // 2
 
         def run() -> None:
             flat = lines(source, axes)
+            # A stable sort keeps equal elements in order, so the first of them is found.
             chosen = flat.argsort(-1, kind="stable")[..., middle : middle + 1]
             np.copyto(positions, chosen.reshape(positions.shape), casting="same_kind")
             np.copyto(values, np.take_along_axis(flat, chosen, -1).reshape(values.shape))
@@ -72,10 +74,11 @@ class ReduceMedian(Op):
         return [builder.op(ReduceMedianGrad, inputs, axes=self.axes, shape=self.inputs[0].shape)]
 
     def work(self) -> list[Work]:
-        """The reduced axes brought behind each other, then the first half of them in order by a bitonic network."""
+        """Bring the reduced axes behind each other, then sort the first half of them by a bitonic network."""
         source = self.inputs[0].spec
         if not source.elements:
             return []
+        # Half of the elements have to be in order to find the one in the middle.
         rows = source.elements // self.count
         network = bitonic_network(source.dtype, rows, self.count, (self.count - 1) // 2 + 1, True)
         return [*shape.copy_work(self.inputs[0]), *network]
@@ -95,15 +98,17 @@ class ReduceMedianGrad(Op):
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Written to lines of a copy, which is brought into the order of the result."""
+        """Write to lines of a copy, then bring the copy into the order of the result."""
         (grad, positions), out, axes = inputs, outputs[0], self.axes
         order = [i for i in range(out.ndim) if i - 1 not in axes] + [axis + 1 for axis in axes]
         target = out.transpose(order)
-        kept = target.shape[: out.ndim - len(axes)]
+        other_lengths = target.shape[: out.ndim - len(axes)]
 
         def run() -> None:
-            flat = np.zeros((*kept, math.prod(target.shape[len(kept) :])), out.dtype)
-            np.put_along_axis(flat, positions.reshape(*kept, 1).astype(np.intp), grad.reshape(*kept, 1), -1)
+            flat = np.zeros((*other_lengths, math.prod(target.shape[len(other_lengths) :])), out.dtype)
+            np.put_along_axis(
+                flat, positions.reshape(*other_lengths, 1).astype(np.intp), grad.reshape(*other_lengths, 1), -1
+            )
             np.copyto(target, flat.reshape(target.shape))
 
         return run

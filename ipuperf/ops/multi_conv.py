@@ -1,9 +1,8 @@
 """Several convolutions as one op: PopART's MultiConv and its two gradients.
 
-Each convolution is a :class:`ConvolutionPart`, an op of :mod:`.convolution` by its type with its attributes; shape
-rules, values and gradients are those of the parts. What is theirs together is the plan
-(:class:`.work.MultiConvolution`), which changes time and memory, never values. :func:`multi_conv_of` makes one of ops
-that are there.
+Each convolution is a :class:`ConvolutionPart`: the type of an op of :mod:`.convolution`, with its attributes. Shape
+rules, values and gradients are those of the parts. The parts share a plan (:class:`.work.MultiConvolution`), which
+changes time and memory, never values. :func:`multi_conv_of` joins existing ops.
 
 Source: popart: willow/src/op/multiconv.cpp, willow/src/popx/op/multiconvx.cpp; PopLibs:
 lib/poplin/MultiConvolution.cpp.
@@ -39,7 +38,7 @@ class ConvolutionPart:
 
     @classmethod
     def of(cls, op: Operation) -> ConvolutionPart:
-        """What an op says."""
+        """The part that describes an op."""
         return cls(op.type, tuple(op.attributes.items()))
 
 
@@ -48,9 +47,9 @@ class Convolutions(Op):
 
     Attributes:
         parts: the convolutions, in the order of operands and results.
-        plan_type: ``parallel``: at once, each on tiles of its own; ``serial``: one after the other on all tiles.
-        per_conv_reserved_tiles: of a parallel plan, tiles kept for each convolution but the largest.
-        cycle_back_off: of a parallel plan, how much longer than its fastest plan the largest convolution may take for
+        plan_type: ``parallel`` (at once, each on tiles of its own) or ``serial`` (one after the other on all tiles).
+        per_conv_reserved_tiles: in a parallel plan, tiles reserved for each convolution but the largest.
+        cycle_back_off: in a parallel plan, how much longer than its fastest plan the largest convolution may take for
             each of the others.
     """
 
@@ -60,28 +59,30 @@ class Convolutions(Op):
     cycle_back_off = Attribute(NUMBER, 0.1)
 
     def members(self) -> list[_Convolutional]:
-        """The convolutions as ops of their own, which stand in no graph."""
-        made = []
+        """The convolutions as ops of their own, which belong to no graph."""
+        ops = []
         for index, part in enumerate(self.parts):
             operands, attributes = self.inputs[2 * index : 2 * index + 2], dict(part.attributes)
+            # The attributes were settled when the parts
+            # were ops, so they are not settled again.
             op = _KINDS[part.kind](self.graph, self.id, operands, attributes, self.location, settled=True)
             op.outputs = self.outputs[index : index + 1]
-            made.append(op)
-        return made
+            ops.append(op)
+        return ops
 
     def infer(self) -> list[TensorSpec]:
-        """What each convolution gives."""
-        wanted = f"{len(self.parts)} convolutions need 2 operands each, got {len(self.inputs)}"
-        self.require(len(self.inputs) == 2 * len(self.parts) > 0, wanted)
+        """The results of all convolutions."""
+        counts = f"{len(self.parts)} convolutions need 2 operands each, got {len(self.inputs)}"
+        self.require(len(self.inputs) == 2 * len(self.parts) > 0, counts)
         unknown = [part.kind for part in self.parts if part.kind not in _KINDS]
         self.require(not unknown, f"parts of types {unknown}; allowed: {', '.join(_KINDS)}")
-        at_least = self.per_conv_reserved_tiles >= 0 and self.cycle_back_off >= 0
-        given = f"per_conv_reserved_tiles={self.per_conv_reserved_tiles}, cycle_back_off={self.cycle_back_off}"
-        self.require(at_least, f"{given}; numbers that are not negative are needed")
+        valid = self.per_conv_reserved_tiles >= 0 and self.cycle_back_off >= 0
+        options = f"per_conv_reserved_tiles={self.per_conv_reserved_tiles}, cycle_back_off={self.cycle_back_off}"
+        self.require(valid, f"{options}; numbers that are not negative are needed")
         return [spec for member in self.members() for spec in member.infer()]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """One convolution after the other."""
+        """Compute one convolution after the other."""
         kernels = [
             member.kernel(inputs[2 * index : 2 * index + 2], outputs[index : index + 1], env)
             for index, member in enumerate(self.members())
@@ -89,18 +90,19 @@ class Convolutions(Op):
         return sequence(*kernels)
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """For each of the two operands one op that holds the gradients of all convolutions (of those whose result has
-        one), planned as this one is."""
-        found: list[Tensor | None] = []
+        """For each of the two operands one op that holds the gradients of all convolutions whose result has a
+        gradient. It is planned as this op is."""
+        input_grads: list[Tensor | None] = []
         for member, grad in zip(self.members(), grads, strict=True):
-            found += (None, None) if grad is None else member.gradient(builder, [grad])
+            input_grads += (None, None) if grad is None else member.gradient(builder, [grad])
         for operand in range(2):
-            ops = [tensor.producer for tensor in found[operand::2] if tensor is not None]
+            # Input gradients are joined with each other, and so are weight gradients.
+            ops = [tensor.producer for tensor in input_grads[operand::2] if tensor is not None]
             multi_conv_of([op for op in ops if op is not None], **self.planning())
-        return found
+        return input_grads
 
     def planning(self) -> dict[str, Any]:
-        """What is said of the plan."""
+        """The attributes of the plan."""
         return {name: self.attributes[name] for name in ("plan_type", "per_conv_reserved_tiles", "cycle_back_off")}
 
     def work(self) -> list[works.Work]:
@@ -138,11 +140,12 @@ _JOINED: Mapping[str, type[Convolutions]] = {
 
 
 def multi_conv_of(ops: Sequence[Operation], **planning: Any) -> Convolutions:
-    """Put one op in the place of convolutions of a graph (``planning``: attributes of :class:`Convolutions`).
+    """Replace convolutions of a graph by one op (``planning``: attributes of :class:`Convolutions`).
 
     Raises:
         IrError: one of them needs the result of another.
     """
+    # Convolutions of several kinds become a forward MultiConv, whose parts may be any.
     kinds = {_JOINED.get(op.type, MultiConvForward) for op in ops}
     kind = kinds.pop() if len(kinds) == 1 else MultiConvForward
     return join(kind, ops, parts=tuple(map(ConvolutionPart.of, ops)), **planning)

@@ -1,11 +1,11 @@
 """What group and batch normalisation share: rules, statistics, gradients, costs.
 
-Upstream: ``popnn::gn`` / ``popnn::bn`` (``lib/poplin/Norms.cpp``), onto which PopART lowers both. Differences from
-upstream, each by choice:
+Upstream: ``popnn::gn`` / ``popnn::bn`` (``lib/poplin/Norms.cpp``), onto which PopART lowers both. There are two
+intended differences from upstream:
 
-* statistics are computed in two passes, whether or not they are asked to be ``stable`` (PopART's ``enableStableNorm``,
-  TensorFlow's ``use_stable_statistics``); the cost is that of what is asked for;
-* saved statistics are float32 for fp16 operands (PopART's have the operand's type).
+* Statistics are computed in two passes, whether or not they should be ``stable`` (PopART's ``enableStableNorm``,
+  TensorFlow's ``use_stable_statistics``). The cost follows the option.
+* Saved statistics are float32 for fp16 operands (PopART's have the operand's type).
 """
 
 from __future__ import annotations
@@ -57,23 +57,26 @@ def joint_reduction(
     ``run`` and ``together`` are as in :class:`~ipuperf.ops.work.Reduction`, ``piece`` as in
     :func:`.vertices.reduction`.
     """
-    each = [vertices.reduction(name, dtype, inputs, outputs, piece=piece) for name in names]
+    reductions = [vertices.reduction(name, dtype, inputs, outputs, piece=piece) for name in names]
     return Reduction(
         f"popops::Reduce<{'+'.join(names)},{vertices.poplar_type(dtype)}>",
         inputs,
-        len(each) * outputs,
+        len(reductions) * outputs,
         dtype,
-        lambda count, chip: np.sum([one.cycles(count, chip) for one in each], axis=0),
-        sum(one.flops for one in each),
+        lambda count, chip: np.sum([reduction.cycles(count, chip) for reduction in reductions], axis=0),
+        sum(reduction.flops for reduction in reductions),
         run=run,
         together=together,
     )
 
 
 def channel_sums(names: Sequence[str], dtype: DType, count: int, channels: int) -> Reduction:
-    """:func:`joint_reduction` of ``count`` elements to one sum for each channel. They lie as convolutions leave them:
-    in groupings of channels (16 halves or 8 floats, or what divides the channels) one after the other, so that a tile
-    has few channels."""
+    """:func:`joint_reduction` of ``count`` elements to one sum for each channel.
+
+    The elements lie as convolutions leave them: in groupings of channels (16 halves or 8 floats, or a divisor of the
+    channels) one after the other, so that a tile has few channels.
+    """
+    # 32 bytes are a grouping of channels; fewer where that does not divide the channels.
     together = math.gcd(32 // dtype.size, channels)
     return joint_reduction(names, dtype, count, channels, count // max(1, channels), together)
 
@@ -86,14 +89,15 @@ def image_sums(name: str, spec: TensorSpec) -> Reduction:
 
 
 def sums_over(group: ReplicaGrouping | None, statistics: int, dtypes: Sequence[DType]) -> list[Work]:
-    """The all-reduce of sums of ``dtypes`` for each of ``statistics`` over the replicas that share them; none for one
-    replica.
+    """The all-reduce of sums over the replicas that share statistics; none for one replica.
 
-    All at the same time whatever their types (lib/poplin/Norms.cpp calls its ``reduceCallback`` with both;
-    tensorflow: compiler/plugin/poplar/driver/ops/custom_ops/popnn/norm.cc GetDistributedNormReduceCallback).
+    Each of ``statistics`` has one sum of each of ``dtypes``. They are reduced at the same time whatever their types
+    (lib/poplin/Norms.cpp calls its ``reduceCallback`` with both; tensorflow:
+    compiler/plugin/poplar/driver/ops/custom_ops/popnn/norm.cc GetDistributedNormReduceCallback).
     """
     if group is None or group.group_size == 1 or not statistics:
         return []
+    # One collective carries all sums; it is charged with the wider type.
     wide = max(dtypes, key=lambda dtype: dtype.size)
     size = sum(dtype.size for dtype in dtypes) * statistics
     return [GroupCollective("all_reduce", "add", size, len(dtypes) * statistics, wide, group, None)]
@@ -106,11 +110,12 @@ def statistics_work(
     stable: bool,
     shared: Callable[[Sequence[DType]], list[Work]] = lambda dtypes: [],
 ) -> list[Work]:
-    """Sums of values and of squares, which a group of replicas then has ``shared`` (:func:`sums_over`).
+    """Sums of values and of squares, which are then ``shared`` between a group of replicas (:func:`sums_over`).
 
-    Both in the same compute sets or, where they are to be ``stable``, the mean first, which is taken from a copy of the
-    values (``centre``) before they are squared (lib/poplin/Norms.cpp, ``normStatisticsImpl``).
+    Both are made in the same compute sets. For ``stable`` statistics the mean comes first; it is subtracted from a
+    copy of the values (``centre``) before they are squared (lib/poplin/Norms.cpp, ``normStatisticsImpl``).
     """
+    # One pass over the data gives both sums.
     if not stable:
         return [sums(("ADD", "SQUARE_ADD")), *shared((dtype, statistics_dtype(dtype)))]
     mean, power = shared((dtype,)), shared((statistics_dtype(dtype),))
@@ -132,7 +137,7 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
 
 def row_piece(spec: TensorSpec, statistics: int) -> int:
     """Neighbours with the same statistics among elements ``(N, C, ...)`` that lie in groupings of channels as in
-    :func:`channel_sums`; 0 where they are whole rows (images whose groups have whole groupings)."""
+    :func:`channel_sums`. 0 where they are whole rows (images whose groups have whole groupings)."""
     width, grouping = spec.shape[0] * spec.shape[1] // max(1, statistics), 32 // spec.dtype.size
     return min(width, grouping) if len(spec.shape) == 2 or width < grouping else 0
 
@@ -149,12 +154,12 @@ def gradient_work(
 ) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
-    ``group``: replicas that share the statistics; their two sums are all-reduced, those of the parameters are not.
+    ``group``: replicas that share the statistics; their two sums are all-reduced, the sums of the parameters are not.
     ``strided``: number of the strided groups of a group norm, 0 for others. ``piece``: see :func:`row_piece`.
 
-    ``statistics`` values are spread over rows (group norm) or over channels (batch norm). Of the operands (x, scale,
-    mean, inverse deviation, gradient) each of them is read by about two tiles; the scale of a group norm, whose rows
-    hold every channel, by all.
+    ``statistics`` values are spread over rows (group norm) or over channels (batch norm). About two tiles read each
+    element of the operands (x, scale, mean, inverse deviation, gradient). All tiles read the scale of a group norm,
+    whose rows hold every channel.
     """
     row = count // max(statistics, 1)
     reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
@@ -203,8 +208,8 @@ class Normalisation(Op):
         return self.inputs[0].shape[1]
 
     def check(self, names: Sequence[str], parameters: int) -> None:
-        """Check operands: ``parameters`` tensors after x have its type and one element per channel; the rest
-        (running statistics) may also be float32."""
+        """Check operands: ``parameters`` tensors after x have its type and one element per channel. The remaining
+        ones (running statistics) may also be float32."""
         self.require(
             len(self.inputs) == len(names), f"needs {len(names)} operands ({', '.join(names)}), got {len(self.inputs)}"
         )
@@ -252,8 +257,8 @@ def _per_channel_sum(array: np.ndarray, out: np.ndarray) -> Step:
 
 
 class Statistics:
-    """Which elements share a mean: rows of ``M`` elements (group norm) or channels (batch norm), the latter of all
-    replicas of a ``shared`` group.
+    """Which elements share a mean: rows of ``M`` elements (group norm) or channels (batch norm). Channels may be
+    shared by all replicas of a ``shared`` group.
 
     ``view`` gives the array that is reduced over ``axes``, ``spread`` the statistics to broadcast against it.
     """
@@ -261,18 +266,19 @@ class Statistics:
     def __init__(
         self, replicas: int, x_shape: Sequence[int], groups: int | None, shared: ReplicaGrouping | None = None
     ) -> None:
-        batch, channels, *rest = x_shape
+        batch, channels, *spatial = x_shape
         self.replicas = replicas
         self.shared = shared
         if groups is None:
-            self.form: tuple[int, ...] = (replicas, batch, channels, math.prod(rest))
-            self.kept: tuple[int, ...] = (replicas, 1, channels, 1)
+            self.form: tuple[int, ...] = (replicas, batch, channels, math.prod(spatial))
+            self.spread_shape: tuple[int, ...] = (replicas, 1, channels, 1)
             self.axes: tuple[int, ...] = (1, 3)
-            self.count = batch * math.prod(rest)
+            self.count = batch * math.prod(spatial)
         else:
-            self.count = channels // groups * math.prod(rest)
+            self.count = channels // groups * math.prod(spatial)
+            # Channels of a group are neighbours, so a group of a sample is one row.
             self.form = (replicas, batch * groups, self.count)
-            self.kept = (replicas, batch * groups, 1)
+            self.spread_shape = (replicas, batch * groups, 1)
             self.axes = (2,)
 
     def view(self, array: np.ndarray) -> np.ndarray:
@@ -281,15 +287,21 @@ class Statistics:
 
     def spread(self, statistics: np.ndarray) -> np.ndarray:
         """``(R, statistics)`` with axes of length 1."""
-        return statistics.reshape(self.kept)
+        return statistics.reshape(self.spread_shape)
 
     def mean(self, array: np.ndarray, out: np.ndarray, env: Environment | None = None) -> list[Step]:
-        """Steps that average ``array`` (in :attr:`form`) into ``out`` (in :attr:`kept`); ``env`` where it is shared."""
+        """Steps that average ``array`` (in :attr:`form`) into ``out`` (in :attr:`spread_shape`). Shared statistics
+        need ``env``."""
         steps: list[Step] = [partial(np.add.reduce, array, self.axes, None, out, True)]
         count = self.count
         if self.shared is not None and env is not None:
+            # Every replica adds up its own part before
+            # the group does, so only sums are exchanged.
             steps.append(over_group(np.add, out, self.shared, env, slot=13))
+            # The group's members hold equal shares, so
+            # the count is that of one times their number.
             count *= self.shared.group_size
+        # Statistics of no elements are 0 rather than an error.
         return [*steps, partial(np.divide, out, scalar(max(count, 1), out.dtype), out)]
 
 
@@ -307,6 +319,8 @@ def moments(
         *over.mean(x, mean, env),
         partial(np.subtract, x, mean, centred),
         partial(np.multiply, centred, centred, squares),
+        # The second pass works on centred values, which
+        # loses no digits where the mean is large.
         *over.mean(squares, variance, env),
     ]
 
@@ -315,6 +329,7 @@ def inverse_deviation(variance: np.ndarray, epsilon: float, out: np.ndarray) -> 
     """Steps for ``1 / sqrt(variance + epsilon)``."""
     return [
         partial(np.add, variance, scalar(epsilon, out.dtype), out),
+        # NumPy has no reciprocal square root.
         partial(np.sqrt, out, out),
         partial(np.reciprocal, out, out),
     ]
@@ -336,13 +351,14 @@ def gradient_kernel(
     frozen: bool = False,
     shared: ReplicaGrouping | None = None,
 ) -> Kernel:
-    """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``; ``shared``: replicas
-    whose statistics these are.
+    """Gradients of x, scale and bias from ``x, scale, mean, inverse deviation, gradient of y``; ``shared``: the
+    replicas that share these statistics.
 
     With ``h`` the whitened operand and ``d = g * scale``: ``inv * (d - mean(d) - h * mean(d * h))``; when the
     statistics are ``frozen`` (constants) ``inv * d``.
     """
     arrays = WorkingArrays(inputs, outputs, env)
+    # Group norm needs only one sample at a time, batch norm all of them.
     if groups is not None:
         return arrays.kernel(*_gradient_by_samples(groups, arrays.operands, arrays.results, env))
     x = arrays.operands[0]
@@ -351,24 +367,27 @@ def gradient_kernel(
 
 
 def _gradient_by_samples(groups: int, inputs: Arrays, outputs: Arrays, env: Environment) -> list[Step]:
-    """The steps for a few samples at a time, so that intermediates stay in cache; parameters' gradients are added."""
+    """The steps for a few samples at a time, so that intermediates stay in cache. The parameters' gradients are
+    added up."""
     x, scale, mean, inverse, grad = inputs
     dx, dscale, dbias = outputs
+    # The parameters' gradients of one block, which are then added to the whole ones.
     part = env.scratch((2, 1, x.shape[2]), x.dtype, slot=11)
     steps: list[Step] = [partial(dscale.fill, 0), partial(dbias.fill, 0)]
     for r, samples in sample_blocks(x):
-        one, rows = slice(r, r + 1), slice(samples.start * groups, samples.stop * groups)
-        block = x[one, samples]
+        replica, rows = slice(r, r + 1), slice(samples.start * groups, samples.stop * groups)
+        block = x[replica, samples]
         over = Statistics(1, block.shape[1:], groups)
-        given_ = (block, scale[one], mean[one, rows], inverse[one, rows], grad[one, samples])
-        steps += _gradient_steps(over, given_, (dx[one, samples], part[0], part[1]), env, frozen=False)
-        steps += [partial(np.add, a[one], b, a[one]) for a, b in zip((dscale, dbias), part, strict=True)]
+        operands = (block, scale[replica], mean[replica, rows], inverse[replica, rows], grad[replica, samples])
+        steps += _gradient_steps(over, operands, (dx[replica, samples], part[0], part[1]), env, frozen=False)
+        steps += [partial(np.add, a[replica], b, a[replica]) for a, b in zip((dscale, dbias), part, strict=True)]
     return steps
 
 
 def sample_blocks(x: np.ndarray) -> list[tuple[int, slice]]:
     """Replica and samples of pieces of ``(R, N, ...)`` of about :data:`BLOCK` elements."""
     replicas, batch = x.shape[:2]
+    # At least one sample, however large it is.
     step = max(1, BLOCK // max(x[:1, :1].size, 1))
     return [(r, slice(at, min(at + step, batch))) for r in range(replicas) for at in range(0, batch, step)]
 
@@ -379,7 +398,7 @@ def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Envi
     dx, dscale, dbias = outputs
     white = env.scratch(x.shape, x.dtype, slot=8)
     work = env.scratch(x.shape, x.dtype, slot=9)
-    line = env.scratch(over.kept, x.dtype, slot=10)
+    line = env.scratch(over.spread_shape, x.dtype, slot=10)
     white_o, work_o, dx_o = (over.view(a) for a in (white, work, dx))
     work_c, dx_c, grad_c = (channelwise(a) for a in (work, dx, grad))
     spread = over.spread(inverse)
@@ -391,6 +410,7 @@ def _gradient_steps(over: Statistics, inputs: Arrays, outputs: Arrays, env: Envi
         _per_channel_sum(grad_c, dbias),
         partial(np.multiply, grad_c, per_channel(scale, grad_c), dx_c),
     ]
+    # Constant statistics pass no gradient, so the terms of their means drop out.
     if not frozen:
         steps += [
             partial(np.multiply, dx, white, work),
@@ -415,7 +435,7 @@ class NormalisationGrad(Op):
     """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
     Class attributes:
-        mixed: beside float16 ``x`` ``scale`` and its gradient may be float32.
+        mixed: for float16 ``x``, ``scale`` and its gradient may be float32.
     """
 
     mixed: ClassVar[bool] = False
@@ -424,6 +444,7 @@ class NormalisationGrad(Op):
         """x, and twice scale; the gradient of y must look like x."""
         x, scale, grad = self.inputs[0], self.inputs[1], self.inputs[4]
         self.same_dtype(x, grad)
+        # With `mixed`, parameters beside a float16 operand may be float32.
         if not (self.mixed and scale.dtype == statistics_dtype(x.dtype)):
             self.same_dtype(x, scale)
         self.require(grad.shape == x.shape, f"gradient {grad.shape} and operand {x.shape} differ in shape")

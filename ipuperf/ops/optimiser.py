@@ -1,12 +1,11 @@
-"""What ops that update variables with scalar factors have in common.
+"""The base of ops that update variables with scalar factors.
 
-Semantics: ``docs/reference/popxl.md`` 7. Arithmetic is in float32 and rounded once to the result's type. The
-kernels work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). Which vertices an update runs follows PopART's lowering
-(``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``); their cycle formulas stand in
+Semantics: ``docs/reference/popxl.md`` 7. Arithmetic is in float32 and rounded once to the result's type. The kernels
+work in cache-sized pieces (:mod:`ipuperf.ops.blocks`). An update runs the vertices of PopART's lowering
+(``willow/src/popx/op/accumulatex.cpp``, ``adamupdaterx.cpp``); their cycle formulas are in
 :mod:`ipuperf.ops.update_vertices` and :mod:`ipuperf.ops.vertices`.
 
-Scaled sums: :mod:`.scaled_add`; gradient accumulation and copies: :mod:`.accumulation`; the Adam family:
-:mod:`.adam`.
+Scaled sums: :mod:`.scaled_add`; gradient accumulation and copies: :mod:`.accumulation`; the Adam family: :mod:`.adam`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class UpdateOp(Op):
         )
 
     def reader(self, name: str, inputs: Arrays, default: float = 1.0) -> Callable[[int], float]:
-        """A function giving the factor's value on a replica at the time of the call."""
+        """A function that returns the factor's value on a replica at the time of the call."""
         index = self.factor_index(name)
         if index is None:
             value = getattr(self, name)
@@ -65,7 +64,7 @@ class UpdateOp(Op):
             return lambda replica: float(values[replica])
         return lambda replica: float(values[replica].reshape(-1)[0])
 
-    def same_shape(self, target: Tensor, other: Tensor) -> None:
+    def same_shape(self, target: Tensor, source: Tensor) -> None:
         """Raise unless two tensors have the same shape."""
-        if target.spec.shape != other.spec.shape:
-            self.refuse(f"{target.id!r} {target.shape} and {other.id!r} {other.shape} must have equal shapes")
+        if target.spec.shape != source.spec.shape:
+            self.refuse(f"{target.id!r} {target.shape} and {source.id!r} {source.shape} must have equal shapes")

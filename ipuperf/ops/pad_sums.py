@@ -1,4 +1,4 @@
-"""Gradients of disjoint parts of a tensor, joined where they would be padded and added up."""
+"""Gradients of disjoint parts of a tensor: instead of being padded and added up, they are joined."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ from .shape import Concat, Init, SliceGrad
 
 
 def join_pads(builder: GradientBuilder, parts: Sequence[Tensor], name: str) -> Tensor | None:
-    """The sum of gradients that are all zero but for a stretch of one axis, the same for all, where no two stretches
-    meet: the stretches one after another, with zeros in between (popart: willow/src/patterns/padsum.cpp).
+    """The sum of gradients that are each zero outside of a stretch of one axis.
+
+    The axis must be the same for all, and no two stretches may meet. The sum is then the stretches one after another,
+    with zeros in between (popart: willow/src/patterns/padsum.cpp).
 
     Returns:
-        None where ``parts`` are something else.
+        None where ``parts`` are anything else.
     """
     stretches = [_stretch(tensor) for tensor in parts]
-    found = sorted((s for s in stretches if s is not None), key=lambda s: s[1:3])
-    if len(found) < len(parts) or len({axis for axis, *_ in found}) > 1:
+    stretches_in_order = sorted((s for s in stretches if s is not None), key=lambda s: s[1:3])
+    if len(stretches_in_order) < len(parts) or len({axis for axis, *_ in stretches_in_order}) > 1:
         return None
-    if any(later[1] < earlier[2] for earlier, later in pairwise(found)):
+    if any(later[1] < earlier[2] for earlier, later in pairwise(stretches_in_order)):
         return None
-    axis, shape = found[0][0], parts[0].shape
+    axis, shape = stretches_in_order[0][0], parts[0].shape
     operands: list[Tensor] = []
-    reached = 0
-    for _, start, stop, operand in found:
-        if start > reached:
-            operands.append(_zeros(builder, parts[0], axis, start - reached))
+    end = 0
+    for _, start, stop, operand in stretches_in_order:
+        if start > end:
+            operands.append(_zeros(builder, parts[0], axis, start - end))
         operands.append(operand)
-        reached = stop
-    if reached < shape[axis]:
-        operands.append(_zeros(builder, parts[0], axis, shape[axis] - reached))
+        end = stop
+    if end < shape[axis]:
+        operands.append(_zeros(builder, parts[0], axis, shape[axis] - end))
     return builder.op(Concat, operands, name, axis=axis)
 
 
 def _stretch(tensor: Tensor) -> tuple[int, int, int, Tensor] | None:
-    """Axis, begin, end and values of what is not zero in ``tensor``; None if that is no stretch of one axis."""
+    """Axis, begin, end and values of the part of ``tensor`` that is not zero; None if it is not a stretch of one
+    axis."""
     op = tensor.producer
     if type(op) is not SliceGrad:
         return None
     padded = []
     for axis, part in op.parts().items():
         start, stop, step = part.indices(op.shape[axis])
+        # Only an unbroken stretch can be joined.
         if step != 1 or stop <= start:
             return None
         if stop - start < op.shape[axis]:

@@ -25,16 +25,17 @@ FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")
 class PrintTensor(Identity):
     """A copy of the operand, which is printed (``print_self``), and whose gradient is printed (``print_gradient``).
 
-    Cost: what is printed goes to the host like a slice of an output stream of its own, callback included; making text
-    of it takes the host no time. Then the copy, as upstream (popart: willow/src/popx/op/printtensorx.cpp). In a branch
-    of a conditional that some replicas take, the tensors of all replicas are printed.
+    Cost: the printed tensor goes to the host like a slice of an output stream of its own, callback included. Making
+    text of it takes the host no time. The copy follows, as upstream (popart: willow/src/popx/op/printtensorx.cpp). In
+    a branch of a conditional that some replicas take, the tensors of all replicas are printed.
 
     Attributes:
-        title: what stands before the numbers; with several replicas the replica's number follows.
+        title: the text before the numbers; with several replicas the replica's number follows.
         summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown.
         max_line_width: characters; 0 for no limit.
-        digits: after the point. float_format: one of ``FLOAT_FORMATS``; ``none`` shows as many digits as there are.
-        separator, open_bracket, close_bracket: between and around elements.
+        digits: digits after the point.
+        float_format: one of ``FLOAT_FORMATS``; ``none`` shows as many digits as there are.
+        separator, open_bracket, close_bracket: the text between and around elements.
     """
 
     type = "PrintTensor"
@@ -53,7 +54,7 @@ class PrintTensor(Identity):
     close_bracket = Attribute(ANYTHING, "]")
 
     def seen(self) -> bool:
-        """It prints, also where nobody reads the copy."""
+        """Whether it prints: then it counts even where nobody reads the copy."""
         return self.print_self
 
     def shown(self, array: np.ndarray) -> str:
@@ -67,15 +68,16 @@ class PrintTensor(Identity):
             edgeitems=self.edge_items,
             formatter=self._formatter(),
         )
+        # NumPy has no option for brackets, so they are replaced afterwards.
         return text.translate({ord("["): self.open_bracket, ord("]"): self.close_bracket})
 
     def _formatter(self) -> Any:
-        """How one number is written, where the format is fixed."""
+        """A function that writes one number, where the format is fixed."""
         letter = {"fixed": "f", "scientific": "e"}.get(self.float_format)
         return {"float": lambda value: f"{value:.{self.digits}{letter}}"} if letter else None
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The copy, then a line or more per replica."""
+        """Copy, then print a line or more per replica."""
         copy, source = super().kernel(inputs, outputs, env), inputs[0]
 
         def show() -> None:
@@ -86,14 +88,14 @@ class PrintTensor(Identity):
         return sequence(copy, show) if self.print_self else copy
 
     def work(self) -> list[Work]:
-        """The way to the host, if it is printed, and the copy."""
+        """The transfer to the host, if the tensor is printed, and the copy."""
         size = self.inputs[0].spec.bytes
         sent = [HostTransfer(f"print {self.title}", "d2h", size)] if self.print_self else []
         return [*sent, *super().work()]
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient itself, printed if asked for."""
+        """The gradient itself, printed if ``print_gradient`` is set."""
         if not self.print_gradient:
             return super().gradient_from(builder, grad)
-        own = {"title": f"{self.title}_gradient", "print_self": True, "print_gradient": False}
-        return [builder.op(PrintTensor, [grad], **{**self.attributes, **own})]
+        changes = {"title": f"{self.title}_gradient", "print_self": True, "print_gradient": False}
+        return [builder.op(PrintTensor, [grad], **{**self.attributes, **changes})]

@@ -1,13 +1,13 @@
 """Random numbers on the device: dropout, random tensors, and seeds derived from seeds.
 
-Every value is a pure function of the seed's two words, the op's ``key`` and the position of the element: a Philox
-generator (counter based) is set up anew from (seed, key) each time an op runs. Evaluating an op again with the same
-seed (recomputation, the gradient) therefore gives the same numbers, and no mask is saved. The replica is no part of it:
-equal seeds give equal numbers on all replicas; the caller gives each replica a seed of its own.
+Every value is a pure function of the seed's two words, the op's ``key`` and the position of the element. Each time an
+op runs, it sets up a Philox generator (counter based) from (seed, key). An op that runs again with the same seed
+(recomputation, the gradient) therefore gives the same numbers, and no mask is saved. The replica is not part of the
+function: equal seeds give equal numbers on all replicas, and the caller gives each replica a seed of its own.
 
 The numbers are not those of the IPU's generator (xoroshiro128aox, one per worker). Costs: poprand,
-``lib/poprand/RandomGen.cpp`` and ``poprandCycleEstimators.cpp``; each op reads the hardware's seeds, sets them from the
-seed tensor, generates, and restores them.
+``lib/poprand/RandomGen.cpp`` and ``poprandCycleEstimators.cpp``. Each op reads the hardware's seeds, sets them from
+the seed tensor, generates, and restores them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ PIECE = 1 << 15
 def seeded(generate: Vertices) -> list[Work]:
     """``generate`` between reading, setting and restoring the hardware seeds of each tile.
 
-    GetSeeds ``14 + 7 W``, SetSeed ``14 + 27 W`` (poprandCycleEstimators.cpp). SetSeeds, which restores them, has no
-    estimate; that of GetSeeds is assumed (it moves the same words), hence low confidence.
+    GetSeeds takes ``14 + 7 W``, SetSeed ``14 + 27 W`` (poprandCycleEstimators.cpp). SetSeeds, which restores them, has
+    no estimate. It is assumed to take as long as GetSeeds, which moves the same words, with low confidence.
     """
     return [
         _seeds("poprand::GetSeedsSupervisor", generate.elements, 7, False),
@@ -55,6 +55,7 @@ def seeded(generate: Vertices) -> list[Work]:
 
 
 def _seeds(vertex: str, elements: int, per_worker: int, low_confidence: bool) -> Vertices:
+    # Seeds take the same time whatever the number of elements; `m` only gives the shape.
     cycles = vertices.tile_cycles(lambda m, chip: per_worker + 0 * m, 14)
     return Vertices(vertex, elements, cycles, low_confidence=low_confidence)
 
@@ -84,7 +85,7 @@ def normal_vertex(dtype: DType, elements: int) -> Vertices:
 def uniform_vertex(dtype: DType, elements: int) -> Vertices:
     """poprand Uniform: ``W * (10 + 3 * ceil(m / v)) + 4`` for floating point, ``W * (5 + 23 m) + 4`` for integers.
 
-    From the estimator of PopLibs' earlier worker vertex; the later one divides by the wrong width
+    The formula is the estimator of PopLibs' earlier worker vertex. The later one divides by the wrong width
     (``docs/reference/cycles.md`` 6.4), so the figure has low confidence.
     """
     thread = _vectors(10, 3, dtype) if dtype.is_floating_point else lambda m, chip: 5 + 23 * m
@@ -97,16 +98,17 @@ def uniform_vertex(dtype: DType, elements: int) -> Vertices:
 
 def generator(seed: np.ndarray, key: int) -> np.random.Philox:
     """The generator of one replica: keyed by the seed's two words and by ``key``, its counter at 0."""
+    # The two words of the seed are one 64-bit key word, the op's key is the other.
     low, high = int(seed[0]), int(seed[1])
     return np.random.Philox(key=np.array([low | high << 32, key], dtype=np.uint64))
 
 
 def _key(op: Op, key: int | None) -> int:
     """The attribute ``key`` (None: the op's number)."""
-    found = op.id if key is None else key
-    if not 0 <= found < 1 << 64:
+    number = op.id if key is None else key
+    if not 0 <= number < 1 << 64:
         raise IrError(f"{op.where()}: key={key!r}; a whole number from 0 to 2^64 - 1 is needed")
-    return found
+    return number
 
 
 def _check_seed(op: Op, tensor: Tensor) -> None:
@@ -117,10 +119,10 @@ def _check_seed(op: Op, tensor: Tensor) -> None:
 # -- dropout -----------------------------------------------------------------------------------------------------------
 
 
-def _mask_shape(op: Op, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The shape of the decisions (None: x's), which has to broadcast to x's."""
+def _mask_shape(op: Op, requested: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape of the decisions (None: x's), which has to broadcast to x's shape."""
     whole = op.inputs[0].shape
-    shape = wanted or whole
+    shape = requested or whole
     op.require(
         len(shape) == len(whole) and all(m in (1, n) for m, n in zip(shape, whole, strict=True)),
         f"mask_shape {shape} does not broadcast to x {whole}: each axis must be as x's or 1",
@@ -131,9 +133,9 @@ def _mask_shape(op: Op, wanted: tuple[int, ...] | None) -> tuple[int, ...]:
 class Dropout(Op):
     """``x / (1 - p)`` where an element is kept, 0 elsewhere; each is dropped with probability ``p``.
 
-    Inputs ``x``, ``seed`` (uint32[2]); attributes ``p`` (0 <= p < 1, rounded to a multiple of 2^-16 as on the device;
-    the scale uses p itself), ``key``, and ``mask_shape`` (default x's shape; axes of length 1 share the decision, as
-    PopART's ShapedDropout). fp16 is scaled in float32 and rounded once.
+    Inputs ``x``, ``seed`` (uint32[2]). Attributes: ``p`` (0 <= p < 1, rounded to a multiple of 2^-16 as on the device;
+    the scale uses p itself), ``key``, and ``mask_shape`` (default x's shape; elements along axes of length 1 share the
+    decision, as in PopART's ShapedDropout). fp16 is scaled in float32 and rounded once.
     """
 
     type = "Dropout"
@@ -153,22 +155,24 @@ class Dropout(Op):
         return [TensorSpec(x.shape, x.dtype, x.meta_shape)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Scale, then clear what is dropped, replica by replica and piece by piece."""
+        """Scale, then clear the dropped elements, replica by replica and piece by piece."""
         x, out, seed = inputs[0], outputs[0], inputs[1]
         p, key = self.p, self.key
+        # The largest threshold is below 2^16, so p close to 1 still keeps a few elements.
         threshold = np.uint16(min(round(p * LEVELS), LEVELS - 1))
         scaled = compile_formula(lambda value: value * (1 / (1 - p)), 1)
         steps: list[Callable[[], Any]] = [elementwise(scaled, [x], out, env)]
         shape = self.mask_shape
-        for part, own in zip(rows(out), rows(seed), strict=True):
+        for part, replica_seed in zip(rows(out), rows(seed), strict=True):
+            # A full mask of contiguous memory is drawn in pieces that stay in cache.
             if shape == self.inputs[0].shape and out.flags.c_contiguous:
-                steps.append(partial(_drop, part.reshape(-1), own, key, threshold))
+                steps.append(partial(_drop, part.reshape(-1), replica_seed, key, threshold))
             else:
-                steps.append(partial(_drop_shaped, part, shape, own, key, threshold))
+                steps.append(partial(_drop_shaped, part, shape, replica_seed, key, threshold))
         return sequence(*steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The same dropout of the gradient."""
+        """Apply the same dropout to the gradient."""
         inputs = [grad, builder.forward(self.inputs[1])]
         return [builder.op(DropoutGrad, inputs, **self.attributes), None]
 
@@ -180,6 +184,7 @@ class Dropout(Op):
         shape = self.mask_shape
         if shape == x.shape:
             return seeded(dropout_vertex(x.dtype, x.elements))
+        # Only the mask is drawn; a product spreads it over the operand.
         mask = math.prod(shape)
         return [
             *seeded(dropout_vertex(x.dtype, mask)),
@@ -188,7 +193,7 @@ class Dropout(Op):
 
 
 class DropoutGrad(Dropout):
-    """Gradient of :class:`Dropout`: itself, with the same seed and key (and its own gradient likewise)."""
+    """Gradient of :class:`Dropout`: a dropout with the same seed and key. Its own gradient is the same again."""
 
     type = "DropoutGrad"
 
@@ -202,14 +207,16 @@ def _drop(out: np.ndarray, seed: np.ndarray, key: int, threshold: np.uint16) -> 
 
 
 def _drop_shaped(out: np.ndarray, shape: tuple[int, ...], seed: np.ndarray, key: int, threshold: np.uint16) -> None:
-    """The same with one decision per element of ``shape``, which broadcasts to ``out``."""
+    """Clear the dropped elements of ``out``, with one decision per element of ``shape``, which broadcasts to
+    ``out``."""
     size = math.prod(shape)
     _clear(out, generator(seed, key).random_raw(-(-size // 4)).view(np.uint16)[:size].reshape(shape), threshold)
 
 
 def _clear(out: np.ndarray, bits: np.ndarray, threshold: np.uint16) -> None:
-    """Zero the elements whose ``bits`` (which broadcast) are below ``threshold``, through a mask of all ones or zeros:
-    quicker than a masked copy, and infinities become 0 as well."""
+    """Zero the elements whose ``bits`` (which broadcast) are below ``threshold``. A mask of all ones or zeros is
+    quicker than a masked copy, and turns infinities into 0 as well."""
+    # As integers of the same size, all bits can be cleared at once.
     words = out.view(f"i{out.itemsize}")
     mask = np.negative(np.greater_equal(bits, threshold).view(np.int8), dtype=words.dtype)
     np.bitwise_and(words, mask, out=words)
@@ -236,14 +243,16 @@ class _Random(Op):
         return [TensorSpec(self.shape, self.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Draw in working type, scale and shift, round."""
+        """Draw in working type, scale and shift, then round."""
         out, seed, key = outputs[0], inputs[0], self.key
         dtype = working_dtype(out.dtype)
+        # NumPy's generators fill contiguous float32 and float64 arrays only.
         direct = out.dtype == dtype and out.flags.c_contiguous
         draws = out if direct else env.scratch(out.shape, dtype, slot=0)
         factor, offset = (np.asarray(v, dtype=dtype) for v in self.affine())
         steps: list[Callable[[], Any]] = [
-            partial(self.draw, part.reshape(-1), own, key) for part, own in zip(rows(draws), rows(seed), strict=True)
+            partial(self.draw, part.reshape(-1), replica_seed, key)
+            for part, replica_seed in zip(rows(draws), rows(seed), strict=True)
         ]
         steps += [partial(np.multiply, draws, factor, draws), partial(np.add, draws, offset, draws)]
         if not direct:
@@ -376,6 +385,7 @@ class ModifyRandomSeed(Op):
 
         def run() -> None:
             np.copyto(out, seed)
+            # The generator is keyed by the changed seed, so equal operands give equal seeds.
             np.add(seed[:, 1], modifier, out=out[:, 1])
             for row in out:
                 row[1] = generator(row, self.STREAM).random_raw() & 0xFFFFFFFF
@@ -383,7 +393,7 @@ class ModifyRandomSeed(Op):
         return run
 
     def work(self) -> list[Work]:
-        """Add, one random integer, cast (all of one element on one tile)."""
+        """Add, one random integer, cast; each works on one element on one tile."""
         return [
             vertices.binary("ADD", UINT32, 1),
             *seeded(uniform_vertex(INT32, 1)),

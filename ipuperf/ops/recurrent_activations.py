@@ -1,8 +1,8 @@
-"""What a time step of a recurrent layer applies to its sums: values, gradients by the value, vertices.
+"""The activation functions of recurrent layers: values, gradients computed from the value, vertices.
 
 Upstream: PopLibs ``lib/popnn/NonLinearity.cpp`` and ``NonLinearityInternal.hpp``. Arrays are ``(R, batch, units)``; a
-softmax is one over the units of a sequence. Rows of a softmax lie on several tiles: adding up what the tiles gave is
-left out.
+softmax goes over the units of a sequence. The rows of a softmax lie on several tiles; the step that adds up the tiles'
+parts is left out.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ class RecurrentActivation:
     """Base of the activations.
 
     Class attributes:
-        shares: its vertices and those of others like it are one compute set; else it is a program of its own.
+        shares: its vertices share a compute set with those of other such activations; otherwise it is a program of its
+            own.
     """
 
     shares: ClassVar[bool] = False
 
     def value(self, x: np.ndarray) -> np.ndarray:
-        """The result."""
+        """Apply the function."""
         raise NotImplementedError
 
     def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
-        """The gradient of the operand, by the result ``y``."""
+        """The gradient of the operand, computed from the result ``y``."""
         raise NotImplementedError
 
     def work(self, dtype: DType, units: int, row: int, *, in_place: bool = True) -> list[Vertices]:
-        """Compute sets of :meth:`value`, for ``units`` in rows of ``row``; ``in_place``: where the operand lies, if its
-        vertex can tell."""
+        """Compute sets of :meth:`value` for ``units`` in rows of ``row``. With ``in_place`` the result replaces the
+        operand, if the vertex has such a variant."""
         raise NotImplementedError
 
     def gradient_work(self, dtype: DType, units: int, row: int) -> list[Vertices]:
@@ -50,11 +51,11 @@ class RecurrentActivation:
 
 
 class _OneVertex(RecurrentActivation):
-    """An activation that popnn has a vertex of.
+    """An activation for which popnn has a vertex.
 
     Args:
-        function, slope: its value, and its slope by the value.
-        op: its gradient as an op, for the vertex.
+        function, slope: the value, and its slope as a function of the value.
+        op: the gradient as an op, which names the vertex.
     """
 
     shares = True
@@ -70,19 +71,20 @@ class _OneVertex(RecurrentActivation):
         self._op = op
 
     def value(self, x: np.ndarray) -> np.ndarray:
-        """The function."""
+        """Apply the function."""
         return self._function(x)
 
     def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
-        """Times the slope."""
+        """Multiply by the slope."""
+        # The slope follows from the result, so the operand need not be saved.
         return grad * self._slope(y)
 
     def work(self, dtype: DType, units: int, row: int, *, in_place: bool = True) -> list[Vertices]:
-        """One."""
+        """One compute set."""
         return [vertices.unary(self._op.vertex, dtype, units, in_place=in_place)]
 
     def gradient_work(self, dtype: DType, units: int, row: int) -> list[Vertices]:
-        """One."""
+        """One compute set."""
         return [vertices.non_linearity_grad(self._op.vertex, dtype, units, self._op.flops)]
 
 
@@ -110,10 +112,10 @@ class _Softmax(RecurrentActivation):
     """Exponentials of a row, divided by their sum."""
 
     def value(self, x: np.ndarray) -> np.ndarray:
-        """Of ``x`` less its maximum."""
-        found = np.exp(x - x.max(axis=-1, keepdims=True))
-        found /= found.sum(axis=-1, keepdims=True)
-        return found
+        """Exponentials of ``x`` less its maximum, divided by their sum."""
+        shares = np.exp(x - x.max(axis=-1, keepdims=True))
+        shares /= shares.sum(axis=-1, keepdims=True)
+        return shares
 
     def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
         """``y (g - sum(g y))``."""
@@ -126,6 +128,7 @@ class _Softmax(RecurrentActivation):
             vertices.broadcast_outer("SUBTRACT", dtype, units, row, in_place=True),
             vertices.unary("EXPONENT", dtype, units, in_place=True),
             row_reduction("ADD", dtype, units),
+            # One inverse per row serves all of its elements.
             vertices.unary("INVERSE", dtype, units // row, in_place=True),
             vertices.broadcast_outer("MULTIPLY", dtype, units, row, in_place=True),
         ]
@@ -141,9 +144,9 @@ class _Softmax(RecurrentActivation):
 
 
 def row_reduction(name: str, dtype: DType, units: int) -> Vertices:
-    """The vertices that reduce what a tile has of rows."""
-    made = vertices.reduction(name, dtype, units, 1)
-    return Vertices(made.vertex, units, made.cycles, units)
+    """The vertices that reduce the parts of rows on each tile."""
+    partial_reduction = vertices.reduction(name, dtype, units, 1)
+    return Vertices(partial_reduction.vertex, units, partial_reduction.cycles, units)
 
 
 def expression(name: str, dtype: DType, units: int, tensors: int, constants: int, operations: int) -> Vertices:
@@ -153,6 +156,7 @@ def expression(name: str, dtype: DType, units: int, tensors: int, constants: int
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # The tangent cannot overflow, as an exponential could.
     return 0.5 * (np.tanh(0.5 * x) + 1)
 
 

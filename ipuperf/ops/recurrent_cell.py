@@ -1,7 +1,7 @@
-"""What a time step of a recurrent layer is asked: its values, its backward step and its vertices.
+"""The interface of a time step of a recurrent layer: its values, its backward step and its vertices.
 
-Arrays are ``(R, batch, units)`` times the number of gates. A cell gets the sums ``x`` of its step's input, bias
-included, and multiplies states by weights itself.
+Arrays are ``(R, batch, units)`` times the number of gates. A cell is given the sums ``x`` of its step's input, bias
+included, and multiplies the states by the weights itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Scores: TypeAlias = "np.ndarray | None"
 
 @dataclass(frozen=True)
 class StepSize:
-    """What vertices of a step work on: ``batch`` rows of ``row`` units."""
+    """The size of a step's vertices: ``batch`` rows of ``row`` units."""
 
     dtype: DType
     batch: int
@@ -34,7 +34,7 @@ class StepSize:
 
     @property
     def units(self) -> int:
-        """Of all sequences."""
+        """Units of all sequences together."""
         return self.batch * self.row
 
 
@@ -42,18 +42,19 @@ class RecurrentCell:
     """Base of the cells.
 
     Args:
-        activation: of the candidate (of an LSTM also of the cell): a name of :data:`ACTIVATIONS`.
-        gate: of the gates, another.
-        update_first: the gates of a GRU are update, reset, candidate (Keras), not reset, update, candidate.
+        activation: the function of the candidate (and of an LSTM's cell): a name of :data:`ACTIVATIONS`.
+        gate: the function of the gates, a name of the same table.
+        update_first: the gates of a GRU are in Keras' order update, reset, candidate instead of reset, update,
+            candidate.
 
     Class attributes:
         gates: sums of products for each unit.
-        states: values of a unit that go from step to step, the result first.
+        states: values of a unit that pass from step to step; the result is the first of them.
         kept: values of a unit that the backward step needs besides the states.
-        alike: the gradients of the sums of inputs and states are the same; else those of states have a bias of their
-            own.
-        sides: the products of a step: gates, and what they multiply: ``x`` (the input), ``h`` (a state) or ``both``.
-        scored: an attention's scores weaken its update gate.
+        alike: the sums of inputs and of states have the same gradients; otherwise the states have a bias of their own.
+        sides: the products of a step, each as its gates and its operand: ``x`` (the input), ``h`` (a state) or
+            ``both``.
+        scored: the scores of an attention weaken the update gate.
     """
 
     gates: ClassVar[int]
@@ -73,44 +74,51 @@ class RecurrentCell:
     def forward(
         self, x: np.ndarray, states: States, product: Product, scores: Scores
     ) -> tuple[States, np.ndarray | None]:
-        """The states after a step, and what the backward step needs."""
+        """The states after a step, and the values that the backward step needs."""
         raise NotImplementedError
 
     def backward(
-        self, grads: States, states: States, kept: np.ndarray, product: Product, scores: Scores
+        self, grads: States, states: States, saved: np.ndarray, product: Product, scores: Scores
     ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
-        """From gradients of the states after a step: those of the sums of inputs and of states, of the ``states``
-        before it, and of the scores. ``kept``: what :meth:`forward` gave; the result, where that is nothing."""
+        """The backward step.
+
+        It takes the gradients of the states after a step. It gives the gradients of the sums of inputs, of the sums of
+        states, of the ``states`` before the step, and of the scores. ``saved`` is what :meth:`forward` returned for
+        it, or the result where that was None.
+        """
         raise NotImplementedError
 
     # -- cost ------------------------------------------------------------------------------------------------------
 
     def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """Compute sets of :meth:`forward` but for products."""
+        """Compute sets of :meth:`forward`, without its products."""
         raise NotImplementedError
 
     def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """Compute sets of :meth:`backward`."""
+        """Compute sets of :meth:`backward`, without its products."""
         raise NotImplementedError
 
     def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
-        """Compute sets that make what ended sequences computed nothing, in a forward step."""
+        """Compute sets of a forward step that set the values of ended sequences to zero."""
         raise NotImplementedError
 
     def gradient_masking(self, size: StepSize) -> list[Vertices]:
-        """The same of a backward step."""
+        """Compute sets of a backward step that set the values of ended sequences to zero."""
         raise NotImplementedError
 
     def activated(self, size: StepSize, gates: int, candidates: int, *, backward: bool = False) -> list[Vertices]:
-        """So many gates and candidates through their functions: one compute set of the gates' vertices where popnn has
-        them in one (PopLibs ``isCSNotSupported``)."""
+        """Compute sets that apply the functions to this many gates and candidates.
+
+        Where popnn puts both functions into one compute set (PopLibs ``isCSNotSupported``), it is one of the gates'
+        vertices.
+        """
         dtype, units, row = size.dtype, size.units, size.row
         if self.gate.shares and self.activation.shares:
-            both, made = (gates + candidates) * units, self.gate
-            return made.gradient_work(dtype, both, row) if backward else made.work(dtype, both, row)
-        found = []
+            both, shared = (gates + candidates) * units, self.gate
+            return shared.gradient_work(dtype, both, row) if backward else shared.work(dtype, both, row)
+        compute_sets = []
         for count, function in ((gates, self.gate), (candidates, self.activation)):
             if count:
                 work = function.gradient_work if backward else function.work
-                found += work(dtype, count * units, row)
-        return found
+                compute_sets += work(dtype, count * units, row)
+        return compute_sets

@@ -15,8 +15,8 @@ from .work import Vertices
 
 
 class LstmCell(RecurrentCell):
-    """Gates input, forget, candidate, output (PopLibs ``lib/popnn/Lstm.cpp``). Activations of several gates are one
-    compute set there; here it is counted as the gates'."""
+    """Gates input, forget, candidate, output (PopLibs ``lib/popnn/Lstm.cpp``). Upstream applies the activations of
+    several gates in one compute set; here it is counted as the gates'."""
 
     gates = 4
     states = 2
@@ -34,15 +34,17 @@ class LstmCell(RecurrentCell):
         return (o * t, cell), np.concatenate([i, f, g, o, t], axis=-1)
 
     def backward(
-        self, grads: States, states: States, kept: np.ndarray, product: Product, scores: Scores
+        self, grads: States, states: States, saved: np.ndarray, product: Product, scores: Scores
     ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
-        """Through the result, the cell and the gates."""
-        i, f, g, o, t = np.split(kept, 5, axis=-1)
+        """Pass the gradients through the result, the cell and the gates."""
+        i, f, g, o, t = np.split(saved, 5, axis=-1)
         gate, candidate = self.gate.gradient, self.activation.gradient
+        # The cell's gradient comes from the next step and through the result.
         cell = grads[1] + candidate(t, grads[0] * o)
-        each = [gate(i, cell * g), gate(f, cell * states[1]), candidate(g, cell * i), gate(o, grads[0] * t)]
-        found = np.concatenate(each, axis=-1)
-        return found, found, (product(found, 0, 4), cell * f), None
+        # In the order of the weights: input, forget, candidate, output.
+        parts = [gate(i, cell * g), gate(f, cell * states[1]), candidate(g, cell * i), gate(o, grads[0] * t)]
+        sums = np.concatenate(parts, axis=-1)
+        return sums, sums, (product(sums, 0, 4), cell * f), None
 
     def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
         """``basicLstmCellForwardPass``: the bias, the gates, two products, the cell, its activation, the result."""
@@ -57,8 +59,8 @@ class LstmCell(RecurrentCell):
         ]
 
     def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """``backwardStepImpl``: the gradient of the result joins the state's; two products with it, their slopes; the
-        cell's gradient; four products with it, the slopes of three gates."""
+        """``backwardStepImpl``, in order: the result's gradient joins the state's; two products with it and their
+        slopes; the cell's gradient; four products with that and the slopes of three gates."""
         dtype, units = size.dtype, size.units
         return [
             vertices.binary("ADD", dtype, units),
@@ -70,11 +72,11 @@ class LstmCell(RecurrentCell):
         ]
 
     def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
-        """All gates (``maskedGates``)."""
+        """Mask all gates (``maskedGates``)."""
         return [vertices.broadcast_outer("MULTIPLY", size.dtype, 4 * size.units, size.row, in_place=True)]
 
     def gradient_masking(self, size: StepSize) -> list[Vertices]:
-        """None: the gates were."""
+        """Nothing: the gates are masked in the forward step."""
         return []
 
 
@@ -87,15 +89,15 @@ class PlainCell(RecurrentCell):
     def forward(
         self, x: np.ndarray, states: States, product: Product, scores: Scores
     ) -> tuple[States, np.ndarray | None]:
-        """The function of the sum."""
+        """Apply the function to the sum."""
         return (self.activation.value(x + product(states[0], 0, 1)),), None
 
     def backward(
-        self, grads: States, states: States, kept: np.ndarray, product: Product, scores: Scores
+        self, grads: States, states: States, saved: np.ndarray, product: Product, scores: Scores
     ) -> tuple[np.ndarray, np.ndarray, States, Scores]:
-        """The slope, by the result."""
-        found = self.activation.gradient(kept, grads[0])
-        return found, found, (product(found, 0, 1),), None
+        """Multiply by the slope, which follows from the result."""
+        sums = self.activation.gradient(saved, grads[0])
+        return sums, sums, (product(sums, 0, 1),), None
 
     def forward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
         """The bias and the function."""
@@ -105,18 +107,18 @@ class PlainCell(RecurrentCell):
         ]
 
     def backward_work(self, size: StepSize, scored: bool) -> list[Vertices]:
-        """The gradient of the result joins that of the state; the slope."""
+        """Add the result's gradient to the state's, and multiply by the slope."""
         return [
             vertices.binary("ADD", size.dtype, size.units, in_place=True),
             *self.activation.gradient_work(size.dtype, size.units, size.row),
         ]
 
     def masking(self, size: StepSize, trains: bool) -> list[Vertices]:
-        """The result."""
+        """Mask the result."""
         return [vertices.broadcast_outer("MULTIPLY", size.dtype, size.units, size.row, in_place=True)]
 
     def gradient_masking(self, size: StepSize) -> list[Vertices]:
-        """The slope's."""
+        """Mask the slope."""
         return self.masking(size, True)
 
 
@@ -128,5 +130,5 @@ CELLS: Mapping[str, type[RecurrentCell]] = MappingProxyType(
 
 @cache
 def cell_of(name: str, activation: str, gate: str, update_first: bool) -> RecurrentCell:
-    """The cell for names of it and of its functions."""
+    """The cell of this name with these functions."""
     return CELLS[name](activation, gate, update_first)

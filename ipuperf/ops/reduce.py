@@ -1,6 +1,6 @@
-"""Reductions over axes, Expand (its gradient is a sum, and it is the gradient of one), and positions of extremes.
+"""Reductions over axes, Expand (its gradient is a sum, and a sum's gradient is an Expand), and positions of extremes.
 
-Reductions to the extreme itself stand in :mod:`.extrema`.
+Reductions to the extreme itself are in :mod:`.extrema`.
 
 Attributes ``axes`` (tuple, or None for all) and ``keepdims``. fp16 is accumulated in float32 and rounded once.
 """
@@ -28,8 +28,8 @@ class Reduce(Op):
     """Base of reductions.
 
     Class attributes:
-        ufunc: what is accumulated.
-        vertex: PopLibs reduction.
+        ufunc: the function that accumulates.
+        vertex: the PopLibs reduction.
     """
 
     ufunc: ClassVar[np.ufunc]
@@ -46,7 +46,7 @@ class Reduce(Op):
 
     @property
     def count(self) -> int:
-        """Elements that go into one result."""
+        """How many elements go into one result."""
         return math.prod(self.inputs[0].shape[i] for i in self.axes)
 
     def infer(self) -> list[TensorSpec]:
@@ -63,32 +63,37 @@ class Reduce(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Prepare, accumulate in working type, finish, round."""
-        source, before = self.prepare(inputs[0], env)
+        source, fill_steps = self.prepare(inputs[0], env)
         out = outputs[0]
         dtype = working_dtype(out.dtype)
         axes = self.axes
         if not axes:
-            return sequence(*before, *self._plain(source, out, env))
+            return sequence(*fill_steps, *self._plain(source, out, env))
+        # A reduction of everything goes over one long axis, which NumPy does fastest.
         flat = len(axes) == source.ndim - 1 and source.flags.c_contiguous
         where = 1 if flat else tuple(a + 1 for a in axes)
         if flat:
             source = source.reshape(source.shape[0], -1)
-        target, after = result_buffer(out, env, slot=2)
+        target, store_steps = result_buffer(out, env, slot=2)
         shaped = target.reshape(-1) if flat else target.reshape(target.shape[0], *self._reduced_shape())
-        steps: list[Step] = [*before, partial(self.ufunc.reduce, source, where, dtype, shaped), *self.finish(target)]
-        return sequence(*steps, *after)
+        steps: list[Step] = [
+            *fill_steps,
+            partial(self.ufunc.reduce, source, where, dtype, shaped),
+            *self.finish(target),
+        ]
+        return sequence(*steps, *store_steps)
 
     def _plain(self, source: np.ndarray, out: np.ndarray, env: Environment) -> list[Step]:
-        """Steps without any axis to reduce: every element is its own result."""
-        target, after = result_buffer(out, env, slot=2)
-        return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *after]
+        """The steps when there is no axis to reduce: every element is its own result."""
+        target, store_steps = result_buffer(out, env, slot=2)
+        return [partial(np.copyto, target, source.reshape(target.shape)), *self.finish(target), *store_steps]
 
     def _reduced_shape(self) -> tuple[int, ...]:
         axes = self.axes
         return tuple(n for i, n in enumerate(self.inputs[0].shape) if i not in axes)
 
     def prepare(self, array: np.ndarray, env: Environment) -> tuple[np.ndarray, list[Step]]:
-        """What is accumulated, and the steps that compute it."""
+        """The array that is accumulated, and the steps that compute it."""
         return widened(array, env, slot=0)
 
     def finish(self, target: np.ndarray) -> list[Step]:
@@ -96,29 +101,30 @@ class Reduce(Op):
         return []
 
     def spread(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
-        """A reduced tensor of the gradient graph, broadcast to the operand's shape."""
-        kept = self.kept_shape()
-        if tensor.shape != kept:
-            tensor = builder.op(shape.Reshape, [tensor], shape=kept)
+        """Broadcast a reduced tensor of the gradient graph to the operand's shape."""
+        reduced_shape = self.kept_shape()
+        if tensor.shape != reduced_shape:
+            tensor = builder.op(shape.Reshape, [tensor], shape=reduced_shape)
         full = self.inputs[0].shape
-        return tensor if kept == full else builder.op(Expand, [tensor], shape=full)
+        return tensor if reduced_shape == full else builder.op(Expand, [tensor], shape=full)
 
     def keep(self, builder: GradientBuilder, tensor: Tensor) -> Tensor:
-        """A reduced tensor of the gradient graph with reduced axes of length 1."""
-        kept = self.kept_shape()
-        return tensor if tensor.shape == kept else builder.op(shape.Reshape, [tensor], shape=kept)
+        """Give a reduced tensor of the gradient graph its reduced axes back, with length 1."""
+        reduced_shape = self.kept_shape()
+        return tensor if tensor.shape == reduced_shape else builder.op(shape.Reshape, [tensor], shape=reduced_shape)
 
     def work(self) -> list[Work]:
-        """One reduction; a copy when every result is one element."""
+        """One reduction, or a copy when every result is one element."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
+        # Nothing is reduced where every reduced axis has length 1.
         if source.elements == out.elements:
             return shape.copy_work(self.outputs[0])
+        # Elements that lie side by side and go into one result are read in one stretch.
         run = self.run_length()
         return [vertices.reduction(self.vertex, source.dtype, source.elements, out.elements, run=run)]
 
     def run_length(self) -> int:
-        """Neighbouring elements of the operand that go into one result: the product of the last axes that are
-        reduced."""
+        """Neighbouring elements of the operand that go into one result: the product of the reduced axes at the end."""
         shape_, run, axes = self.inputs[0].shape, 1, self.axes
         for axis in reversed(range(len(shape_))):
             if axis not in axes:
@@ -144,6 +150,7 @@ def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Ten
     target = tuple(target)
     if grad.shape == target:
         return grad
+    # NumPy broadcasts from the last axis, so missing axes are the first ones.
     extra = len(grad.shape) - len(target)
     axes = tuple(i for i, n in enumerate(grad.shape) if i < extra or (target[i - extra] == 1 and n != 1))
     if axes:
@@ -160,13 +167,13 @@ class Expand(shape.ViewRearrangement):
 
     def infer(self) -> list[TensorSpec]:
         """The given shape, to which the operand must broadcast."""
-        tensor, wanted = self.inputs[0], self.shape
+        tensor, target = self.inputs[0], self.shape
         try:
-            fits = np.broadcast_shapes(tensor.shape, wanted) == wanted
+            fits = np.broadcast_shapes(tensor.shape, target) == target
         except ValueError:
             fits = False
-        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {wanted}")
-        return [TensorSpec(wanted, tensor.dtype)]
+        self.require(fits, f"shape {tensor.shape} cannot be broadcast to {target}")
+        return [TensorSpec(target, tensor.dtype)]
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The broadcast view (read-only)."""
@@ -178,7 +185,7 @@ class Expand(shape.ViewRearrangement):
 
 
 class ReduceMean(Reduce):
-    """Arithmetic mean (floating point); on the device a sum whose vertex also scales."""
+    """Arithmetic mean (floating point). On the device it is a sum whose vertex also scales."""
 
     type = "ReduceMean"
     ufunc = np.add
@@ -190,7 +197,8 @@ class ReduceMean(Reduce):
         return [partial(np.divide, target, scalar(self.count, target.dtype), target)]
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient over the count, broadcast."""
+        """The gradient divided by the count, broadcast."""
+        # Scaling before the broadcast touches the fewest elements.
         scaled = grad * (1 / self.count)
         return [self.spread(builder, scaled)]
 
@@ -222,28 +230,34 @@ class ReduceProdGrad(Op):
         return [self.inputs[1].spec]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Products of all elements before and after each one, along the reduced axes taken as one."""
+        """For each element the product of those before it times the product of those after it; the reduced axes
+        count as one."""
         grad, x = inputs
         reduced = [a + 1 for a in self.axes]
+        # The reduced axes come last, so that running products go along one axis.
         order = [i for i in range(x.ndim) if i not in reduced] + reduced
-        kept = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
+        other_lengths = [x.shape[i] for i in order[: x.ndim - len(reduced)]]
         count = math.prod(x.shape[i] for i in reduced)
         dtype = working_dtype(x.dtype)
         moved = tuple(x.shape[i] for i in order)
-        values, before, after = (env.scratch((*kept, count), dtype, slot=i) for i in range(3))
+        values, left, right = (env.scratch((*other_lengths, count), dtype, slot=i) for i in range(3))
         steps: list[Step] = [
             half.copy(values.reshape(moved), x.transpose(order)),
-            partial(before.fill, 1),
-            partial(after.fill, 1),
+            partial(left.fill, 1),
+            partial(right.fill, 1),
         ]
+        # A product over no other elements is 1, as filled
+        # above; dividing by the element would fail at 0.
         if count > 1:
             steps += [
-                partial(np.multiply.accumulate, values[..., :-1], -1, None, before[..., 1:]),
-                partial(np.multiply.accumulate, values[..., :0:-1], -1, None, after[..., -2::-1]),
+                # Products of the elements to the left of
+                # each one, then of those to the right.
+                partial(np.multiply.accumulate, values[..., :-1], -1, None, left[..., 1:]),
+                partial(np.multiply.accumulate, values[..., :0:-1], -1, None, right[..., -2::-1]),
             ]
-        result = before.reshape(moved)
+        result = left.reshape(moved)
         steps += [
-            partial(np.multiply, before, after, before),
+            partial(np.multiply, left, right, left),
             partial(np.multiply, result, grad.transpose(order), result),
             half.copy(outputs[0].transpose(order), result),
         ]
@@ -270,11 +284,12 @@ class ReduceSumSquare(Reduce):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``2 g x``."""
+        # The reduced gradient has fewer elements than the operand, so it is doubled.
         doubled = grad * 2
         return [builder.forward(self.inputs[0]) * self.keep(builder, doubled)]
 
     def work(self) -> list[Work]:
-        """One reduction that squares; element-wise squares when there is nothing to add."""
+        """One reduction that squares, or element-wise squares when there is nothing to add."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
         if source.elements == out.elements:
             return [vertices.unary("SQUARE", source.dtype, source.elements)]
@@ -307,7 +322,7 @@ class ReduceL1(Reduce):
 
 
 class LambSquare(Op):
-    """Sum of the squares of all elements, a float32 scalar whatever the operand's type; without a gradient (PopART
+    """Sum of the squares of all elements: a float32 scalar whatever the operand's type, without a gradient (PopART
     ``willow/src/op/lamb.cpp``)."""
 
     type = "LambSquare"
@@ -322,6 +337,7 @@ class LambSquare(Op):
         """Squares in working type, then one sum per replica."""
         source, steps = contiguous(inputs[0], env, slot=0)
         squares = env.scratch(source.shape, source.dtype, slot=1)
+        # All elements of a replica form one line.
         lines = squares.reshape(len(squares), source.size // len(squares))
         add = partial(np.add.reduce, lines, 1, None, outputs[0])
         return sequence(*steps, partial(np.square, source, squares), add)
@@ -336,8 +352,8 @@ class LambSquare(Op):
 
 
 class ArgMax(Op):
-    """Position of the largest element along ``axis`` (attribute; ``keepdim`` keeps the axis with length 1), int32; the
-    first one of equals."""
+    """Position of the largest element along ``axis`` (attribute), int32; of equal elements the first. ``keepdim``
+    keeps the axis with length 1."""
 
     type = "ArgMax"
     flat = True
@@ -350,26 +366,28 @@ class ArgMax(Op):
         """The shape without the axis (or with length 1)."""
         tensor, axis = self.inputs[0], self.axis
         self.require(tensor.shape[axis] > 0, f"axis {axis} of {tensor.shape} has no elements")
-        kept = (1,) if self.keepdim else ()
-        return [TensorSpec((*tensor.shape[:axis], *kept, *tensor.shape[axis + 1 :]), INT32)]
+        reduced_axis = (1,) if self.keepdim else ()
+        return [TensorSpec((*tensor.shape[:axis], *reduced_axis, *tensor.shape[axis + 1 :]), INT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One search into int64, one narrowing copy."""
         source, axis = inputs[0], self.axis + 1
-        found = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
+        # NumPy's searches write positions of its own index type only.
+        positions = env.scratch((*source.shape[:axis], *source.shape[axis + 1 :]), np.intp)
         search = np.argmax if self.largest else np.argmin
         return sequence(
-            partial(search, source, axis, found),
-            partial(np.copyto, outputs[0], found.reshape(outputs[0].shape), casting="same_kind"),
+            partial(search, source, axis, positions),
+            partial(np.copyto, outputs[0], positions.reshape(outputs[0].shape), casting="same_kind"),
         )
 
     def work(self) -> list[Work]:
-        """One reduction that carries positions; priced as a maximum of values followed by one of their positions
-        (PopLibs' arg-reduction codelets have no published estimate)."""
+        """One reduction that carries positions. PopLibs' arg-reduction codelets have no published estimate, so it
+        is priced as a maximum of values followed by a maximum of positions."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
         name = "MAX" if self.largest else "MIN"
         return [
             vertices.reduction(name, source.dtype, source.elements, out.elements),
+            # The positions are reduced by a vertex of their own type.
             vertices.reduction(name, INT32, source.elements, out.elements),
         ]
 

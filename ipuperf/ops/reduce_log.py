@@ -27,11 +27,11 @@ class ReduceLogSum(Reduce):
     needs_float = True
 
     def finish(self, target: np.ndarray) -> list[Step]:
-        """Logarithm."""
+        """Take the logarithm."""
         return [partial(np.log, target, target)]
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient over the sum, which is computed again, broadcast."""
+        """The gradient divided by the sum, which is computed again, broadcast."""
         total = builder.op(ReduceSum, [builder.forward(self.inputs[0])], axes=self.axes, keepdims=self.keepdims)
         return [self.spread(builder, grad / total)]
 
@@ -42,8 +42,8 @@ class ReduceLogSum(Reduce):
 
 
 class ReduceLogSumExp(Reduce):
-    """Logarithm of the sum of the exponentials; the largest operand is taken out first, so that nothing overflows.
-    Of nothing it is minus infinity."""
+    """Logarithm of the sum of the exponentials. The largest operand is subtracted first, so that nothing overflows.
+    For no elements it is minus infinity."""
 
     type = "ReduceLogSumExp"
     ufunc = np.add
@@ -53,22 +53,23 @@ class ReduceLogSumExp(Reduce):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Maxima (0 where they are infinite), exponentials of the differences, sums, logarithms."""
         source, steps = contiguous(inputs[0], env, slot=0)
-        target, after = result_buffer(outputs[0], env, slot=1)
+        target, store_steps = result_buffer(outputs[0], env, slot=1)
         sums = target.reshape(len(source), *self.kept_shape())
         axes, dtype = tuple(a + 1 for a in self.axes), target.dtype
         powers = env.scratch(source.shape, dtype, slot=2)
-        most, mask = env.scratch(sums.shape, dtype, slot=3), env.scratch(sums.shape, np.bool_, slot=4)
+        maxima, mask = env.scratch(sums.shape, dtype, slot=3), env.scratch(sums.shape, np.bool_, slot=4)
         steps += [
-            partial(np.maximum.reduce, source, axes, None, most, True, -np.inf),
-            partial(np.isinf, most, mask),
-            partial(np.copyto, most, 0, where=mask),
-            partial(np.subtract, source, most, powers),
+            partial(np.maximum.reduce, source, axes, None, maxima, True, -np.inf),
+            partial(np.isinf, maxima, mask),
+            # Infinity minus infinity would be NaN, so infinite maxima are not subtracted.
+            partial(np.copyto, maxima, 0, where=mask),
+            partial(np.subtract, source, maxima, powers),
             partial(np.exp, powers, powers),
             partial(np.add.reduce, powers, axes, None, sums, True),
             partial(np.log, sums, sums),
-            partial(np.add, sums, most, sums),
+            partial(np.add, sums, maxima, sums),
         ]
-        return sequence(*steps, *after)
+        return sequence(*steps, *store_steps)
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """``g exp(x - out)``."""
@@ -81,11 +82,11 @@ class ReduceLogSumExp(Reduce):
         if not source.elements:
             return [vertices.fill(out.dtype, out.elements)]
         run = self.run_length()
-        most = vertices.reduction("MAX", source.dtype, source.elements, out.elements, run=run)
+        maximum = vertices.reduction("MAX", source.dtype, source.elements, out.elements, run=run)
         total = vertices.reduction("ADD", source.dtype, source.elements, out.elements, run=run)
         reduced = source.elements > out.elements
         return [
-            *([most] if reduced else []),
+            *([maximum] if reduced else []),
             vertices.binary("SUBTRACT", source.dtype, source.elements),
             vertices.unary("EXPONENT", source.dtype, source.elements, in_place=True),
             *([total] if reduced else []),

@@ -1,7 +1,7 @@
 """Remainder and quotient of Python's division of floating-point numbers.
 
 Upstream composes them of a quotient, its floor, a product and a difference
-(``poptorch:poptorch/source/popart_canonicalization/BinaryOps.cpp``), which is what they cost. Their values are
+(``poptorch:poptorch/source/popart_canonicalization/BinaryOps.cpp``), and they are charged as such. Their values are
 PyTorch's, also where the quotient overflows or a divisor is infinite.
 """
 

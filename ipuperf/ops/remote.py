@@ -1,7 +1,7 @@
 """Loads from and stores to remote buffers in Streaming Memory.
 
-Semantics: ``docs/reference/popxl.md`` 5. Every replica has its own copy of a buffer; the entry is chosen by a
-scalar integer tensor, whose replicas may differ.
+Semantics: ``docs/reference/popxl.md`` 5. Every replica has its own copy of a buffer. A scalar integer tensor, whose
+replicas may differ, chooses the entry.
 """
 
 from __future__ import annotations
@@ -62,47 +62,57 @@ def _check_graph(graph: Graph, known: dict[Tensor, int]) -> None:
             if entry is not None:
                 _check_entry(op.where(), op.buffer, entry)
         for callee, operands in op.calls():
-            entries = ((inner, constant(outer)) for inner, outer in zip(callee.inputs, operands, strict=False))
-            _check_graph(callee, {inner: entry for inner, entry in entries if entry is not None})
+            entries = (
+                (parameter, constant(operand)) for parameter, operand in zip(callee.inputs, operands, strict=False)
+            )
+            _check_graph(callee, {parameter: entry for parameter, entry in entries if entry is not None})
 
 
 class Access(NamedTuple):
-    """What an op, or a call and all below it, does to a remote buffer.
+    """What an op, or a call and everything below it, does to a remote buffer.
 
     Attributes:
-        entry: a number, an input of the graph that the op is in, or None: not known while the program is built.
+        entry: a number, an input of the graph that the op is in, or None where it is not known while the program is
+            built.
     """
 
     buffer: RemoteBuffer
     entry: int | Tensor | None
     stores: bool
 
-    def meets(self, other: Access) -> bool:
-        """Whether the order of the two shows: one stores, and nothing says that the entries differ."""
-        apart = isinstance(self.entry, int) and isinstance(other.entry, int) and self.entry != other.entry
-        return self.buffer is other.buffer and (self.stores or other.stores) and not apart
+    def meets(self, access: Access) -> bool:
+        """Whether the order of the two matters: one stores, and nothing shows that the entries differ."""
+        apart = isinstance(self.entry, int) and isinstance(access.entry, int) and self.entry != access.entry
+        return self.buffer is access.buffer and (self.stores or access.stores) and not apart
 
 
 def check_remote_order(program: Ir) -> None:
     """Raise :class:`AmbiguityError` where nothing says in which order an entry is stored and loaded (or stored twice).
 
-    Upstream leaves such a program to its scheduler and tells users to write ``in_sequence``; the values would be those
-    of one order or the other.
+    Upstream leaves such a program to its scheduler and tells users to write ``in_sequence``; the values would depend
+    on the scheduler's choice.
     """
-    found: dict[Graph, set[Access]] = {}
+    accesses_of_graph: dict[Graph, set[Access]] = {}
+    # Callees come first, so the accesses of a called
+    # graph are known when its call is looked at.
     for graph in program.callees_first():
-        touched = {op: accesses for op in graph.ops if (accesses := _accesses(op, found))}
-        found[graph] = {access for accesses in touched.values() for access in accesses}
+        touched = {op: accesses for op in graph.ops if (accesses := _accesses(op, accesses_of_graph))}
+        accesses_of_graph[graph] = {access for accesses in touched.values() for access in accesses}
         _check_order(graph, touched)
 
 
-def _accesses(op: IrOp, found: dict[Graph, set[Access]]) -> set[Access]:
-    """What ``op`` does, with entries as its own graph sees them; ``found`` holds the graphs that it calls."""
+def _accesses(op: IrOp, accesses_of_graph: dict[Graph, set[Access]]) -> set[Access]:
+    """The accesses of ``op``, with entries as its own graph sees them; ``accesses_of_graph`` has the graphs that it
+    calls."""
     if isinstance(op, _RemoteOp):
         return {Access(op.buffer, _entry(op.inputs[1]), isinstance(op, RemoteStore))}
-    outside = {inner: outer for g, operands in op.calls() for inner, outer in zip(g.inputs, operands, strict=False)}
-    below = [access for graph in op.called_graphs() for access in found[graph]]
-    return {a._replace(entry=_entry(outside[a.entry])) if isinstance(a.entry, Tensor) else a for a in below}
+    operand_of = {
+        parameter: operand for g, operands in op.calls() for parameter, operand in zip(g.inputs, operands, strict=False)
+    }
+    callee_accesses = [access for graph in op.called_graphs() for access in accesses_of_graph[graph]]
+    return {
+        a._replace(entry=_entry(operand_of[a.entry])) if isinstance(a.entry, Tensor) else a for a in callee_accesses
+    }
 
 
 def _entry(offset: Tensor) -> int | Tensor | None:
@@ -117,8 +127,10 @@ def _check_order(graph: Graph, touched: dict[IrOp, set[Access]]) -> None:
     for op, accesses in touched.items():
         for access in accesses:
             by_buffer.setdefault(access.buffer, []).append((op, access))
+    # Only accesses to the same buffer can meet.
     pairs = itertools.chain(*(itertools.combinations(users, 2) for users in by_buffer.values()))
-    meeting = [(a, b, first) for (a, first), (b, second) in pairs if a is not b and first.meets(second)]
+    meeting = [(a, b, access_a) for (a, access_a), (b, access_b) in pairs if a is not b and access_a.meets(access_b)]
+    # Only accesses that meet need the order of the ops.
     precedence = Precedence(graph) if meeting else None
     for a, b, access in meeting:
         if precedence is not None and not precedence.ordered(a, b):
@@ -152,8 +164,9 @@ class _RemoteOp(Op):
             _check_entry(self.where(), buffer, int(offset.data.reshape(-1)[0]))
 
     def entry_reader(self, offset: np.ndarray) -> Callable[[], int | list[int]]:
-        """A function giving, when called, the entry: one number, or one per replica when they differ."""
+        """A function that returns the entry when it is called: one number, or one per replica when they differ."""
         where, buffer = self.where(), self.buffer
+        # A constant entry is checked once, when the program is compiled.
         if isinstance(self.inputs[1], Constant):
             entry = int(self.inputs[1].data.reshape(-1)[0])
             _check_entry(where, buffer, entry)
@@ -164,6 +177,7 @@ class _RemoteOp(Op):
             entries = values.tolist()
             for entry in entries:
                 _check_entry(where, buffer, entry)
+            # One number for all replicas allows one copy of all of them.
             return entries[0] if len(set(entries)) == 1 else entries
 
         return read
@@ -182,10 +196,11 @@ class RemoteLoad(_RemoteOp):
         """The operand's shape and type with the meta shape of the buffer; raises unless it fits an entry."""
         tensor, offset = self.inputs
         self.check(tensor, offset)
+        # A shard of a buffer remembers the whole shape.
         return [TensorSpec(tensor.shape, tensor.dtype, self.buffer.meta_shape or tensor.meta_shape)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """A copy of the entry that the offset names at the time; replicas may name different ones."""
+        """Copy the entry that the offset names when the op runs; replicas may name different ones."""
         stored, out, read = env.remote(self.buffer), outputs[0], self.entry_reader(inputs[1])
 
         def run() -> None:
@@ -193,8 +208,8 @@ class RemoteLoad(_RemoteOp):
             if isinstance(entry, int):
                 np.copyto(out, stored[:, entry])
             else:
-                for replica, own in enumerate(entry):
-                    out[replica] = stored[replica, own]
+                for replica, replica_entry in enumerate(entry):
+                    out[replica] = stored[replica, replica_entry]
 
         return run
 
@@ -204,7 +219,7 @@ class RemoteLoad(_RemoteOp):
 
 
 class RemoteLoadInplace(RemoteLoad):
-    """As :class:`RemoteLoad` into a tensor that is in use: the operand counts as changed."""
+    """As :class:`RemoteLoad`, into a tensor that is in use: the operand counts as changed."""
 
     type: ClassVar[str] = "RemoteLoadInplace"
     in_place = True
@@ -221,7 +236,7 @@ class RemoteStore(_RemoteOp):
         return []
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """A copy to the entry that the offset names at the time; replicas may name different ones."""
+        """Copy to the entry that the offset names when the op runs; replicas may name different ones."""
         stored, tensor, read = env.remote(self.buffer), inputs[0], self.entry_reader(inputs[1])
 
         def run() -> None:
@@ -229,8 +244,8 @@ class RemoteStore(_RemoteOp):
             if isinstance(entry, int):
                 np.copyto(stored[:, entry], tensor)
             else:
-                for replica, own in enumerate(entry):
-                    stored[replica, own] = tensor[replica]
+                for replica, replica_entry in enumerate(entry):
+                    stored[replica, replica_entry] = tensor[replica]
 
         return run
 

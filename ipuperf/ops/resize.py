@@ -1,10 +1,11 @@
 """Interpolation to another size, and its gradient.
 
-Upstream: PopART ``willow/src/op/resize.cpp`` (ONNX ``Resize``) and ``willow/src/popx/op/resizex.cpp``, whose places and
-lengths come in float32 from the scale that was given, not from the ratio of the lengths. Axes are resized one after the
-other, each by a few *taps*: for every element of the result, which elements of the operand it is made of and how much
-of each. Taps beyond the ends are those at the ends. The gradient is that of the taps; PopART's regards nearest
-neighbours rounded down, whatever the mode.
+Upstream: PopART ``willow/src/op/resize.cpp`` (ONNX ``Resize``) and ``willow/src/popx/op/resizex.cpp``. As there,
+places and lengths are computed in float32 from the given scale, not from the ratio of the lengths.
+
+Axes are resized one after the other, each by a few *taps*. For every element of the result, a tap says which element
+of the operand it uses and with what weight. Taps beyond the ends use the elements at the ends. The gradient is that of
+the taps; PopART's assumes nearest neighbours rounded down, whatever the mode.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "ceil": np.ceil,
 }
 
-#: Where an element of the result lies in the operand: of (its position, what divides by the scale, the scaled length
-#: before it is cut to a whole number, length of the operand).
+#: Where an element of the result lies in the operand. Arguments: its position, a function that divides by the scale,
+#: the scaled length before it is cut to a whole number, the length of the operand.
 COORDINATES: dict[str, Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray], float, int], np.ndarray]] = {
     "half_pixel": lambda x, unscaled, new, old: unscaled(x + 0.5) - 0.5,
     "pytorch_half_pixel": lambda x, unscaled, new, old: unscaled(x + 0.5) - 0.5 if new > 1 else 0 * x,
@@ -58,24 +59,25 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
 def taps(
     new: int, old: int, scale: float | None, mode: str, nearest: str, coordinates: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(positions, weights), each ``(taps, new)``, for one axis; without a scale for the ratio of the lengths."""
+    """(positions, weights), each ``(taps, new)``, for one axis. Without a scale the ratio of the lengths is used."""
     if scale is None:
-        at = COORDINATES[coordinates](np.arange(new, dtype=np.float64), lambda x: x * old / new, new, old)
+        places = COORDINATES[coordinates](np.arange(new, dtype=np.float64), lambda x: x * old / new, new, old)
     else:
+        # PopART computes places in float32; in float64 some neighbours would be others.
         factor = np.float32(scale)
-        at = COORDINATES[coordinates](np.arange(new, dtype=np.float32), lambda x: x / factor, old * factor, old)
-        at = at.astype(np.float64)
+        places = COORDINATES[coordinates](np.arange(new, dtype=np.float32), lambda x: x / factor, old * factor, old)
+        places = places.astype(np.float64)
     if mode == "nearest":
-        positions, weights = NEAREST[nearest](at)[np.newaxis], np.ones((1, new))
+        positions, weights = NEAREST[nearest](places)[np.newaxis], np.ones((1, new))
     else:
         reach = 1 if mode == "linear" else 2
-        positions = np.floor(at) + np.arange(1 - reach, 1 + reach)[:, np.newaxis]
-        weights = 1 - np.abs(at - positions) if mode == "linear" else _cubic(at - positions)
+        positions = np.floor(places) + np.arange(1 - reach, 1 + reach)[:, np.newaxis]
+        weights = 1 - np.abs(places - positions) if mode == "linear" else _cubic(places - positions)
     return np.clip(positions, 0, old - 1).astype(np.intp), weights
 
 
 def _one_each(op: Op, scales: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    """A scale for each axis, all above 0; None: the ratio of the lengths."""
+    """A scale for each axis, all above 0; None stands for the ratio of the lengths."""
     rank = len(op.inputs[0].shape)
     op.require(
         scales is None or (len(scales) == rank and all(scale > 0 for scale in scales)),
@@ -85,7 +87,7 @@ def _one_each(op: Op, scales: tuple[float, ...] | None) -> tuple[float, ...] | N
 
 
 class _Resized(Op):
-    """Base: how axes are interpolated."""
+    """Base: the interpolation of axes."""
 
     scales = Attribute(optional(many(NUMBER)), None, settle=_one_each)
     mode = Attribute(choice(*MODES), "nearest")
@@ -93,12 +95,12 @@ class _Resized(Op):
     coordinate_transformation_mode = Attribute(choice(*COORDINATES), "half_pixel")
 
     def shapes(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Of the operand and of the result of the :class:`Resize`."""
+        """Shapes of the operand and of the result of the :class:`Resize`."""
         return self.inputs[0].shape, self.outputs[0].shape
 
     def axis_taps(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Number and :func:`taps` of each axis that changes; a scale may change values of an axis that keeps its
-        length."""
+        """Number and :func:`taps` of each axis that changes. A scale may change the values of an axis that keeps
+        its length."""
         named = (self.mode, self.nearest_mode, self.coordinate_transformation_mode)
         source, result = self.shapes()
         return [
@@ -110,11 +112,14 @@ class _Resized(Op):
         ]
 
     def work(self) -> list[Work]:
-        """Elements are put in place; of several taps each is multiplied and added, for each axis that changes. PopART
-        builds this of slices and element-wise maps whose number is not published: low confidence. The gradient is built
-        of the same operations."""
+        """A copy, and with several taps a product and a sum for each tap and each axis that changes.
+
+        PopART builds this from slices and element-wise maps whose number is not published, hence low confidence. The
+        gradient consists of the same operations.
+        """
         source, result = self.inputs[0], self.outputs[0]
         spec = max(source.spec, result.spec, key=lambda spec: spec.elements)
+        # The nearest neighbour is only moved, not computed with.
         if self.mode == "nearest" or not spec.elements:
             return shape.copy_work(result)
         count = {"linear": 2, "cubic": 4}[self.mode]
@@ -122,12 +127,12 @@ class _Resized(Op):
             vertices.binary("MULTIPLY", spec.dtype, spec.elements),
             vertices.binary("ADD", spec.dtype, spec.elements, in_place=True),
         ] * (count * len(self.axis_taps()))
-        return [*shape.copy_work(result), *(replace(item, low_confidence=True) for item in passes)]
+        return [*shape.copy_work(result), *(replace(vertex, low_confidence=True) for vertex in passes)]
 
 
 class Resize(_Resized):
-    """The operand with each axis ``floor(length * scale)`` long, or as long as ``sizes`` says, interpolated by ``mode``
-    (``nearest``, ``linear``, ``cubic``)."""
+    """The operand interpolated by ``mode`` (``nearest``, ``linear``, ``cubic``). Each axis becomes ``floor(length *
+    scale)`` long, or as long as ``sizes`` says."""
 
     type = "Resize"
 
@@ -141,12 +146,13 @@ class Resize(_Resized):
         sizes = self.sizes
         if sizes is None:
             scaled = zip(tensor.shape, self.scales or (), strict=True)
+            # In float32, as PopART has it: the product may be just below a whole number.
             sizes = tuple(math.floor(n * np.float32(scale)) for n, scale in scaled)
         self.require(len(sizes) == len(tensor.shape), f"sizes {sizes}; one per axis of {tensor.shape} is needed")
         return [TensorSpec(sizes, tensor.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per axis that changes, the taps' elements times their weights, added up; in float32 for fp16."""
+        """For each axis that changes, add up the taps' elements times their weights; fp16 is computed in float32."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)
         chosen = self.axis_taps()
@@ -167,7 +173,7 @@ class Resize(_Resized):
 
 
 class ResizeGrad(_Resized):
-    """The gradient of the operand of ``shape`` of a :class:`Resize`: what its taps gave, added up."""
+    """The gradient of the operand (of ``shape``) of a :class:`Resize`: the gradients of all taps, added up."""
 
     type = "ResizeGrad"
 
@@ -179,11 +185,11 @@ class ResizeGrad(_Resized):
         return [TensorSpec(self.shape, self.inputs[0].dtype)]
 
     def shapes(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The forward op's: what is the operand there is the result here."""
+        """Shapes of the forward op: its operand is the result here."""
         return self.outputs[0].shape, self.inputs[0].shape
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Per axis that changed, a product with the matrix of its weights; in float32 for fp16."""
+        """For each axis that changed, a product with the matrix of its weights; fp16 is computed in float32."""
         source, out = inputs[0], outputs[0]
         dtype = working_dtype(out.dtype)
         changed = [
@@ -201,8 +207,9 @@ class ResizeGrad(_Resized):
 
 
 def _matrix(positions: np.ndarray, weights: np.ndarray, old: int) -> np.ndarray:
-    """Weights ``(new, old)`` of taps."""
+    """The weights of taps as a matrix ``(new, old)``."""
     new = positions.shape[1]
     matrix = np.zeros((new, old))
+    # Taps at the ends may use one element twice, so their weights are added.
     np.add.at(matrix, (np.broadcast_to(np.arange(new), positions.shape), positions), weights)
     return matrix

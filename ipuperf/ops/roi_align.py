@@ -21,29 +21,32 @@ from .work import Vertices, Work
 
 
 def _samples(start: float, stop: float, bins: int, ratio: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """(positions, weights), each ``(2, bins * ratio)``, of the two neighbours of each sample on one axis; samples more
-    than one element outside weigh nothing."""
+    """(positions, weights), each ``(2, bins * ratio)``, of the two neighbours of each sample on one axis. Samples
+    more than one element outside have weight 0."""
+    # A region is at least one element wide.
     width = max(stop - start, 1.0) / bins
-    at = start + (np.arange(bins * ratio) + 0.5) * width / ratio
-    inside = (at >= -1) & (at <= length)
-    clipped = np.clip(at, 0, length - 1)
+    places = start + (np.arange(bins * ratio) + 0.5) * width / ratio
+    inside = (places >= -1) & (places <= length)
+    # A sample at most one element outside takes the value of the border.
+    clipped = np.clip(places, 0, length - 1)
     low = np.floor(clipped).astype(np.intp)
-    part = clipped - low
-    return np.stack([low, np.minimum(low + 1, length - 1)]), np.stack([1 - part, part]) * inside
+    upper_weight = clipped - low
+    return np.stack([low, np.minimum(low + 1, length - 1)]), np.stack([1 - upper_weight, upper_weight]) * inside
 
 
 def axis_weights(start: float, stop: float, bins: int, ratio: int, length: int) -> np.ndarray:
-    """How much each of ``length`` elements counts in each of ``bins`` averages of ``ratio`` samples:
-    ``(bins, length)``."""
+    """The weight of each of ``length`` elements in each of ``bins`` averages of ``ratio`` samples: ``(bins,
+    length)``."""
     positions, weights = _samples(start, stop, bins, ratio, length)
     matrix = np.zeros((bins * ratio, length))
+    # At the border both neighbours may be the same element, so weights are added.
     np.add.at(matrix, (np.broadcast_to(np.arange(bins * ratio), positions.shape), positions), weights)
     return matrix.reshape(bins, ratio, length).mean(1)
 
 
 class _RegionOp(Op):
-    """Base of pooling and its gradient. A region's samples lie on a grid, so what each element of the image counts is a
-    product of a matrix for the rows and one for the columns."""
+    """Base of pooling and its gradient. A region's samples lie on a grid, so the weights of the image's elements
+    are a product of a matrix for the rows and one for the columns."""
 
     output_size = Attribute(INTEGERS)
     spatial_scale = Attribute(NUMBER, 1.0)
@@ -70,15 +73,16 @@ class _RegionOp(Op):
         return axis_weights(y1, y2, height, ratio, rows), axis_weights(x1, x2, width, ratio, columns)
 
     def image(self, index: int, batch: int) -> int:
-        """``index``, which has to name an image."""
+        """Check that ``index`` names an image, and return it."""
         if not 0 <= index < batch:
             raise DynamicIndexError(f"{self.where()}: image {index} is out of range; allowed: 0 to {batch - 1}")
         return index
 
     def sampling(self, pooled: TensorSpec) -> Vertices:
-        """A sample's four products and sums. PopART's own vertex has no published estimate; assumed are 40 cycles for a
-        sample: low confidence."""
+        """The four products and sums of each sample. PopART's own vertex has no published estimate. Assumed are 40
+        cycles for a sample, with low confidence."""
         samples = self.sampling_ratio**2
+        # Every result averages the square of the ratio in samples.
         cycles = vertices.tile_cycles(lambda m, chip: 60 + 40 * samples * m, 11)
         name = f"{self.type}<{vertices.poplar_type(pooled.dtype)}>"
         return Vertices(name, pooled.elements, cycles, 8 * samples * pooled.elements, low_confidence=True)
@@ -87,9 +91,10 @@ class _RegionOp(Op):
 class RoiAlign(_RegionOp):
     """Averages of bilinear samples in regions of images.
 
-    Inputs: images ``(batch, channels, rows, columns)``, regions ``(n, 4)`` as x1, y1, x2, y2 in units that
-    ``spatial_scale`` brings to elements, and the image of each region ``(n,)``. A region, at least one element wide and
-    high, is cut into ``output_size`` bins of ``sampling_ratio`` squared samples. Regions have no gradient, as upstream.
+    Inputs: images ``(batch, channels, rows, columns)``, regions ``(n, 4)`` as x1, y1, x2, y2, and the image of each
+    region ``(n,)``. ``spatial_scale`` converts the units of regions to elements. A region is at least one element wide
+    and high; it is cut into ``output_size`` bins of ``sampling_ratio`` squared samples. Regions have no gradient, as
+    upstream.
     """
 
     type = "RoiAlign"
@@ -117,7 +122,7 @@ class RoiAlign(_RegionOp):
         return run
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """What each element counted, times the gradient; none for the regions."""
+        """The gradient times the weight of each element; none for the regions."""
         inputs = [grad, builder.forward(self.inputs[1]), builder.forward(self.inputs[2])]
         return [builder.op(RoiAlignGrad, inputs, shape=self.inputs[0].shape, **self.attributes), None, None]
 
@@ -145,6 +150,8 @@ class RoiAlignGrad(_RegionOp):
         dtype = working_dtype(out.dtype)
 
         def run() -> None:
+            # Regions may overlap, so their gradients are
+            # added in working type and rounded once.
             total = np.zeros(out.shape, dtype)
             for replica, region in np.ndindex(batch.shape):
                 image = total[replica, self.image(int(batch[replica, region]), out.shape[1])]

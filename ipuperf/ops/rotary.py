@@ -19,11 +19,11 @@ from .work import Copy, Work
 
 
 class RotaryPosEmbed(Op):
-    """Neighbouring elements ``(2 i, 2 i + 1)`` of the last axis, taken as complex numbers, turned by an angle.
+    """Neighbouring elements ``(2 i, 2 i + 1)`` of the last axis, taken as complex numbers and turned by an angle.
 
     Operands: ``x [batch, sequence, heads, n]``; ``sin`` and ``cos`` ``[1 or batch, sequence, rotary_dim / 2]``.
-    Attribute ``rotary_dim`` (even): elements that are turned; the others stay. The gradient turns back; ``sin`` and
-    ``cos`` have none, as upstream.
+    Attribute ``rotary_dim`` (even): how many elements are turned; the others stay. The gradient turns back; ``sin``
+    and ``cos`` have none, as upstream.
     """
 
     type: ClassVar[str] = "RotaryPosEmbed"
@@ -49,21 +49,23 @@ class RotaryPosEmbed(Op):
         return [x.spec]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """``a cos - b sin`` and ``b cos + a sin`` of each pair; in float32 for fp16."""
+        """``a cos - b sin`` and ``b cos + a sin`` of each pair; fp16 is computed in float32."""
         arrays = WorkingArrays(inputs, outputs, env)
         (x, sin, cos), (y,) = arrays.operands, arrays.results
+        # One angle for all heads.
         sin, cos = (table[:, :, :, np.newaxis] for table in (sin, cos))
         n = self.rotary_dim
         a, b, turned_a, turned_b = x[..., 0:n:2], x[..., 1:n:2], y[..., 0:n:2], y[..., 1:n:2]
         part = env.scratch(a.shape, x.dtype, slot=4)
-        first, second = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
+        # Turning back changes the sign of the sine.
+        real_ufunc, imaginary_ufunc = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
         steps: list[Step] = [
             partial(np.multiply, a, cos, turned_a),
             partial(np.multiply, b, sin, part),
-            partial(first, turned_a, part, turned_a),
+            partial(real_ufunc, turned_a, part, turned_a),
             partial(np.multiply, b, cos, turned_b),
             partial(np.multiply, a, sin, part),
-            partial(second, turned_b, part, turned_b),
+            partial(imaginary_ufunc, turned_b, part, turned_b),
         ]
         if n < x.shape[-1]:
             steps.append(partial(np.copyto, y[..., n:], x[..., n:]))
@@ -81,6 +83,7 @@ class RotaryPosEmbed(Op):
         x = self.outputs[0].spec
         if not x.elements:
             return []
+        # Pairs of elements, each computed by both expressions.
         half = x.elements // x.shape[3] * (self.rotary_dim // 2)
         return [fused("rotary_real", x.dtype, half, 4, 3), fused("rotary_imag", x.dtype, half, 4, 3), Copy(x.bytes)]
 

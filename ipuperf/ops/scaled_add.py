@@ -1,4 +1,4 @@
-"""Weighted sums of two tensors, in place too."""
+"""Weighted sums of two tensors, also in place."""
 
 from __future__ import annotations
 

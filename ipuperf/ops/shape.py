@@ -1,11 +1,13 @@
-"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand stands in :mod:`.reduce`.)
+"""Ops that move or rename elements: Reshape, Transpose, Slice, Concat, Init. (Expand is in :mod:`.reduce`.)
 
-Their value is a view in NumPy wherever nothing can tell (``binding.shares_safely``). On the device the ``Inplace``
-variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`ViewRearrangement`): PopART's
-in-placing turns an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``). It does so with
-transposed, sliced, split and joined tensors, too, which are copies here (``lowering`` may elide a Transpose that only a
-MatMul reads): a simplification, as products here do not see in what order an operand lies that comes through a view.
-The copy stands for what they rearrange then (``docs/accuracy.md``).
+In NumPy their value is a view wherever no program can tell (``binding.shares_safely``). On the device the ``Inplace``
+variants are views and ask for no work, and so do reshaped and expanded tensors (:class:`ViewRearrangement`), because
+PopART's in-placing turns such an op into its ``Inplace`` variant (``inplacePriorityDefault`` in ``willow/src/op``).
+
+PopART does the same with transposed, sliced, split and joined tensors. They are copies here, which is a
+simplification: products here do not know the order of an operand that comes through a view. The copy stands for
+the rearrangement that they would need (``docs/accuracy.md``). ``lowering`` may drop a Transpose that only a MatMul
+reads.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def copy_work(tensor: Tensor) -> list[Work]:
 
 
 class Rearrangement(Op):
-    """Base of ops whose value is a view of their operand; :meth:`arrange` makes it."""
+    """Base of ops whose value is a view of their operand, which :meth:`arrange` makes."""
 
     rearranges = True
     #: The output shares the operand's storage on the device as well.
@@ -43,12 +45,14 @@ class Rearrangement(Op):
         return {0: 0} if self.shared else {}
 
     def view(self, inputs: Arrays, env: Environment) -> list[np.ndarray] | None:
-        """The view; None (a copy) when sharing could be seen or the strides do not allow it."""
+        """The view; None (a copy) when a program could see the sharing or the strides do not allow it."""
         if not self.shared and not shares_safely(self):
             return None
         result = self.arrange(inputs[0])
         if result.size == 0 or np.may_share_memory(result, inputs[0]):
             return [result]
+        # A copy in place of an in-place view would be
+        # wrong only where either side is changed later.
         if self.shared and changers(storage_of(self.inputs[0]) | storage_of(self.outputs[0])):
             raise IrError(
                 f"{self.where()}: the elements are not evenly spaced, so this in-place view cannot be changed in place "
@@ -78,7 +82,8 @@ class ViewRearrangement(Rearrangement):
     """A rearrangement that is a view of its operand wherever the sharing cannot be seen."""
 
     def circumstances(self) -> bool:
-        """Whether the sharing cannot be seen. What is expanded is not taken apart further."""
+        """Whether the result is a view on the device. A reshaped Expand is a copy."""
+        # An expanded tensor has fewer elements in memory than its shape says.
         maker = self.inputs[0].producer
         return (maker is None or maker.type != "Expand") and shares_unseen(self)
 
@@ -87,18 +92,19 @@ class ViewRearrangement(Rearrangement):
         return {0: 0}
 
 
-def _whole_shape(op: Op, wanted: tuple[int, ...]) -> tuple[int, ...]:
-    """``wanted`` with its -1 replaced by what the operand's elements leave for it."""
+def _whole_shape(op: Op, target: tuple[int, ...]) -> tuple[int, ...]:
+    """``target`` with its -1 replaced by the length that the operand's elements leave."""
     tensor = op.inputs[0]
-    least = min(wanted, default=0)
-    if least < -1 or wanted.count(-1) > 1:
-        op.require(False, f"shape {wanted} is not a shape with at most one -1")
+    least = min(target, default=0)
+    if least < -1 or target.count(-1) > 1:
+        op.require(False, f"shape {target} is not a shape with at most one -1")
     if least == -1:
-        known = -math.prod(wanted)
-        wanted = tuple(tensor.spec.elements // known if n == -1 and known else n for n in wanted)
-    if -1 in wanted or math.prod(wanted) != tensor.spec.elements:
-        op.require(False, f"shape {wanted} does not hold the {tensor.spec.elements} elements of {tensor.shape}")
-    return wanted
+        # The product contains the -1 once, so its sign is turned.
+        known = -math.prod(target)
+        target = tuple(tensor.spec.elements // known if n == -1 and known else n for n in target)
+    if -1 in target or math.prod(target) != tensor.spec.elements:
+        op.require(False, f"shape {target} does not hold the {tensor.spec.elements} elements of {tensor.shape}")
+    return target
 
 
 class Reshape(ViewRearrangement):
@@ -128,15 +134,15 @@ class ReshapeInplace(Reshape):
     shared = True
 
 
-def _order(op: Op, given_order: tuple[int, ...] | None) -> tuple[int, ...]:
+def _order(op: Op, permutation: tuple[int, ...] | None) -> tuple[int, ...]:
     """A permutation of the operand's axes, none negative; None reverses them."""
     rank = len(op.inputs[0].shape)
-    if given_order is None:
+    if permutation is None:
         return tuple(range(rank)[::-1])
-    found = tuple([p + rank if p < 0 else p for p in given_order])
-    if sorted(found) != list(range(rank)):
-        op.require(False, f"permutation {given_order} does not order the {rank} axes of {op.inputs[0].shape}")
-    return found
+    order = tuple([p + rank if p < 0 else p for p in permutation])
+    if sorted(order) != list(range(rank)):
+        op.require(False, f"permutation {permutation} does not order the {rank} axes of {op.inputs[0].shape}")
+    return order
 
 
 class Transpose(Rearrangement):
@@ -158,6 +164,7 @@ class Transpose(Rearrangement):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""
         order = self.permutation
+        # Axis i of the gradient's result is where the permutation put it.
         inverse = tuple(order.index(i) for i in range(len(order)))
         return [builder.op(Transpose, [grad], permutation=inverse)]
 
@@ -170,10 +177,10 @@ class TransposeInplace(Transpose):
 
 
 class _Sliced(Op):
-    """Base of ops that name elements ``start:stop:step`` along ``axis``; each attribute is one value or a list with one
-    per sliced axis.
+    """Base of ops that select elements ``start:stop:step`` along ``axis``; each attribute is one value or a list with
+    one value per sliced axis.
 
-    As in Python, ``start`` and ``stop`` may be negative or None and beyond the ends, and ``step`` may be negative.
+    As in Python, ``start`` and ``stop`` may be negative, None or beyond the ends, and ``step`` may be negative.
     """
 
     axis = Attribute(one_or_many(INTEGER))
@@ -188,24 +195,27 @@ class _Sliced(Op):
 
     @property
     def slices(self) -> dict[str, Any]:
-        """The attributes that name the elements."""
+        """The attributes that select the elements."""
         return {"axis": self.axis, "start": self.start, "stop": self.stop, "step": self.step}
 
     def parts(self) -> dict[int, slice]:
         """Python slices by axis."""
         rank = len(self.sliced_shape)
         axes, starts, stops, steps = self.axis, self.start, self.stop, self.step
+        # One step stands for all sliced axes.
         if len(steps) == 1:
             steps *= len(axes)
         if not len(axes) == len(starts) == len(stops) == len(steps):
             self.refuse(f"axis {axes}, start {starts}, stop {stops} and step {steps} have different lengths")
         parts: dict[int, slice] = {}
+        # Python's slices are kept as they are: they know
+        # negative positions and ends beyond the axis.
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-            found = wrapped(self, axis, rank)
-            if found in parts:
+            position = wrapped(self, axis, rank)
+            if position in parts:
                 self.refuse(f"axis {axis} is sliced twice")
             self.require(step != 0, "step 0; a slice needs a step other than 0")
-            parts[found] = slice(start, stop, step)
+            parts[position] = slice(start, stop, step)
         return parts
 
     def index(self) -> tuple[slice, ...]:
@@ -244,7 +254,7 @@ class SliceInplace(Slice):
 
 
 class SliceGrad(_Sliced):
-    """Zeros of ``shape`` with the operand at the elements that the slice (attributes as :class:`Slice`) names."""
+    """Zeros of ``shape`` with the operand at the elements that the slice (attributes as in :class:`Slice`) selects."""
 
     type = "SliceGrad"
 
@@ -275,7 +285,7 @@ class SliceGrad(_Sliced):
 
 
 def _strides(op: Op, strides: tuple[int, ...]) -> tuple[int, ...]:
-    """One stride per axis: 1 for the last axes that none is given for."""
+    """One stride per axis; it is 1 for the last axes where none is given."""
     rank = len(op.inputs[0].shape)
     op.require(
         len(strides) <= rank and min(strides, default=1) >= 1,
@@ -285,7 +295,7 @@ def _strides(op: Op, strides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Subsample(Rearrangement):
-    """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes without a stride are whole
+    """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes without a stride stay whole
     (PopART ``willow/src/op/subsample.cpp``)."""
 
     type = "Subsample"
@@ -306,6 +316,7 @@ class Subsample(Rearrangement):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """Zeros with the gradient at the chosen elements."""
         shape, axes = self.inputs[0].shape, tuple(range(len(self.strides)))
+        # Whole axes with a stride are slices without ends.
         none = (None,) * len(axes)
         named: dict[str, Any] = {"axis": axes, "start": none, "stop": none, "step": self.strides}
         return [builder.op(SubsampleGrad, [grad], shape=shape, **named)]
@@ -337,11 +348,12 @@ class Split(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One copy per part."""
+        # NumPy splits at positions, and its parts are views.
         parts = np.split(inputs[0], np.cumsum(self.sizes)[:-1], axis=self.axis + 1)
         return sequence(*(partial(np.copyto, out, part) for out, part in zip(outputs, parts, strict=True)))
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """The gradients joined; zeros for parts that have none."""
+        """The gradients joined, with zeros for parts that have none."""
         parts = [
             builder.op(Init, [], shape=part.shape, dtype=part.dtype) if grad is None else grad
             for grad, part in zip(grads, self.outputs, strict=True)
@@ -374,29 +386,32 @@ class Concat(Op):
             raise MixedTypesError(
                 f"{self.where()}: All inputs to a concat operation must have the same type: {listed}; cast them first"
             )
-        first = self.inputs[0].shape
+        reference = self.inputs[0].shape
         axis = self.axis
         for tensor in self.inputs:
             shape = tensor.shape
-            if shape != first and (
-                len(shape) != len(first) or shape[:axis] != first[:axis] or shape[axis + 1 :] != first[axis + 1 :]
+            if shape != reference and (
+                len(shape) != len(reference)
+                or shape[:axis] != reference[:axis]
+                or shape[axis + 1 :] != reference[axis + 1 :]
             ):
-                self.refuse(f"shape {shape} does not fit {first} outside axis {axis}")
+                self.refuse(f"shape {shape} does not fit {reference} outside axis {axis}")
         total = sum([t.shape[axis] for t in self.inputs])
-        return [TensorSpec((*first[:axis], total, *first[axis + 1 :]), dtype)]
+        return [TensorSpec((*reference[:axis], total, *reference[axis + 1 :]), dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One concatenation into the output."""
+        # The first axis is that of replicas.
         return sequence(partial(np.concatenate, tuple(inputs), axis=self.axis + 1, out=outputs[0]))
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The operand's part of the gradient."""
         axis = self.axis
-        result, at = [], 0
+        result, start = [], 0
         for tensor in self.inputs:
-            stop = at + tensor.shape[axis]
-            result.append(builder.op(Slice, [grad], axis=axis, start=at, stop=stop, step=1))
-            at = stop
+            stop = start + tensor.shape[axis]
+            result.append(builder.op(Slice, [grad], axis=axis, start=start, stop=stop, step=1))
+            start = stop
         return result
 
     def work(self) -> list[Work]:
@@ -405,8 +420,8 @@ class Concat(Op):
 
 
 class ConcatInplace(Concat):
-    """Concat that is a view of all operands on the device: no work. NumPy arrays cannot share several sources, so the
-    value is a copy, and counts as memory of its own; where a program would see the difference, it is refused
+    """Concat that is a view of all operands on the device: no work. NumPy arrays cannot share several sources, so
+    the value is a copy and counts as memory of its own. Where a program would see the difference, it is refused
     (``numerics/plan.py``)."""
 
     type = "ConcatInplace"
@@ -437,6 +452,7 @@ class Init(Op):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Zeros, or nothing at all."""
+        # An undefined tensor keeps whatever its memory holds.
         return partial(outputs[0].fill, 0) if self.zero else sequence()
 
     def work(self) -> list[Work]:

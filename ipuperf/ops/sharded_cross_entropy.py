@@ -2,7 +2,7 @@
 ``popxl_addons/ops/cross_entropy_sharded_loss``).
 
 Each replica of a group has the logits of its own classes and the labels of all samples, less the number of its first
-class: a label outside of ``[0, classes here)`` belongs to another member and contributes nothing here.
+class. A label outside of ``[0, number of own classes)`` belongs to another member and contributes nothing here.
 """
 
 from __future__ import annotations
@@ -60,9 +60,12 @@ class CrossEntropySharded(_Sharded):
         return [TensorSpec(labels.shape, logits.dtype), TensorSpec(logits.shape, logits.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """Maximum, sum of exponentials and the labels' values, each over the members; in float32 for fp16."""
+        """Maximum, sum of exponentials and the labels' values, each reduced over the members; fp16 is computed in
+        float32."""
         arrays = WorkingArrays(inputs[:1], outputs, env)
         (logits,), (loss, out) = arrays.operands, arrays.results
+        # The maxima and sums of a sample need one number
+        # each; both use `line`, one after the other.
         line, exponentials = env.scratch(loss.shape, logits.dtype, 3), env.scratch(logits.shape, logits.dtype, 4)
         labels = _OwnLabels(inputs[1], logits.shape[-1], env, slot=5)
         over = partial(over_group, group=self.group, env=env, slot=9)
@@ -77,14 +80,16 @@ class CrossEntropySharded(_Sharded):
             partial(np.subtract, line[..., np.newaxis], out, out),
             *labels.steps,
             partial(out.reshape(-1).take, labels.index, None, loss, "clip"),
+            # Exactly one member has the label's class,
+            # so the sum over the members is its value.
             partial(np.copyto, loss, 0, where=labels.elsewhere),
             over(np.add, loss),
         )
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """From the saved logarithms; the second output has none."""
-        loss_grad, other = grads
-        if other is not None or loss_grad is None:
+        """The gradient from the saved logarithms; the second output cannot be differentiated."""
+        loss_grad, logs_grad = grads
+        if logs_grad is not None or loss_grad is None:
             raise IrError(f"{self.where()}: only the loss can be differentiated")
         inputs = [loss_grad, builder.forward(self.outputs[1]), builder.forward(self.inputs[1])]
         return [builder.op(CrossEntropyShardedGrad, inputs), None]
@@ -115,6 +120,7 @@ class CrossEntropySharded(_Sharded):
 
     def _reduced(self, op: str, dtype: DType, rows: int) -> list[Work]:
         """The all-reduce of one value for each sample; none in groups of one."""
+        # A group of one has nobody to exchange with.
         if self.group.group_size == 1:
             return []
         return [GroupCollective("all_reduce", op, rows * dtype.size, rows, dtype, self.group, None)]
@@ -136,20 +142,21 @@ class CrossEntropyShardedGrad(_Sharded):
         return [TensorSpec(logs.shape, logs.dtype)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """The exponentials times the gradient, less the gradient at the replica's own labels."""
+        """The exponentials times the gradient, minus the gradient at the replica's own labels."""
         arrays = WorkingArrays(inputs[:2], outputs, env)
         (grad, logs), (out,) = arrays.operands, arrays.results
         labels = _OwnLabels(inputs[2], logs.shape[-1], env, slot=3)
-        picked, own = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
+        picked, own_grad = (env.scratch(grad.shape, grad.dtype, slot) for slot in (7, 8))
         return arrays.kernel(
+            # The saved values are negative logarithms of the softmax.
             partial(np.negative, logs, out),
             partial(np.exp, out, out),
             partial(np.multiply, out, grad[..., np.newaxis], out),
             *labels.steps,
             partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
-            partial(np.copyto, own, grad),
-            partial(np.copyto, own, 0, where=labels.elsewhere),
-            partial(np.subtract, picked, own, picked),
+            partial(np.copyto, own_grad, grad),
+            partial(np.copyto, own_grad, 0, where=labels.elsewhere),
+            partial(np.subtract, picked, own_grad, picked),
             partial(out.reshape(-1).put, labels.index, picked),
         )
 
@@ -175,15 +182,20 @@ def _index_work(dtype: DType, count: int) -> list[Work]:
 
 
 class _OwnLabels:
-    """Bound labels: ``steps`` compute the flat positions ``index`` ``(R, N)`` of the labels in ``(R, N, classes)``, and
-    ``elsewhere`` ``(R, N)``: the label is another member's class (``index`` is then that of class 0)."""
+    """Bound labels.
+
+    ``steps`` compute ``index`` ``(R, N)``, the flat positions of the labels in ``(R, N, classes)``, and ``elsewhere``
+    ``(R, N)``: the label is another member's class, and ``index`` is that of class 0.
+    """
 
     def __init__(self, labels: np.ndarray, classes: int, env: Environment, slot: int) -> None:
         self.index = env.scratch(labels.shape, np.int64, slot)
         self.elsewhere = env.scratch(labels.shape, np.bool_, slot + 1)
+        # Each sample's logits begin at its number times the classes.
         rows = np.arange(labels.size, dtype=np.int64).reshape(labels.shape) * classes
         self.steps: list[Step] = [
             partial(np.copyto, self.index, labels, casting="same_kind"),
+            # Labels below 0 are large when unsigned, so one comparison finds both directions.
             partial(np.greater_equal, self.index.view(np.uint64), np.uint64(classes), self.elsewhere),
             partial(np.copyto, self.index, 0, where=self.elsewhere),
             partial(np.add, self.index, rows, self.index),

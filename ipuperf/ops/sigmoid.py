@@ -8,7 +8,7 @@ from ipuperf.ir.attributes import NUMBER, Attribute
 from . import vertices
 from .activations import ActivationGrad, ActivationOp
 from .formula import Term, absolute, exp, log1p, maximum, reciprocal
-from .unary import made
+from .unary import new_tensor
 from .work import Work
 
 
@@ -22,7 +22,7 @@ class Sigmoid(ActivationOp):
 
     type = "Sigmoid"
     vertex = "SIGMOID"
-    slope_at_result = staticmethod(lambda grad, y: made(SigmoidGrad, grad, y))
+    slope_at_result = staticmethod(lambda grad, y: new_tensor(SigmoidGrad, grad, y))
 
     def value(self, x: Term) -> Term:
         """Four passes."""
@@ -47,7 +47,7 @@ class Swish(ActivationOp):
     type = "Swish"
     vertex = "SWISH"
     flops = 5
-    slope = staticmethod(lambda grad, x: made(SwishGrad, grad, x))
+    slope = staticmethod(lambda grad, x: new_tensor(SwishGrad, grad, x))
 
     def value(self, x: Term) -> Term:
         """Five passes."""
@@ -92,6 +92,7 @@ class Softplus(ActivationOp):
 
     def value(self, x: Term) -> Term:
         """Seven passes."""
+        # The exponential of a negative number cannot overflow.
         return maximum(x, 0) + log1p(exp(absolute(x) * -self.beta)) * (1 / self.beta)
 
 
@@ -110,6 +111,7 @@ class SoftplusGrad(ActivationGrad):
         """A sigmoid (of the scaled operand), then a product."""
         spec = self.outputs[0].spec
         works: list[Work] = []
+        # A factor of 1 needs no product.
         if self.beta != 1.0:
             works.append(vertices.broadcast_scalar("MULTIPLY", spec.dtype, spec.elements))
         return [

@@ -1,7 +1,7 @@
 """Softmax, negative log-likelihood, and their gradients.
 
-Labels out of ``[0, classes)`` are an error at run time (the device would silently ignore them). Losses clamp
-probabilities from below at the smallest positive normal number of their type (:func:`probability_floor`), so that a
+Labels out of ``[0, classes)`` are an error at run time (the device would silently ignore them). Losses raise
+probabilities to at least the smallest positive normal number of their type (:func:`probability_floor`), so that a
 probability of 0 gives a large finite loss.
 """
 
@@ -36,21 +36,25 @@ class AlongAxis(Op):
     axis = Attribute(INTEGER, -1, settle=axis_of)
 
     def lines(self) -> tuple[DType, int, int, int, int]:
-        """Of the result: type, elements, lines of classes, classes, and how many of these are neighbours in memory."""
+        """Of the result: type, elements, lines of classes, classes, and how many classes are neighbours in memory."""
         spec = self.outputs[0].spec
         classes = spec.shape[self.axis]
         run = classes if self.axis == len(spec.shape) - 1 else 1
         return spec.dtype, spec.elements, spec.elements // max(classes, 1), classes, run
 
     def spread(self, name: str, *, in_place: bool = False) -> Vertices:
-        """One value for each line: lines lie in groupings of 16 halves or 8 floats, as products leave them, or each
-        element apart from the next one of its line."""
+        """Combine one value per line with all its elements.
+
+        Along the last axis, lines lie in groupings of 16 halves or 8 floats, as products leave them. Along another
+        axis each element lies apart from the next one of its line.
+        """
         dtype, count, _, classes, run = self.lines()
+        # 32 bytes are a grouping: 16 halves or 8 floats.
         piece = min(run, 32 // dtype.size)
         return vertices.broadcast_outer(name, dtype, count, classes, in_place=in_place, reduced=True, piece=piece)
 
     def reduced(self, name: str, operand: int = 0) -> Reduction:
-        """One value of each line, which lies as in :meth:`spread`."""
+        """Reduce each line to one value; lines lie as in :meth:`spread`."""
         dtype, count, lines, _, run = self.lines()
         piece = min(run, 32 // dtype.size) if run > 1 else 0
         return vertices.reduction(name, dtype, count, lines, operand, run, piece)
@@ -73,6 +77,7 @@ class Softmax(AlongAxis):
         (x,), (out,) = arrays.operands, arrays.results
         line = env.scratch((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype, slot=2)
         return arrays.kernel(
+            # Without the maximum, large operands would overflow in the exponential.
             partial(np.maximum.reduce, x, axis, None, line, True),
             partial(np.subtract, x, line, out),
             partial(np.exp, out, out),
@@ -119,6 +124,7 @@ class SoftmaxGrad(AlongAxis):
         line = env.scratch((*grad.shape[:axis], 1, *grad.shape[axis + 1 :]), grad.dtype, slot=3)
         return arrays.kernel(
             partial(np.multiply, grad, probs, out),
+            # `out` holds the products first, so the sum needs no further temporary.
             partial(np.add.reduce, out, axis, None, line, True),
             partial(np.subtract, grad, line, out),
             partial(np.multiply, out, probs, out),
@@ -162,7 +168,8 @@ class _Loss(Op):
         self.check_labels(probs, labels)
 
     def check_labels(self, probs: Tensor, labels: Tensor) -> None:
-        """Check that there is a label for each row of ``probs``: one axis less, the others alike."""
+        """Check that there is a label for each row of ``probs``: labels have the axes of ``probs`` but for the
+        last."""
         self.require(
             labels.shape == probs.shape[:-1],
             f"labels have shape {labels.shape}; {probs.shape[:-1]} is needed for probs {probs.shape}",
@@ -190,6 +197,7 @@ class _Loss(Op):
             vertices.binary("MULTIPLY", dtype, count, in_place=True),
             vertices.reduction("ADD", dtype, count, n, run=self.classes),
         ]
+        # Logarithms of probabilities need neither the limit nor the logarithm.
         if not self.log_prob:
             works += [
                 vertices.broadcast_scalar("MAXIMUM", dtype, n, in_place=True),
@@ -225,6 +233,8 @@ class _Loss(Op):
                 vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True),
             ]
         if self.reduction == "mean":
+            # Without an ignored label the count is known
+            # beforehand, and only the division is left.
             works += self.count_work() if self.ignore_index is not None else [vertices.binary("DIVIDE", dtype, 1)]
         if self.reduction == "none":
             return [*works, vertices.broadcast_outer("MULTIPLY", dtype, elements, self.classes, in_place=True)]
@@ -234,8 +244,8 @@ class _Loss(Op):
 class _Labels:
     """Bound labels: flat positions in ``probs``, which labels count, and how many.
 
-    ``steps`` compute ``index`` (``(R, N)`` positions in the flattened probabilities), and with an ignored label also
-    ``keep`` (``(R, N)``, 1 or 0) and ``number`` (``(R, 1)``, labels that count).
+    ``steps`` compute ``index``, the ``(R, N)`` positions in the flattened probabilities. With an ignored label they
+    also compute ``keep`` (``(R, N)``, 1 or 0) and ``number`` (``(R, 1)``, the number of labels that count).
     """
 
     def __init__(self, op: _Loss, labels: np.ndarray, dtype: np.dtype, env: Environment, slot: int) -> None:
@@ -252,18 +262,22 @@ class _Labels:
             self.number = env.scratch((replicas, 1), dtype, slot=slot + 4)
             self.steps += [
                 partial(np.not_equal, raw, scalar(op.ignore_index, raw.dtype), mask),
+                # The ignored label may lie outside of the
+                # classes; as class 0 it passes the range check.
                 partial(np.multiply, raw, mask, raw),
                 partial(np.copyto, self.keep, mask),
                 partial(np.add.reduce, self.keep, 1, None, self.number, True),
             ]
+        # Row r of the flattened probabilities begins at r times the number of classes.
         rows = np.arange(replicas * n, dtype=np.int64).reshape(replicas, n) * op.classes
+        # NumPy has no maximum of no labels.
         if n:
             self.steps.append(_range_check(op, raw))
         self.steps.append(partial(np.add, raw, rows, self.index))
 
 
 def _range_check(op: _Loss, raw: np.ndarray) -> Callable[[], None]:
-    """A step that raises ValueError when a label is out of range (negative ones look huge when unsigned)."""
+    """A step that raises ValueError when a label is out of range (negative ones are large when unsigned)."""
     unsigned = raw.reshape(-1).view(np.uint64)
     largest, classes = np.maximum.reduce, op.classes
 
@@ -282,26 +296,30 @@ def _loss_steps(
     dtype = probs.dtype
     values = env.scratch(labels.index.shape, dtype, slot=slot)
     floor = scalar(probability_floor(op.inputs[0].dtype.numpy), dtype)
+    # The labels were checked, so `clip` never clips; it only spares NumPy's own check.
     steps: list[Step] = [partial(probs.reshape(-1).take, labels.index, None, values, "clip")]
     if not op.log_prob:
         steps += [partial(np.maximum, values, floor, out=values), partial(np.log, values, values)]
     steps.append(partial(np.negative, values, values))
     if labels.keep is not None:
         steps.append(partial(np.multiply, values, labels.keep, values))
-    target, after = result_buffer(out, env, slot=slot + 1)
+    target, store_steps = result_buffer(out, env, slot=slot + 1)
     if op.reduction == "none":
-        return [*steps, partial(np.copyto, target.reshape(values.shape), values), *after]
+        return [*steps, partial(np.copyto, target.reshape(values.shape), values), *store_steps]
     steps.append(partial(np.add.reduce, values, 1, None, target))
     if op.reduction == "mean":
         steps.append(partial(np.divide, target, labels.number.reshape(-1), target))
-    return [*steps, *after]
+    return [*steps, *store_steps]
 
 
 def _coefficients(
     op: _Loss, grad: np.ndarray, labels: _Labels, dtype: np.dtype, env: Environment, slot: int
 ) -> tuple[np.ndarray, list[Step]]:
-    """The factor of each label's gradient, ``(R, N)``: loss gradient, over the count for a mean, 0 when ignored (also
-    when all are, where the loss is NaN). A number of labels of 0 becomes 1, so the loss comes before."""
+    """The factor of each label's gradient, ``(R, N)``, and the steps that compute it.
+
+    It is the loss gradient, divided by the count for a mean, and 0 for ignored labels. It is also 0 when all labels
+    are ignored, where the loss is NaN: a count of 0 becomes 1, so the loss must be computed before.
+    """
     n = labels.index.shape[1]
     factor = env.scratch((grad.shape[0], n), dtype, slot=slot)
     source = grad.reshape(grad.shape[0], -1)
@@ -316,7 +334,7 @@ def _coefficients(
 
 
 def _check_loss_grad(op: _Loss, grad: Tensor) -> None:
-    """The loss gradient is one number, or one per label when the loss is not reduced."""
+    """Check that the loss gradient is one number, or one per label when the loss is not reduced."""
     op.floating(grad)
     allowed = grad.spec.elements == 1 or (op.reduction == "none" and grad.shape == op.inputs[1].shape)
     op.require(
@@ -339,9 +357,9 @@ class Nll(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Pick, clamp, logarithm, reduce."""
-        probs, before = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
-        return sequence(*before, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
+        return sequence(*fill_steps, *labels.steps, *_loss_steps(self, probs, labels, outputs[0], env, slot=6))
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The fused gradient with respect to ``probs``."""
@@ -355,7 +373,8 @@ class Nll(_Loss):
 
 class NllGrad(_Loss):
     """``(probs, labels, loss_grad) -> d probs``: ``-loss_grad / probs`` at the labels (``-loss_grad`` with
-    ``log_prob``), over the count for a mean, 0 elsewhere. Probabilities are clamped as in the loss."""
+    ``log_prob``), divided by the count for a mean, 0 elsewhere. Probabilities are limited from below as in the
+    loss."""
 
     type = "NllGrad"
 
@@ -367,11 +386,11 @@ class NllGrad(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Clear, then write one value per label."""
-        probs, before = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         labels = _Labels(self, inputs[1], probs.dtype, env, slot=1)
         factor, scale = _coefficients(self, inputs[2], labels, probs.dtype, env, slot=6)
-        out, after = result_buffer(outputs[0], env, slot=7)
-        steps: list[Step] = [*before, *labels.steps, *scale, partial(np.negative, factor, factor)]
+        out, store_steps = result_buffer(outputs[0], env, slot=7)
+        steps: list[Step] = [*fill_steps, *labels.steps, *scale, partial(np.negative, factor, factor)]
         if not self.log_prob:
             values = env.scratch(labels.index.shape, probs.dtype, slot=8)
             floor = scalar(probability_floor(self.inputs[0].dtype.numpy), probs.dtype)
@@ -380,8 +399,9 @@ class NllGrad(_Loss):
                 partial(np.maximum, values, floor, out=values),
                 partial(np.divide, factor, values, factor),
             ]
+        # All elements but the labels' have no gradient.
         write = partial(out.reshape(-1).put, labels.index, factor)
-        return sequence(*steps, partial(out.fill, 0), write, *after)
+        return sequence(*steps, partial(out.fill, 0), write, *store_steps)
 
     def work(self) -> list[Work]:
         """PopART popx/op/nllx.cpp: clamp, one-hot, negated quotient, scale."""
@@ -401,10 +421,11 @@ class NllGrad(_Loss):
 
 class NlllWithSoftmaxGradDirect(_Loss):
     """``(probs, labels, loss_grad) -> (loss, dlogits)``: the loss of softmax probabilities together with the gradient
-    of the logits, ``loss_grad * (probs - one_hot(labels))``, over the count for a mean.
+    of the logits.
 
-    Labels may have other axes than the rows of ``probs`` (``(8, classes)`` and ``(2, 4)``): both are flattened (PopART:
-    op/softmax.cpp compares no shapes here, unlike op/nll.cpp).
+    The gradient is ``loss_grad * (probs - one_hot(labels))``, divided by the count for a mean. Labels may have other
+    axes than the rows of ``probs`` (``(8, classes)`` and ``(2, 4)``): both are flattened (PopART: op/softmax.cpp
+    compares no shapes here, unlike op/nll.cpp).
     """
 
     type = "NlllWithSoftmaxGradDirect"
@@ -428,24 +449,26 @@ class NlllWithSoftmaxGradDirect(_Loss):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """The loss, then the scaled difference."""
-        probs, before = contiguous(inputs[0], env, slot=0)
+        probs, fill_steps = contiguous(inputs[0], env, slot=0)
         dtype = working_dtype(probs.dtype)
         labels = _Labels(self, inputs[1], dtype, env, slot=1)
         loss = _loss_steps(self, probs, labels, outputs[0], env, slot=6)
         factor, scale = _coefficients(self, inputs[2], labels, dtype, env, slot=8)
-        out, after = result_buffer(outputs[1], env, slot=9)
+        out, store_steps = result_buffer(outputs[1], env, slot=9)
         picked = env.scratch(labels.index.shape, dtype, slot=10)
         rows = out.reshape(*labels.index.shape, self.classes)
         return sequence(
-            *before,
+            *fill_steps,
             *labels.steps,
             *loss,
             *scale,
             partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),
             partial(out.reshape(-1).take, labels.index, None, picked, "clip"),
+            # Only the labels' elements differ from the scaled
+            # probabilities, so no one-hot array is made.
             partial(np.subtract, picked, factor, picked),
             partial(out.reshape(-1).put, labels.index, picked),
-            *after,
+            *store_steps,
         )
 
     def work(self) -> list[Work]:

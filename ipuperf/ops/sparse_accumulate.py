@@ -1,4 +1,4 @@
-"""Accumulation of slices: what a gather's gradient adds to an accumulator, without a tensor of the table's size."""
+"""Accumulation of slices: add the gradient of a gather to an accumulator, without a tensor of the table's size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .work import TableUpdate, Work
 
 
 class SparseAccumulate(Indexed):
-    """``t[..., indices[k], ...] += f * X[..., k, ...]`` along ``axis`` in place, each index as often as it occurs.
+    """``t[..., indices[k], ...] += f * X[..., k, ...]`` along ``axis`` in place, as often as an index occurs.
 
     The output is ``t``. Inputs ``t, X, indices[, f]``; attributes ``axis`` and ``factor`` (1 by default). ``X`` has
     the shape of ``gather(t, indices, axis)``. Sums are in float32 and rounded once. Cost: popops MultiUpdateAdd
@@ -33,7 +33,8 @@ class SparseAccumulate(Indexed):
     factor = Attribute(optional(NUMBER), None)
 
     def infer(self) -> list[TensorSpec]:
-        """The accumulator's spec; raises for integers, indices of another type, an X that is no gather's result."""
+        """The accumulator's spec. Raises for integers, indices of another type, and an X that cannot come from such
+        a gather."""
         if len(self.inputs) not in (3, 4):
             raise IrError(f"{self.where()}: needs 3 or 4 operands, got {len(self.inputs)}")
         target, value, indices = self.inputs[:3]
@@ -55,10 +56,11 @@ class SparseAccumulate(Indexed):
         return sequence(*steps)
 
     def _add(self, target: np.ndarray, value: np.ndarray, rows: np.ndarray, factor: np.ndarray) -> None:
-        """One replica."""
+        """Update one replica."""
         table = np.moveaxis(target, self.axis, 0).astype(np.float32)
         moved = value.reshape((*target.shape[: self.axis], rows.size, *target.shape[self.axis + 1 :]))
         added = np.moveaxis(moved, self.axis, 0) * np.asarray(factor, np.float32).reshape(())
+        # An index may occur several times; plain indexing would add only once.
         np.add.at(table, rows.reshape(-1), added)
         target[...] = np.moveaxis(table, 0, self.axis)
 

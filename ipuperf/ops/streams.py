@@ -69,6 +69,7 @@ class HostLoad(_StreamOp):
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """A copy of the stream's next slice."""
+        # Names are looked up once here rather than in each run.
         read, out, copy = env.stream_reader(self.stream), outputs[0], np.copyto
         return lambda: copy(out, read())
 

@@ -1,9 +1,10 @@
 """Collectives of tensor parallelism: all-reduces whose operands or gradients are known to be identical, and the
 collectives of replicas that are a stride apart.
 
-Custom ops of popxl-addons (``popxl_addons/ops/replicated_all_reduce_TP``, ``replicated_strided_collectives``). A layer
-whose weights are split over a group of replicas has identical inputs on all of them (forward nothing, backward an
-all-reduce), and a following one gives partial sums (forward an all-reduce, backward nothing).
+They are custom ops of popxl-addons (``popxl_addons/ops/replicated_all_reduce_TP``,
+``replicated_strided_collectives``). A layer whose weights are split over a group of replicas has identical inputs on
+all of them: nothing happens forwards, an all-reduce backwards. The layer after it gives partial sums: an all-reduce
+forwards, nothing backwards.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from .work import Copy, Work
 
 
 class ReplicatedAllReduceTP(ReplicatedAllReduce):
-    """An all-reduce (sum) whose gradient is one, too, with the two attributes exchanged.
+    """An all-reduce (sum) whose gradient is the same op with the two attributes exchanged.
 
     Attributes:
-        identical_inputs: all members of a group have the same operand, and no sum is wanted: the value is the operand.
-        identical_grad_inputs: all members will have the same gradient, so that the gradient is what arrives.
+        identical_inputs: all members of a group have the same operand and need no sum; the value is the operand.
+        identical_grad_inputs: all members will have the same gradient, so it is passed on as it arrives.
 
     Upstream turns an op with ``identical_inputs`` into an identity by a pattern that programs have to ask for
-    (``OpToIdentityPattern``); here it is one from the start.
+    (``OpToIdentityPattern``); here it is an identity from the start.
     """
 
     type: ClassVar[str] = "ReplicatedAllReduceTP"
@@ -56,7 +57,7 @@ class ReplicatedAllReduceTP(ReplicatedAllReduce):
 
 
 class ReplicatedAllReduceStrided(ReplicatedAllReduceTP):
-    """:class:`ReplicatedAllReduceTP` of popxl-addons' strided collectives; ``op`` may be ``mean``, too."""
+    """:class:`ReplicatedAllReduceTP` of popxl-addons' strided collectives; ``op`` may also be ``mean``."""
 
     type: ClassVar[str] = "ReplicatedAllReduceStrided"
 
@@ -77,5 +78,5 @@ class ReplicatedAllGatherStrided(ReplicatedAllGather):
     type: ClassVar[str] = "ReplicatedAllGatherStrided"
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
-        """There is none."""
+        """Raise IrError: there is none."""
         raise IrError(f"{self.where()}: a strided all-gather has no gradient; replicated_all_gather has one")

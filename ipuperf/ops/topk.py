@@ -21,8 +21,9 @@ from .work import Vertices, Work
 def compare_and_swap(dtype: DType, elements: int) -> Vertices:
     """One pass of a bitonic network over pairs of keys with their indices (popops BitonicTopK).
 
-    No estimate was found in public PopLibs; assumed is a loop of 10 cycles for a pair (two loads of key and index each,
-    comparison, selection, two stores of each) and the overhead of an in-place binary vertex: low confidence.
+    No estimate was found in public PopLibs. Assumed is a loop of 10 cycles for a pair (two loads of key and index
+    each, comparison, selection, two stores of each) and the overhead of an in-place binary vertex, with low
+    confidence.
     """
     cycles = vertices.tile_cycles(lambda m, chip: 58 + 10 * vertices.ceil_div(m, 2), 11)
     name = f"popops::CompareAndSwapAtDistance<{vertices.poplar_type(dtype)},unsigned int>"
@@ -30,24 +31,30 @@ def compare_and_swap(dtype: DType, elements: int) -> Vertices:
 
 
 def bitonic_network(dtype: DType, lines: int, length: int, k: int, in_order: bool) -> list[Work]:
-    """Passes that find the ``k`` best of each of ``lines`` lines of ``length`` keys: sequences of K (k rounded up to a
-    power of two) are sorted, then merged two by two, of which the better half goes on; at the end the rest is sorted if
-    it is wanted ``in_order``."""
-    steps, held = (k - 1).bit_length(), length
-    works: list[Work] = [compare_and_swap(dtype, lines * held) for _ in range(steps * (steps + 1) // 2)]
-    while held > 1 << steps:
-        works.append(compare_and_swap(dtype, lines * held))
-        held = max(-(-held // 2), 1 << steps)
-        if held > 1 << steps or in_order:
-            works += [compare_and_swap(dtype, lines * held) for _ in range(steps)]
+    """Passes that find the ``k`` best of each of ``lines`` lines of ``length`` keys.
+
+    Sequences of K keys (k rounded up to a power of two) are sorted, then merged two by two; the better half of each
+    pair goes on. With ``in_order`` the remaining keys are sorted at the end.
+    """
+    # Sorting 2^n keys takes n (n + 1) / 2 passes.
+    steps, candidates = (k - 1).bit_length(), length
+    works: list[Work] = [compare_and_swap(dtype, lines * candidates) for _ in range(steps * (steps + 1) // 2)]
+    # Each round compares pairs of sorted sequences and keeps the better halves.
+    while candidates > 1 << steps:
+        works.append(compare_and_swap(dtype, lines * candidates))
+        candidates = max(-(-candidates // 2), 1 << steps)
+        if candidates > 1 << steps or in_order:
+            works += [compare_and_swap(dtype, lines * candidates) for _ in range(steps)]
     return works
 
 
 class TopK(Op):
-    """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the last).
+    """Values and int32 positions of the ``k`` largest (``largest`` false: smallest) elements on ``axis`` (or the
+    last).
 
-    They are always in order (``sorted`` false, which leaves the order open, only makes the device faster); of equal
-    elements the first comes first. ``available_memory_proportion`` is for the update that the gradient is.
+    They are always in order: ``sorted`` false leaves the order open and only makes the device faster. Of equal
+    elements the first comes first. ``available_memory_proportion`` is for the update with which the gradient is
+    computed.
     """
 
     type = "TopK"
@@ -67,10 +74,11 @@ class TopK(Op):
         return [TensorSpec(shape_, tensor.dtype), TensorSpec(shape_, INT32)]
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """A stable sort of positions (from the end for the largest, so that the first of equals stays first)."""
+        """A stable sort of positions. For the largest it runs from the end, so that the first of equal elements
+        stays first."""
         source, (values, positions) = inputs[0], outputs
         axis, k = self.axis + 1, self.k
-        first = tuple([slice(None)] * axis + [slice(k)])
+        leading = tuple([slice(None)] * axis + [slice(k)])
         length, largest = source.shape[axis], self.largest
 
         def run() -> None:
@@ -78,7 +86,7 @@ class TopK(Op):
                 order = length - 1 - np.flip(np.flip(source, axis).argsort(axis, kind="stable"), axis)
             else:
                 order = source.argsort(axis, kind="stable")
-            chosen = order[first]
+            chosen = order[leading]
             np.copyto(positions, chosen, casting="same_kind")
             np.copyto(values, np.take_along_axis(source, chosen, axis))
 
@@ -87,12 +95,13 @@ class TopK(Op):
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient of the values at their positions, 0 elsewhere."""
         index, axis = builder.forward(self.outputs[1]), self.axis
+        # Each position occurs once, so the sum at it is the gradient itself.
         size, share = self.inputs[0].shape[axis], self.available_memory_proportion
         inputs = [grad, index]
         return [builder.op(ScatterReduce, inputs, axis=axis, axis_size=size, available_memory_proportion=share)]
 
     def work(self) -> list[Work]:
-        """A bitonic network. Smallest: negated before and after (PopART popx/op/topkx.cpp)."""
+        """A bitonic network. For the smallest, keys are negated before and after it (PopART popx/op/topkx.cpp)."""
         source, out = self.inputs[0].spec, self.outputs[0].spec
         if not source.elements:
             return []
@@ -100,5 +109,7 @@ class TopK(Op):
         works = bitonic_network(source.dtype, source.elements // length, length, self.k, self.sorted)
         if self.largest:
             return works
-        before, after = (vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements))
-        return [before, *works, after]
+        negate_operand, negate_result = (
+            vertices.unary("NEGATE", source.dtype, n) for n in (source.elements, out.elements)
+        )
+        return [negate_operand, *works, negate_result]

@@ -1,7 +1,7 @@
 """Element-wise ops of one operand: functions, casts and copies.
 
-Functions that are a single ufunc run as such (NumPy computes fp16 in float32 and rounds once). ``Sign``, ``Floor``,
-``Ceil`` and the predicates have a zero gradient almost everywhere: they pass none (``None``).
+Functions that are a single ufunc run as such (NumPy computes fp16 in float32 and rounds once). The gradient of
+``Sign``, ``Floor``, ``Ceil`` and the predicates is zero almost everywhere, so they pass none (``None``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Unary(Op):
 
     Class attributes:
         ufunc: the NumPy function, when one ufunc is enough.
-        vertex: PopLibs operation.
+        vertex: the PopLibs operation.
         predicate: the result is bool.
         allowed: ``floating``, ``signed`` (floating or signed integer), ``bool`` or ``any``.
-        slope: the gradient of the operand, from that of the result and the operand.
-        slope_at_result: the same from that of the result and the result.
-        slope_op: gives the op that makes it of that of the result and the operand, with the attributes of this one.
+        slope: computes the operand's gradient from the result's gradient and the operand.
+        slope_at_result: computes it from the result's gradient and the result.
+        slope_op: gives the op class that computes it from the result's gradient and the operand, with the attributes
+            of this op.
     """
 
     ufunc: ClassVar[np.ufunc]
@@ -60,7 +61,8 @@ class Unary(Op):
         return inputs[0] if self.in_place else outputs[0]
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """By :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
+        """Use :attr:`slope`, :attr:`slope_at_result` or :attr:`slope_op`, unless a class has a rule of its own."""
+        # A class sets at most one of the three.
         if self.slope is not None:
             return [self.slope(grad, builder.forward(self.inputs[0]))]
         if self.slope_at_result is not None:
@@ -75,8 +77,8 @@ class Unary(Op):
         return [vertices.unary(self.vertex, tensor.dtype, tensor.spec.elements, in_place=self.in_place)]
 
 
-def made(op_class: type[Op], *operands: Tensor) -> Tensor:
-    """The output of a new op, where ops are being written."""
+def new_tensor(op_class: type[Op], *operands: Tensor) -> Tensor:
+    """The output of a new op in the graph of its operands."""
     return operands[0].graph.operate(op_class, operands)
 
 
@@ -96,7 +98,7 @@ class Abs(Unary):
     ufunc = np.absolute
     vertex = "ABSOLUTE"
     allowed = "signed"
-    slope = staticmethod(lambda grad, x: grad * made(Sign, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Sign, x))
 
 
 class Neg(Unary):
@@ -146,6 +148,7 @@ class Log2(Unary):
     def work(self) -> list[Work]:
         """Natural logarithm, then times ``1 / ln 2`` in place."""
         tensor = self.inputs[0]
+        # PopLibs has a vertex for the natural logarithm only.
         count = tensor.spec.elements
         return [*super().work(), vertices.broadcast_scalar("MULTIPLY", tensor.dtype, count, in_place=True)]
 
@@ -165,7 +168,7 @@ class Sin(Unary):
     type = "Sin"
     ufunc = np.sin
     vertex = "SIN"
-    slope = staticmethod(lambda grad, x: grad * made(Cos, x))
+    slope = staticmethod(lambda grad, x: grad * new_tensor(Cos, x))
 
 
 class Cos(Unary):
@@ -174,11 +177,11 @@ class Cos(Unary):
     type = "Cos"
     ufunc = np.cos
     vertex = "COS"
-    slope = staticmethod(lambda grad, x: -(grad * made(Sin, x)))
+    slope = staticmethod(lambda grad, x: -(grad * new_tensor(Sin, x)))
 
 
 class Sign(Unary):
-    """-1, 0 or 1; 0 of NaN, which is neither above nor below 0 (PopLibs lib/popops/codelets, ``SIGNUM``)."""
+    """-1, 0 or 1. It is 0 for NaN, which is neither above nor below 0 (PopLibs lib/popops/codelets, ``SIGNUM``)."""
 
     type = "Sign"
     flat = True
@@ -187,11 +190,13 @@ class Sign(Unary):
     allowed = "signed"
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
-        """NumPy's sign, then 0 where an element is not itself."""
+        """NumPy's sign, then 0 where an element is NaN."""
         (x,), (out,) = inputs, outputs
+        # NumPy's sign of NaN is NaN.
         nan = env.scratch(x.shape, np.bool_, slot=2)
         return sequence(
             super().kernel(inputs, outputs, env),
+            # NaN alone differs from itself.
             partial(np.not_equal, x, x, nan),
             partial(np.copyto, out, 0, where=nan),
         )
@@ -269,6 +274,7 @@ class Cast(Op):
     def infer(self) -> list[TensorSpec]:
         """The operand's shape with the new dtype."""
         tensor = self.inputs[0]
+        # 8-bit floats carry a scale, which a plain cast would have to guess.
         if "float8" in (tensor.dtype.category, self.dtype.category) and tensor.dtype != self.dtype:
             raise DTypeError(
                 f"{self.where()}: cast of {tensor.dtype.name} to {self.dtype.name}; 8-bit floats are cast by "
@@ -279,20 +285,24 @@ class Cast(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """One converting copy."""
         (array,), out = operands(inputs, outputs[0])
+        # Casts between float types round; all others truncate as NumPy does.
         if self.inputs[0].dtype.is_floating_point and self.outputs[0].dtype.is_floating_point:
             return half.copy(out, array)
         return partial(np.copyto, out, array, casting="unsafe")
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
-        """The gradient, cast back; none into a non-floating operand."""
+        """The gradient, cast back; none for an operand that is not floating point."""
         source = self.inputs[0].dtype
+        # Whole numbers have no gradient.
         if not source.is_floating_point:
             return [None]
         return [builder.op(Cast, [grad], dtype=source)]
 
     def work(self) -> list[Work]:
-        """One Cast compute set; a copy when the type stays."""
+        """One Cast compute set, or a copy when the type stays the same."""
         source, result = self.inputs[0], self.outputs[0]
+        # Without a conversion there is no Cast vertex,
+        # but the result is still a tensor of its own.
         if source.dtype == result.dtype:
             return [Copy(result.spec.bytes)]
         return [vertices.cast(source.dtype, result.dtype, result.spec.elements)]

@@ -24,13 +24,15 @@ def scaled_add_cycles(
     a: DType, b: DType, tensor_factor: bool, both_scaled: bool = False, *, apart: bool = False
 ) -> TileCycles:
     """Tile cycles of ``ScaledAddSupervisor`` (``both_scaled``: ``aXPlusbYSupervisor``) for ``A`` of type ``a`` and
-    ``B`` of type ``b``. ``apart``: the operands are constrained to different memory elements (else they may share one,
-    as the lowering assumes), which is a vertex for equal types only.
+    ``B`` of type ``b``.
 
-    Supervisor 51, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12 for a second
-    factor; then six times the slowest worker: prologue and epilogue 25, inner loop of 3 cycles per vector (4 for mixed
-    types, 5 for half A with float B; ``apart``: 1 for 16 vectors or more on a worker, else 2), and the remaining
-    elements on one worker.
+    ``apart``: the operands are constrained to different memory elements; there is such a vertex for equal types only.
+    Otherwise they may share one, as the lowering assumes.
+
+    The supervisor takes 51 cycles, +6 for a factor read from memory, +6 when elements remain beyond whole vectors, +12
+    for a second factor. Then comes six times the slowest worker: prologue and epilogue 25, an inner loop, and the
+    remaining elements on one worker. The loop takes 3 cycles per vector, 4 for mixed types, 5 for half A with float B;
+    with ``apart`` 1 for 16 vectors or more on a worker, else 2.
 
     Raises:
         ValueError: ``apart`` with different types.
@@ -42,21 +44,24 @@ def scaled_add_cycles(
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         n = np.asarray(elements, dtype=np.int64)
         width, workers = chip.vector_width(size), chip.workers
-        vectors, rest = n // width, n % width
-        each, spare = vectors // workers, vectors % workers
-        supervisor = 51 + 6 * tensor_factor + 6 * (rest > 0)
+        vectors, remainder = n // width, n % width
+        # Spare vectors go to one worker each, so some workers have one more.
+        worker_vectors, spare_vectors = vectors // workers, vectors % workers
+        supervisor = 51 + 6 * tensor_factor + 6 * (remainder > 0)
         if both_scaled and tensor_factor:
             supervisor = supervisor + 12
         if mixed_up:
-            longest = each + (spare > 0)
+            longest = worker_vectors + (spare_vectors > 0)
             loop = np.where(longest > 0, 9 + 5 * (longest - 1), 0)
-            tail = np.where(rest > 0, 4 + 5 * (rest >= 2) + 7 * (rest % 2), 0)
-            worker = 16 + loop + 3 + (spare == 0) + tail
+            tail = np.where(remainder > 0, 4 + 5 * (remainder >= 2) + 7 * (remainder % 2), 0)
+            worker = 16 + loop + 3 + (spare_vectors == 0) + tail
         else:
-            inner = np.where(each >= 16, 1, 2) if apart else 3 if size == b.size else 4
-            loop = np.where(each > 0, 6 + inner * (each - 1), 0)
+            per_vector = np.where(worker_vectors >= 16, 1, 2) if apart else 3 if size == b.size else 4
+            loop = np.where(worker_vectors > 0, 6 + per_vector * (worker_vectors - 1), 0)
             odd = (
-                np.where(rest > 0, 8, 0) if size == 4 else np.where(rest > 0, 5 + 7 * (rest >= 2) + 6 * (rest == 3), 0)
+                np.where(remainder > 0, 8, 0)
+                if size == 4
+                else np.where(remainder > 0, 5 + 7 * (remainder >= 2) + 6 * (remainder == 3), 0)
             )
             worker = 15 + loop + 2 + 1 + odd + 1
         return np.where(n > 0, supervisor + workers * worker, 0)
@@ -64,15 +69,16 @@ def scaled_add_cycles(
     return cycles
 
 
-def fused_cycles(first: DType, tensors: int, scalars: int, operations: int) -> TileCycles:
+def fused_cycles(dtype: DType, tensors: int, scalars: int, operations: int) -> TileCycles:
     """Tile cycles of a vertex generated from an expression: 20, plus ``operations`` for each whole vector and each
     remaining element of each of its ``tensors``, plus ``operations`` per scalar operand, rounded up to whole worker
-    turns. The vector width is that of the ``first`` operand's type."""
+    turns. The vector width is that of ``dtype``, the first operand's type."""
 
     def cycles(elements: np.ndarray, chip: Chip) -> np.ndarray:
         n = np.asarray(elements, dtype=np.int64)
-        width, workers = chip.vector_width(first.size), chip.workers
+        width, workers = chip.vector_width(dtype.size), chip.workers
         total = 20 + operations * (tensors * (n // width + n % width) + scalars)
+        # The workers take turns, so a vertex ends with a whole turn.
         return np.where(n > 0, -(-total // workers) * workers, 0)
 
     return cycles

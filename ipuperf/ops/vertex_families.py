@@ -1,8 +1,8 @@
-"""The vertices whose cycles depend on the elements on a tile alone, by family: what ``ipuperf estimate vertex`` lists.
+"""The vertices whose cycles depend only on the elements on a tile, by family: the list of ``ipuperf estimate vertex``.
 
-Formulas and sources are those of the op modules; where a vertex needs more than a number of elements, the name of the
-:class:`VertexEstimate` says what was assumed (rows of 16, 48 indices). Vertices of matrix products and convolutions are
-not here, as their cycles depend on the plan.
+Formulas and sources are those of the op modules. Where a vertex needs more than a number of elements, the name of the
+:class:`VertexEstimate` says what was assumed (rows of 16, 48 indices). Vertices of matrix products and convolutions
+are not here, as their cycles depend on the plan.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class VertexEstimate:
     """Tile cycles of one vertex.
 
     Attributes:
-        vertex: its type, with what was assumed.
-        cycles: tile cycles for each number of elements asked for.
+        vertex: its type, with the assumptions.
+        cycles: tile cycles for each requested number of elements.
         low_confidence: the formula has no primary source.
     """
 
@@ -46,9 +46,9 @@ _Entry = tuple[str, TileCycles, bool]
 _Family = Callable[[DType], Iterable[_Entry]]
 
 
-def _entries(found: Iterable[Vertices | Reduction], assumed: str = "") -> Iterable[_Entry]:
-    for each in found:
-        yield f"{each.vertex}{assumed}", each.cycles, getattr(each, "low_confidence", False)
+def _entries(estimated: Iterable[Vertices | Reduction], assumed: str = "") -> Iterable[_Entry]:
+    for vertex in estimated:
+        yield f"{vertex.vertex}{assumed}", vertex.cycles, getattr(vertex, "low_confidence", False)
 
 
 def _tabled(
@@ -76,9 +76,9 @@ def _activations(dtype: DType) -> Iterable[_Entry]:
 
 def _scaled_adds(dtype: DType) -> Iterable[_Entry]:
     mixed = FLOAT32 if dtype is FLOAT16 else FLOAT16
-    for other in (dtype, mixed):
-        types = type_names(dtype, other)
-        yield f"popops::ScaledAddSupervisor<{types}>", scaled_add_cycles(dtype, other, True), False
+    for second in (dtype, mixed):
+        types = type_names(dtype, second)
+        yield f"popops::ScaledAddSupervisor<{types}>", scaled_add_cycles(dtype, second, True), False
     same = type_names(dtype, dtype)
     apart = scaled_add_cycles(dtype, dtype, True, apart=True)
     yield f"popops::ScaledAddSupervisor<{same}>, operands in different memory elements", apart, False
@@ -95,7 +95,7 @@ def _moves(dtype: DType) -> Iterable[_Entry]:
 
 
 def _casts(dtype: DType) -> Iterable[_Entry]:
-    return _entries(vertices.cast(dtype, other, 1) for other in (FLOAT16, FLOAT32, INT32) if other is not dtype)
+    return _entries(vertices.cast(dtype, target, 1) for target in (FLOAT16, FLOAT32, INT32) if target is not dtype)
 
 
 def _random(dtype: DType) -> Iterable[_Entry]:
@@ -130,19 +130,22 @@ FAMILIES: Mapping[str, _Family] = {
 
 
 def estimate_vertices(name: str, dtype: DType, elements: Sequence[int], chip: Chip) -> list[VertexEstimate]:
-    """Estimates of the vertices of the family ``name``, or of those whose type contains it (``relu``, ``cast1d``; small
-    and capital letters are alike), for each of ``elements`` on a tile of ``chip``.
+    """Estimates of the vertices of the family ``name`` for each of ``elements`` on a tile of ``chip``.
+
+    Where no family has that name, they are the vertices whose type contains it (``relu``, ``cast1d``). Small and
+    capital letters are alike.
 
     Raises:
         ValueError: nothing of that name for the type, or a number of elements below 0.
     """
     if not elements or min(elements) < 0:
         raise ValueError(f"elements is {list(elements)}; allowed: one or more numbers of at least 0")
-    wanted = name.lower()
-    families = [family for key, family in FAMILIES.items() if key.lower() == wanted]
+    lower_name = name.lower()
+    families = [family for key, family in FAMILIES.items() if key.lower() == lower_name]
     entries = [entry for family in families for entry in family(dtype)]
     if not families:
-        entries = [entry for family in FAMILIES.values() for entry in family(dtype) if wanted in entry[0].lower()]
+        # No family has this name: look at all vertex types.
+        entries = [entry for family in FAMILIES.values() for entry in family(dtype) if lower_name in entry[0].lower()]
     if not entries or not name:
         raise ValueError(
             f"vertex is {name!r}, which is none for {dtype}; families: {', '.join(FAMILIES)}, or a part of a "

@@ -1,9 +1,9 @@
 """Cycle formulas of the vertices that several ops share: tables as data, and functions from tables to tile cycles.
 
 All formulas are those of the PopLibs estimators as restated in ``docs/reference/cycles.md`` 2 to 6 (paths below are
-PopLibs paths); they describe what the estimators say, not what a device was seen to do. With ``W`` worker contexts and
-``n`` elements on a tile, each worker handles ``m = ceil(n / W)`` of them, and the supervisor vertex takes
-``W * thread(m) + constant`` tile cycles because the workers take turns at issuing instructions.
+PopLibs paths). They describe what the estimators say, not measurements of a device. With ``W`` worker contexts and
+``n`` elements on a tile, each worker handles ``m = ceil(n / W)`` of them. The supervisor vertex takes
+``W * thread(m) + constant`` tile cycles, because the workers take turns at issuing instructions.
 
 A loop of a table entry ``(cycles, step)`` costs
 
@@ -67,7 +67,7 @@ UNARY: Mapping[str, Mapping[str, Loop]] = {
     "TANH": {"float": (12, 2), "half": (4, 4)},
 }
 
-#: Unary loops that differ in place (same source).
+#: Unary loops whose figures differ in place (same source).
 UNARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
     "ABSOLUTE": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (2, SCALAR)},
     "LOGARITHM": {"float": (14, 2), "half": (6, 4)},
@@ -100,13 +100,13 @@ BINARY: Mapping[str, Mapping[str, Loop]] = {
     "LOGICAL_OR": {"bool": (5, 4)},
 }
 
-#: Binary loops that differ in place (same source).
+#: Binary loops whose figures differ in place (same source).
 BINARY_IN_PLACE: Mapping[str, Mapping[str, Loop]] = {
     "MAXIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
     "MINIMUM": {"float": (4, 2), "half": (4, 4), "int": (7, 1)},
 }
 
-#: Loops with a scalar second operand (same source); in place alike. ADD, SUBTRACT and MULTIPLY: overhead 1.
+#: Loops with a scalar second operand (same source), also in place. ADD, SUBTRACT and MULTIPLY have an overhead of 1.
 BROADCAST_SCALAR: Mapping[str, Mapping[str, Loop]] = {
     "ADD": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
     "SUBTRACT": {"float": (1, VECTOR), "half": (1, VECTOR), "int": (6, 1)},
@@ -123,13 +123,13 @@ BROADCAST_SCALAR: Mapping[str, Mapping[str, Loop]] = {
     "INV_STD_DEV_TO_VARIANCE": {"float": (11, 2), "half": (10, 2)},
 }
 
-#: Operations with assembly for broadcast vectors; others broadcast the operand and run the plain binary vertex.
+#: Operations with assembly for broadcast vectors. Others broadcast the operand and run the plain binary vertex.
 BROADCAST_VECTOR_OPS = frozenset({"ADD", "SUBTRACT", "MULTIPLY"})
 
-#: popnn activations: thread cycles per vector, lib/popnn/PerformanceEstimation.hpp:18-60 (forward).
+#: Thread cycles per vector of popnn's activations, lib/popnn/PerformanceEstimation.hpp:18-60 (forward).
 NON_LINEARITY: Mapping[str, Mapping[str, int]] = {"GELU": {"float": 10, "half": 5}, "SWISH": {"float": 11, "half": 5}}
 
-#: popnn activation gradients: thread cycles per further vector, popnnCycleEstimators.cpp:140-215.
+#: Thread cycles per further vector of popnn's activation gradients, popnnCycleEstimators.cpp:140-215.
 NON_LINEARITY_GRAD: Mapping[str, Mapping[str, int]] = {
     "RELU": {"float": 3, "half": 3},
     "TANH": {"float": 3, "half": 3},
@@ -170,7 +170,7 @@ def kind(dtype: DType) -> str:
 
 
 def vector_width(dtype: DType, chip: Chip) -> int:
-    """Elements per 64-bit data path word (float64, which the device lacks, counts as float32)."""
+    """Elements per 64-bit data path word. float64, which the device lacks, counts as float32."""
     return chip.vector_width(min(dtype.size, 4))
 
 
@@ -195,6 +195,7 @@ def _loop(entry: Loop, dtype: DType, overhead: int, fixed: int) -> Thread:
     cycles, step = entry
 
     def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        # See the top of this module for the three kinds of loops.
         if step == SCALAR:
             return fixed + (cycles + overhead) * m
         if step == VECTOR:
@@ -205,7 +206,8 @@ def _loop(entry: Loop, dtype: DType, overhead: int, fixed: int) -> Thread:
 
 
 def _entry(tables: tuple[Mapping[str, Mapping[str, Loop]], ...], name: str, dtype: DType) -> tuple[Loop, bool]:
-    """The first table's entry for an operation, and whether it is known (otherwise a guess: 5 cycles an element)."""
+    """The first table's entry for an operation, and whether there is one. Otherwise the entry is a guess of 5
+    cycles an element."""
     for table in tables:
         if name in table and kind(dtype) in table[name]:
             return table[name][kind(dtype)], True
@@ -219,6 +221,7 @@ def unary(name: str, dtype: DType, elements: int, *, in_place: bool = False, flo
     """UnaryOp1D / UnaryOp1DInPlace (popopsCycleEstimators.cpp:1486-1597): ``W * (k + loop) + 20`` with k = 17 (33 for
     EXPONENT), in place 55; overhead of natural loops 4."""
     entry, known = _entry((UNARY_IN_PLACE, UNARY) if in_place else (UNARY,), name, dtype)
+    # 33 for EXPONENT is a figure of its own in the source.
     fixed = 55 if in_place else (33 if name == "EXPONENT" else 17)
     vertex = f"popops::UnaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
     cycles = tile_cycles(_loop(entry, dtype, 4, fixed), 20)
@@ -230,6 +233,7 @@ def binary(name: str, dtype: DType, elements: int, *, in_place: bool = False, fl
     half), in place 58; overhead of natural loops 5, of floating ADD, SUBTRACT and MULTIPLY 2."""
     entry, known = _entry((BINARY_IN_PLACE, BINARY) if in_place else (BINARY,), name, dtype)
     fixed = 58 if in_place else (26 if kind(dtype) == "half" else 29)
+    # These three have loops in assembly, which have less overhead.
     overhead = 2 if name in BROADCAST_VECTOR_OPS else 5
     vertex = f"popops::BinaryOp1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
     cycles = tile_cycles(_loop(entry, dtype, overhead, fixed), 11)
@@ -260,20 +264,26 @@ def broadcast_outer(
     """BroadcastVectorOuter (popopsCycleEstimators.cpp:232-299): one value for each row of ``row`` elements.
 
     Rows of less than W vectors go to a worker each (ByRow): ``W * (15 + ceil(rows / W) * (o + 2 * ceil(row / vector)))
-    + 11``, o = 7 for rows that are whole vectors, else 25. Longer ones are shared by all workers (ByColumn):
-    ``W * (15 + rows * (o + 2 * ceil(ceil(row / W) / vector))) + 11``. That is PopLibs' rule
-    (``lib/popops/ElementWise.cpp``). A tile with fewer elements than a row holds part of one row. ``piece``: not rows
-    but pieces of so many neighbours lie together (0: rows). ``reduced``: the values are what the op reduced before.
+    + 11``, o = 7 for rows that are whole vectors, else 25. All workers share longer rows (ByColumn): ``W * (15 + rows
+    * (o + 2 * ceil(ceil(row / W) / vector))) + 11``. That is PopLibs' rule (``lib/popops/ElementWise.cpp``). A tile
+    with fewer elements than a row holds part of one row.
+
+    ``piece``: only pieces of so many neighbours lie together (0: whole rows do). ``reduced``: the values are the
+    results of a reduction in the same op.
     """
+    # No stretch of equal values is longer than a row or a piece of it.
     longest = min(row, piece or row)
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
         count, workers, vector = np.asarray(count, dtype=np.int64), chip.workers, vector_width(dtype, chip)
+        # A tile may hold less than one row.
         length = np.clip(count, 1, longest)
         rows = ceil_div(count, length)
+        # PopLibs' rule: a row that cannot give every worker a vector stays with one worker.
         short = length < workers * vector
         turns = np.where(short, ceil_div(rows, workers), rows)
         part = np.where(short, length, ceil_div(length, workers))
+        # Rows that are no whole vectors need single elements at their ends.
         aligned = np.where(length % vector == 0, 7, 25)
         total = workers * (15 + turns * (aligned + 2 * ceil_div(part, vector))) + 11
         return np.where(count > 0, total, 0).astype(np.int64)
@@ -295,10 +305,10 @@ def broadcast_inner(
 ) -> Vertices:
     """BroadcastVectorInner (popopsCycleEstimators.cpp:690-1240): a vector of ``row`` elements for every row.
 
-    With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float,
-    ``24 + L * (8 + 2B)``; for half with L a multiple of 8 and ADD ``37 + L/8 * (13 + 2B)``, with L a multiple of 4 and
-    MULTIPLY ``34 + L/4 * (9 + B)``, otherwise ``34 + L * (5 + 9B)``; the tile takes W times that plus 12.
-    ``reduced``: the vector is what the op reduced before.
+    With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float, ``24
+    + L * (8 + 2B)``; for half with L a multiple of 8 and ADD ``37 + L/8 * (13 + 2B)``, with L a multiple of 4 and
+    MULTIPLY ``34 + L/4 * (9 + B)``, otherwise ``34 + L * (5 + 9B)``. The tile takes W times that plus 12. ``reduced``:
+    the vector is the result of a reduction in the same op.
     """
     fragment = min(row, INNER_FRAGMENT)
     half = kind(dtype) == "half"
@@ -318,8 +328,8 @@ def broadcast_inner(
         return np.minimum(count, row) * dtype.size
 
     vertex = f"popops::BroadcastVectorInner1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
-    given = values if reduced else None
-    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True, reduced=given)
+    reduced_values = values if reduced else None
+    return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True, reduced=reduced_values)
 
 
 def select(dtype: DType, elements: int) -> Vertices:
@@ -368,6 +378,7 @@ def cast(source: DType, target: DType, elements: int) -> Vertices:
     both_floating = source.is_floating_point and target.is_floating_point
 
     def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        # Other casts have no vectorised loop.
         if not both_floating:
             return 37 + m
         return 37 + 2 * (m // 4) + np.where(m % 4 == 0, 2, 6)
@@ -377,8 +388,9 @@ def cast(source: DType, target: DType, elements: int) -> Vertices:
 
 
 def planned_cast_cycles(elements: np.ndarray, widest: int, chip: Chip) -> np.ndarray:
-    """Cast1D as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): ``W * (26 + ceil(m / v))`` with
-    v of the wider type (``widest`` bytes). It differs from :func:`cast` on purpose, as plans are compared with it."""
+    """Cast1D as PopLibs' convolution planner expects it (``lib/poplin/ConvModel.cpp``): ``W * (26 + ceil(m / v))``
+    with v of the wider type (``widest`` bytes). The difference from :func:`cast` is intended, as the planner
+    compares plans by this figure."""
     worker = ceil_div(elements, chip.workers)
     return chip.workers * (26 + ceil_div(worker, chip.vector_width(widest)))
 
@@ -402,23 +414,23 @@ def fill(dtype: DType, elements: int) -> Vertices:
 def transpose_cycles(count: int, rows: int, columns: int, size: int, chip: Chip) -> int:
     """Tile cycles of transposing ``count`` blocks of ``rows`` x ``columns`` elements of ``size`` bytes.
 
-    2 bytes: the vertex that works in 4 x 4 blocks, all workers of a tile sharing the blocks; 4 bytes: one vertex for
-    each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor, TransposeWorkerCycles and
-    Transpose2d; the fast paths, whose limits of stride and repeat count no grouping here reaches). The vertices that
-    split up to three blocks over workers are not modelled.
+    With 2 bytes all workers of a tile share the blocks of the vertex that works in 4 x 4 blocks; with 4 bytes there is
+    one vertex for each worker (PopLibs ``lib/popops/popopsCycleEstimators.cpp`` TransposeSupervisor,
+    TransposeWorkerCycles and Transpose2d). These are the fast paths; no grouping here reaches their limits of stride
+    and repeat count. The vertices that split up to three blocks over workers are not modelled.
     """
     if not count:
         return 0
-    each = -(-count // chip.workers)
+    blocks_per_worker = -(-count // chip.workers)
     if size == 4:
-        return chip.workers * (27 + each * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
-    down, across = rows // 4, columns // 4
-    if down == across == 1:
-        worker = 29 if each == 1 else 37 + 4 * (each - 2)
-    elif across == 1:
-        worker = 27 + each * (35 + 4 * (down - 2))
+        return chip.workers * (27 + blocks_per_worker * (11 + rows // 2 * (6 + 3 * (columns // 2 - 1))))
+    row_blocks, column_blocks = rows // 4, columns // 4
+    if row_blocks == column_blocks == 1:
+        worker = 29 if blocks_per_worker == 1 else 37 + 4 * (blocks_per_worker - 2)
+    elif column_blocks == 1:
+        worker = 27 + blocks_per_worker * (35 + 4 * (row_blocks - 2))
     else:
-        worker = 29 + each * (18 + down * (12 + 4 * (across - 2)))
+        worker = 29 + blocks_per_worker * (18 + row_blocks * (12 + 4 * (column_blocks - 2)))
     return 7 + chip.workers * worker
 
 
@@ -435,7 +447,7 @@ def one_hot(dtype: DType, indices: int, classes: int) -> Vertices:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 
-#: Thread cycles per 64-bit word of input. MUL has no figure of its own in the source read: twice ADD is assumed.
+#: Thread cycles per 64-bit word of input. The source has no figure for MUL: twice ADD is assumed.
 REDUCTION_CYCLES = {"ADD": 1, "SQUARE_ADD": 1, "MAX": 1, "MIN": 1, "MUL": 2}
 
 
@@ -447,21 +459,22 @@ def reduction(
 
     The asymptote, 0.25 cycles per half element with about 180 fixed, is also that of Elk's fit (0.25 n + 175).
 
-    ``piece``: the elements of an output lie in pieces of so many neighbours, each of which is a region of a
-    ContinuousReduce (getCycleEstimateReduceAllRegionsContinuous, there): setup 17, 12 for each piece, then one word per
-    cycle. Adding up what the pieces of an output gave is left out.
+    With ``piece`` the elements of an output lie in pieces of so many neighbours. Each piece is a region of a
+    ContinuousReduce (getCycleEstimateReduceAllRegionsContinuous, same file): setup 17, 12 for each piece, then one
+    word per cycle. The step that adds up the pieces of an output is left out.
     """
     fixed = 16 + 6 + (8 if dtype.size == 2 else 5)
     rate = REDUCTION_CYCLES[name]
 
     def of_pieces(elements: np.ndarray, chip: Chip) -> np.ndarray:
         count = np.asarray(elements, dtype=np.int64)
-        each = ceil_div(ceil_div(count, piece), chip.workers)
+        pieces_per_worker = ceil_div(ceil_div(count, piece), chip.workers)
         words = ceil_div(np.minimum(count, piece), vector_width(dtype, chip))
-        return np.where(count > 0, chip.workers * (17 + each * (12 + rate * words)), 0).astype(np.int64)
+        return np.where(count > 0, chip.workers * (17 + pieces_per_worker * (12 + rate * words)), 0).astype(np.int64)
 
     plain = tile_cycles(lambda m, chip: fixed + rate * ceil_div(m, vector_width(dtype, chip)), 0)
     cycles = of_pieces if piece else plain
+    # A square and an addition for each element.
     per_input = 2 if name == "SQUARE_ADD" else 1
     vertex = f"popops::Reduce<{name},{poplar_type(dtype)}>"
     return Reduction(vertex, inputs, outputs, dtype, cycles, per_input * inputs, operand, run)

@@ -1,8 +1,8 @@
 """What an op asks of the machine: frozen descriptions that :mod:`ipuperf.lowering` turns into phases.
 
 An op states *what* has to be done (how many elements, which vertex, how many bytes between whom) and the cycle formula
-of its vertices; on which tiles it happens, with which plan and at what time is decided by the rooms below. A list of
-works is executed in order; each :class:`Vertices`, :class:`Reduction` or :class:`MatMul` is at least one superstep.
+of its vertices. The rooms below decide on which tiles it happens, with which plan and at what time. A list of works is
+executed in order; each :class:`Vertices`, :class:`Reduction` or :class:`MatMul` is at least one superstep.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ipuperf.ir import DType, Graph, RemoteBuffer, ReplicaGrouping
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-#: Tile cycles for a vector of element counts (int64, one per tile): ``cycles(elements, chip) -> int64 vector``.
-#: Zero elements cost zero cycles.
 DEFAULT_SHARE = 0.6
 """Share of a tile's memory that plans may take when none is stated (PopLibs' default)."""
 
+#: Tile cycles for a vector of element counts (int64, one per tile): ``cycles(elements, chip) -> int64 vector``.
+#: Zero elements cost zero cycles.
 TileCycles = Callable[[np.ndarray, "Chip"], np.ndarray]
 
 
 class Outlining(Enum):
-    """What an op that asks for this work is worth to PopART's outliner (:mod:`ipuperf.lowering.outlining`)."""
+    """How much sharing an op's code is worth to PopART's outliner (:mod:`ipuperf.lowering.outlining`)."""
 
     NEVER = "never shared"
     LOW = "low"
@@ -38,7 +38,7 @@ class Outlining(Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """Base of all descriptions. What a kind of work becomes, the lowering says in a function registered for its class
+    """Base of all descriptions. The lowering registers a function for each class that says what it becomes
     (:func:`ipuperf.lowering.supersteps.lowers`).
 
     Attributes:
@@ -62,13 +62,13 @@ class Vertices(Work):
         elements: elements processed in all (per replica).
         cycles: tile cycles for a number of elements on a tile.
         flops: floating-point operations in all.
-        low_confidence: the formula has no primary source (said in reports).
-        operands: for each input of the op, how many of its elements all vertices together read; one that several tiles
-            need counts once for each of them. A tile with a share of the ``elements`` reads that share of these, at
-            most the whole input; they arrive over the exchange unless the input lies like the result. None: one
-            element of each input for each element. Empty: the vertices read nothing.
-        reduced: bytes that a tile with so many elements reads of what the op reduced over several tiles before (one
-            value for each row, a vector for all rows), which arrive over the exchange. None: nothing.
+        low_confidence: the formula has no primary source (reports say so).
+        operands: for each input of the op, how many of its elements all vertices together read. An element that
+            several tiles need counts once for each of them. A tile with a share of the ``elements`` reads that share
+            of these, at most the whole input. They arrive over the exchange unless the input lies like the result.
+            None: one element of each input for each element. Empty: the vertices read nothing.
+        reduced: for values that the op reduced over several tiles before (one for each row, or a vector for all rows):
+            the bytes of them that a tile with so many elements reads. They arrive over the exchange. None: nothing.
     """
 
     vertex: str
@@ -85,7 +85,7 @@ class Reduction(Work):
     """Reduce ``inputs`` elements to ``outputs``: partial sums where the data lies, exchange of partials, final sums.
 
     ``cycles(inputs on tile, chip)`` is the cost of one reduction vertex over that many elements; the lowering applies
-    it to every stage. ``operand`` is the index of the op's input that is reduced; ``run`` says how many neighbouring
+    it to every stage. ``operand`` is the index of the op's input that is reduced. ``run`` says how many neighbouring
     elements of it (row by row) go into the same output. Where ``together`` outputs lie side by side (the channels of a
     grouping), every ``together``-th element of a stretch of ``run * together`` goes into the same one.
     """
@@ -124,6 +124,7 @@ class MatMul(Work):
     @property
     def flops(self) -> int:
         """Multiplications and additions."""
+        # A multiplication and an addition for each of the k terms.
         return 2 * self.groups * self.m * self.k * self.n
 
 
@@ -131,22 +132,25 @@ class MatMul(Work):
 class Recurrence(Work):
     """A loop over time steps, of a recurrent layer or of its gradient.
 
-    Each step reads its slices of sequences, runs products and vertices on their results (``backward``: the products
-    last, with weights that are arranged for them once), and writes its slices of results. Where slices lie, and how
-    many shards of tiles hold those of successive steps, the lowering says; the sequence of inputs, or of their
-    gradients, is the op's first operand, or result.
+    Each step reads its slices of sequences, runs products and then vertices on their results, and writes its slices of
+    results. With ``backward`` the products come last, with weights that are arranged for them once. The lowering
+    decides where slices lie and how many shards of tiles hold those of successive steps. The sequence of inputs (or of
+    their gradients) is the op's first operand (or result).
 
     Attributes:
         steps: time steps.
-        batch, inputs, units: sequences, and elements of a sequence in a step: of an input, of a state.
-        products: of one step.
-        vertices: of one step; as many elements as states have, or times as many, lie as states do.
-        read, written, results: slices of a step, of inputs and of states: of sequences, and what the products give.
+        batch, inputs, units: the number of sequences, and the elements of one sequence in one step: of an input, of a
+            state.
+        products: the products of one step.
+        vertices: the vertices of one step. They lie as the states do; their elements are as many as the states', or a
+            multiple.
+        read, written, results: slices of a step, of inputs and of states: those read and written in sequences, and
+            those that the products give.
         kept: slices of states that a forward step keeps for the backward pass.
-        dtype: of the sequences.
+        dtype: the type of the sequences.
         backward: the products come last.
-        weights: the first of the two inputs of the op that hold them.
-        rows: values that each sequence has in a step, which come to the tiles of its state.
+        weights: index of the first of the op's two inputs that hold the weights.
+        rows: values that each sequence has in a step; they are sent to the tiles of its state.
     """
 
     outlining: ClassVar[Outlining] = Outlining.HIGH
@@ -168,8 +172,8 @@ class Recurrence(Work):
 
     @property
     def flops(self) -> int:
-        """Those of all steps."""
-        return self.steps * sum(each.flops for each in (*self.products, *self.vertices))
+        """The operations of all steps."""
+        return self.steps * sum(work.flops for work in (*self.products, *self.vertices))
 
 
 @dataclass(frozen=True)
@@ -207,8 +211,9 @@ class Convolution(Work):
     def output_size(self) -> tuple[int, ...]:
         """Spatial shape of the forward result."""
         return tuple(
-            (n + before + after - d * (k - 1) - 1) // s + 1
-            for n, k, s, (before, after), d in zip(
+            # The last window begins where the spread kernel still fits.
+            (n + pad_before + pad_after - d * (k - 1) - 1) // s + 1
+            for n, k, s, (pad_before, pad_after), d in zip(
                 self.input_size, self.kernel_size, self.strides, self.padding, self.dilation, strict=True
             )
         )
@@ -216,6 +221,7 @@ class Convolution(Work):
     @property
     def flops(self) -> int:
         """Multiplications and additions (the same in each pass)."""
+        # In each pass every output position meets every kernel position once.
         positions = math.prod(self.output_size) * math.prod(self.kernel_size)
         return 2 * self.batch * positions * self.channels_in * self.channels_out // self.groups
 
@@ -227,9 +233,9 @@ class MultiConvolution(Work):
 
     Attributes:
         convolutions: one for each result of the op, with the op's operands two by two.
-        plan_type: ``parallel``, at once, each on tiles of its own, or ``serial``, one after the other on all tiles.
-        reserved_tiles: of a parallel plan: tiles that are kept for each convolution but the largest.
-        cycle_back_off: of a parallel plan: how much longer than its fastest plan the largest may take, for each of the
+        plan_type: ``parallel`` (at once, each on tiles of its own) or ``serial`` (one after the other on all tiles).
+        reserved_tiles: in a parallel plan, the tiles reserved for each convolution but the largest.
+        cycle_back_off: in a parallel plan, how much longer than its fastest plan the largest may take for each of the
             others (0.1: a tenth).
     """
 
@@ -243,21 +249,21 @@ class MultiConvolution(Work):
     @property
     def flops(self) -> int:
         """Multiplications and additions."""
-        return sum(each.flops for each in self.convolutions)
+        return sum(convolution.flops for convolution in self.convolutions)
 
 
 @dataclass(frozen=True)
 class SliceVertices(Work):
     """A compute set of DynamicSlice or DynamicUpdateSlice vertices.
 
-    They run where the base tensor lies: when it lies sliced (every tile has the same elements of each slice, as
-    ``popops::createSliceableTensor`` maps it) only the index travels.
+    They run where the base tensor lies. When every tile has the same elements of each slice, as
+    ``popops::createSliceableTensor`` maps it, only the index travels.
 
     Attributes:
         vertex: vertex type.
         elements: elements of the slice.
         cycles: tile cycles for a number of elements *of the slice* on a tile.
-        writes: the slice is written to the base (else read from it).
+        writes: whether the slice is written to the base or read from it.
     """
 
     vertex: str
@@ -286,10 +292,10 @@ class Lookup(Work):
 
 @dataclass(frozen=True)
 class TableUpdate(Lookup):
-    """``indices`` slices combined into the table by ``operation``, or written with ``NONE`` (popops ``multiUpdateAdd``,
-    ``multiUpdate``).
+    """``indices`` slices combined into the table by ``operation``, or written with ``NONE`` (popops
+    ``multiUpdateAdd``, ``multiUpdate``).
 
-    ``cleared``: the table is a result, filled with the operation's start value first.
+    ``cleared``: the table is a result that is first filled with the operation's start value.
     """
 
     operation: str = "ADD"
@@ -297,7 +303,8 @@ class TableUpdate(Lookup):
 
     @property
     def flops(self) -> int:
-        """An operation for each element of the slices, and of sums a multiplication with the scale."""
+        """One operation for each element of the slices; sums also take a multiplication with the scale."""
+        # The update vertex of sums multiplies by a scale first; writing computes nothing.
         return {"ADD": 2, "NONE": 0}.get(self.operation, 1) * self.groups * self.indices * self.width
 
 
@@ -363,7 +370,7 @@ class CodeLoad(Work):
 class GroupCollective(Work):
     """A collective between the replicas of each group of ``group``.
 
-    ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``; ``bytes``: the whole (unsharded) tensor on one
+    ``kind``: ``all_reduce``, ``reduce_scatter`` or ``all_gather``. ``bytes``: the whole (unsharded) tensor on one
     replica; ``elements`` likewise. ``reduce`` is the operator (``add``, ``mean``, ``max``...), empty for a gather.
     ``operand`` is the index of the op's input that takes part; None: a value within the op, which lies spread over all
     tiles.
@@ -381,17 +388,19 @@ class GroupCollective(Work):
 
     @property
     def flops(self) -> int:
-        """Multiplications that make a mean of a sum, on one replica. The additions in the rounds of the ring belong to
-        the simulation, which counts them neither here nor in the trace."""
+        """Multiplications that make a mean of a sum, on one replica. The simulation makes the additions in the
+        rounds of the ring and counts them neither here nor in the trace."""
+        # Only the division of a mean is computed on the tiles.
         if self.reduce != "mean":
             return 0
+        # After a reduce-scatter each replica scales only its own part, rounded up.
         return self.elements if self.kind == "all_reduce" else -(-self.elements // self.group.group_size)
 
 
 @dataclass(frozen=True)
 class ReadCondition(Work):
-    """Every tile learns the boolean (the op's first operand) that says what the program executes next: one word
-    (``bytes``) for each, as Poplar's control code branches on every tile by itself."""
+    """Every tile reads the boolean (the op's first operand) that decides what the program executes next. It is one
+    word (``bytes``) for each, as Poplar's control code branches on every tile by itself."""
 
     bytes: ClassVar[int] = 4
 

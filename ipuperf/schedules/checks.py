@@ -10,13 +10,13 @@ Devices = Sequence["int | Sequence[int]"]
 """Per stage one IPU, or a list of IPUs for a concurrent stage (TensorFlow's ``device_mapping``)."""
 
 
-def check_counts(name: str, stages: int, micro_batches: int, what: str = "stages") -> None:
+def check_counts(name: str, stages: int, micro_batches: int, noun: str = "stages") -> None:
     """Both counts are integers of at least 1."""
-    for label, value in ((what, stages), ("micro-batches", micro_batches)):
+    for label, value in ((noun, stages), ("micro-batches", micro_batches)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise ScheduleError(f"{name}: the number of {label} has to be an integer of at least 1, not {value!r}")
     if stages < 1 or micro_batches < 1:
-        raise ScheduleError(f"{name}: {stages} {what} and {micro_batches} micro-batches; both have to be at least 1")
+        raise ScheduleError(f"{name}: {stages} {noun} and {micro_batches} micro-batches; both have to be at least 1")
 
 
 def check_multiple(name: str, stages: int, micro_batches: int, by: int) -> None:
@@ -40,11 +40,11 @@ def check_apart(name: str, groups: Sequence[tuple[int, ...]], instead: str) -> N
         )
 
 
-def check_at_least(name: str, stages: int, micro_batches: int, least: int, formula: str, what: str) -> None:
+def check_at_least(name: str, stages: int, micro_batches: int, least: int, formula: str, option: str) -> None:
     """``micro_batches`` is at least ``least``; ``formula`` says why, ``what`` is the option's name."""
     if micro_batches < least:
         raise ScheduleError(
-            f"{name} with {stages} stages: {what} has to be at least {least} ({formula}), but it is {micro_batches}"
+            f"{name} with {stages} stages: {option} has to be at least {least} ({formula}), but it is {micro_batches}"
         )
 
 
@@ -56,7 +56,7 @@ def check_devices(name: str, stages: int, devices: Devices | None, concurrent: b
             list of IPUs where the family knows no concurrent stages.
     """
     if devices is None:
-        return tuple((i,) for i in range(stages))
+        return tuple((stage,) for stage in range(stages))
     if len(devices) != stages:
         raise ScheduleError(f"{name}: {len(devices)} entries in devices for {stages} stages; one for each is needed")
     result = []

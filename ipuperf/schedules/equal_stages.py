@@ -13,14 +13,14 @@ Number = float
 """Integers stay integers."""
 
 
-def _busy(table: Timetable, f: Number, b: Number, w: Number) -> list[list[Number]]:
-    cost = {"F": f, "R": f, "B": b, "W": w, "I": 0, "O": 0}
+def _busy(table: Timetable, forward: Number, backward: Number, weights: Number) -> list[list[Number]]:
+    cost = {"F": forward, "R": forward, "B": backward, "W": weights, "I": 0, "O": 0}
     split = {stage for stage in range(table.stages) if table.last_kind(stage) == "W"}
 
-    def taken(cell: Cell) -> Number:
-        return b - w if cell.kind == "B" and cell.stage in split else cost[cell.kind]
+    def cell_time(cell: Cell) -> Number:
+        return backward - weights if cell.kind == "B" and cell.stage in split else cost[cell.kind]
 
-    return [[sum(taken(cell) for cell in cells) for cells in step] for step in table.steps]
+    return [[sum(cell_time(cell) for cell in cells) for cells in step] for step in table.steps]
 
 
 def equal_stage_time(table: Timetable, f: Number, b: Number, w: Number = 0) -> Number:
@@ -35,12 +35,23 @@ def bubble_fraction(table: Timetable, f: Number, b: Number, w: Number = 0) -> fl
     return 1 - sum(map(sum, busy)) / total if total else 0.0
 
 
-def _popart_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
-    return (n - 1) * f + 2 * (f + b) + (m - 2) * (2 * f + b) + (n - 1) * (f + b)
+def _popart_recomputed(forward: Number, backward: Number, stages: int, micro_batches: int) -> Number:
+    return (
+        (stages - 1) * forward
+        + 2 * (forward + backward)
+        + (micro_batches - 2) * (2 * forward + backward)
+        + (stages - 1) * (forward + backward)
+    )
 
 
-def _grouped_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
-    return n * f + max(2 * f, f + b) + (m - 3) * (2 * f + b) + n * (f + b) + b
+def _grouped_recomputed(forward: Number, backward: Number, stages: int, micro_batches: int) -> Number:
+    return (
+        stages * forward
+        + max(2 * forward, forward + backward)
+        + (micro_batches - 3) * (2 * forward + backward)
+        + stages * (forward + backward)
+        + backward
+    )
 
 
 def closed_form_time(

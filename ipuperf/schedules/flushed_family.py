@@ -60,7 +60,7 @@ def interleaved_one_forward_one_backward(
         raise ScheduleError(f"{name}: {stages} stages in {chunks} chunks; allowed are multiples of {chunks}")
     ipus = stages // chunks
     check_multiple(name, stages, micro_batches, ipus)
-    groups = check_devices(name, stages, devices or [s % ipus for s in range(stages)], concurrent=False)
+    groups = check_devices(name, stages, devices or [stage % ipus for stage in range(stages)], concurrent=False)
     check_apart(name, groups[:ipus], f"1f1b; the stages of an IPU are every {ipus}th")
     if groups != groups[:ipus] * chunks:
         raise ScheduleError(
@@ -77,9 +77,9 @@ def interleaved_one_forward_one_backward(
 
 def _turns(ipus: int, chunks: int, micro_batches: int) -> Iterator[tuple[int, int]]:
     """(chunk, micro-batch) in Megatron's order: as many micro-batches as IPUs through each chunk in turn."""
-    for first in range(0, micro_batches, ipus):
+    for begin in range(0, micro_batches, ipus):
         for chunk in range(chunks):
-            for number in range(first, first + ipus):
+            for number in range(begin, begin + ipus):
                 yield chunk, number
 
 
@@ -111,10 +111,10 @@ def _in_three(stage: int, ahead: int, micro_batches: int) -> Iterator[Cell]:
 def _alternating(forwards: Sequence[Cell], backwards: Sequence[Cell], ahead: int) -> list[Cell]:
     """One forward and one backward in turn, after ``ahead`` forwards."""
     ahead = min(ahead, len(forwards))
-    found = list(forwards[:ahead])
+    cells = list(forwards[:ahead])
     for number, cell in enumerate(backwards):
-        found += [*forwards[ahead + number : ahead + number + 1], cell]
-    return found
+        cells += [*forwards[ahead + number : ahead + number + 1], cell]
+    return cells
 
 
 def _assembled(
@@ -138,7 +138,7 @@ def _placed(rows: Sequence[Sequence[Cell]], stages: int) -> Iterator[Placement]:
     while any(turn[row] < len(cells) for row, cells in enumerate(rows)):
         for row, cells in enumerate(rows):
             cell = cells[turn[row]] if turn[row] < len(cells) else None
-            if cell is not None and all(placed.get(other, step) < step for other in _read_by(cell, stages)):
+            if cell is not None and all(placed.get(read_cell, step) < step for read_cell in _read_by(cell, stages)):
                 placed[cell] = step
                 turn[row] += 1
                 yield step, 0, cell

@@ -52,27 +52,29 @@ def check_stash(table: Timetable) -> None:
             )
 
 
-def _said(kind: str, stage: int, micro_batch: int, step: int) -> str:
+def _text(kind: str, stage: int, micro_batch: int, step: int) -> str:
     return f"{kind} of stage {stage}, micro-batch {micro_batch} in step {step}"
 
 
 def _places(table: Timetable) -> _Places:
     """Where each cell stands; one of a concurrent stage stands in the rows of all its IPUs."""
-    found: _Places = {(kind, stage): [None] * table.micro_batches for kind in KINDS for stage in range(table.stages)}
+    places_by_kind: _Places = {
+        (kind, stage): [None] * table.micro_batches for kind in KINDS for stage in range(table.stages)
+    }
     for row, ipu in enumerate(table.ipus):
         seen: set[Cell] = set()
         for time, step in enumerate(table.steps):
             for rank, cell in enumerate(step[row]):
                 _check_cell(table, cell, time, ipu)
-                places = found[cell.kind, cell.stage]
+                places = places_by_kind[cell.kind, cell.stage]
                 place = places[cell.micro_batch]
                 if place is not None and (cell in seen or place[0] != time):
-                    said = _said(cell.kind, cell.stage, cell.micro_batch, time)
-                    raise ScheduleError(f"{table.name}: {said} runs twice; it ran in {place[0]}")
+                    description = _text(cell.kind, cell.stage, cell.micro_batch, time)
+                    raise ScheduleError(f"{table.name}: {description} runs twice; it ran in {place[0]}")
                 if place is None:
                     places[cell.micro_batch] = time, rank
                 seen.add(cell)
-    return found
+    return places_by_kind
 
 
 def _check_cell(table: Timetable, cell: Cell, time: int, ipu: int) -> None:
@@ -85,7 +87,7 @@ def _check_cell(table: Timetable, cell: Cell, time: int, ipu: int) -> None:
         wrong = f", of {table.stages} stages and {table.micro_batches} micro-batches"
     else:
         wrong = f": allowed kinds are {'F, I and O in inference' if table.inference else ', '.join(KINDS)}"
-    raise ScheduleError(f"{table.name}: {_said(cell.kind, cell.stage, cell.micro_batch, time)}{wrong}")
+    raise ScheduleError(f"{table.name}: {_text(cell.kind, cell.stage, cell.micro_batch, time)}{wrong}")
 
 
 def _check_row(table: Timetable, places: _Places, kind: str, stage: int) -> None:
@@ -94,34 +96,38 @@ def _check_row(table: Timetable, places: _Places, kind: str, stage: int) -> None
     needed = kind == "F" or (kind == "B" and not table.inference)
     if not needed and not any(row):
         return
-    before = [(other, places[other, stage]) for other in _BEFORE.get(kind, "") if any(places[other, stage])]
-    last = -1
+    prerequisites = [
+        (earlier_kind, places[earlier_kind, stage])
+        for earlier_kind in _BEFORE.get(kind, "")
+        if any(places[earlier_kind, stage])
+    ]
+    previous = -1
     for number, place in enumerate(row):
         if place is None:
             raise ScheduleError(
                 f"{table.name}: {kind} of stage {stage}, micro-batch {number} is in no step; all "
                 f"{table.micro_batches} are needed"
             )
-        if place[0] <= last:
+        if place[0] <= previous:
             raise ScheduleError(
-                f"{table.name}: {_said(kind, stage, number, place[0])}, but the micro-batch before it in step {last}; "
+                f"{table.name}: {_text(kind, stage, number, place[0])}, but the micro-batch before it in step {previous}; "
                 "a stage takes them in order, one in a step"
             )
-        last = place[0]
-        for other, others in before:
-            earlier = others[number]
+        previous = place[0]
+        for earlier_kind, earlier_places in prerequisites:
+            earlier = earlier_places[number]
             if earlier is not None and earlier >= place:
                 raise ScheduleError(
-                    f"{table.name}: {_said(kind, stage, number, place[0])} needs "
-                    f"{_said(other, stage, number, earlier[0])}, which has to run before it"
+                    f"{table.name}: {_text(kind, stage, number, place[0])} needs "
+                    f"{_text(earlier_kind, stage, number, earlier[0])}, which has to run before it"
                 )
 
 
 def _check_later(table: Timetable, places: _Places, kind: str, maker: int, reader: int) -> None:
     """Each cell of ``reader`` in a later step than that of ``maker``."""
-    for number, (made, read) in enumerate(zip(places[kind, maker], places[kind, reader], strict=True)):
-        if made is not None and read is not None and read[0] <= made[0]:
+    for number, (made_at, read_at) in enumerate(zip(places[kind, maker], places[kind, reader], strict=True)):
+        if made_at is not None and read_at is not None and read_at[0] <= made_at[0]:
             raise ScheduleError(
-                f"{table.name}: {_said(kind, reader, number, read[0])} reads {_said(kind, maker, number, made[0])}; "
+                f"{table.name}: {_text(kind, reader, number, read_at[0])} reads {_text(kind, maker, number, made_at[0])}; "
                 "results are there from the step after on"
             )

@@ -67,14 +67,18 @@ def timetable_of(name: str, stages: int, micro_batches: int, *, recompute: bool 
     """
     if name not in SCHEDULES:
         raise ScheduleError(f"schedule is {name!r}; allowed: {', '.join(SCHEDULES)}")
-    found = SCHEDULES[name]
-    if recompute and found.recompute is not None:
-        options["recompute"] = found.recompute
-    allowed = [key for key, p in inspect.signature(found.make).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    registered = SCHEDULES[name]
+    if recompute and registered.recompute is not None:
+        options["recompute"] = registered.recompute
+    allowed = [
+        key
+        for key, parameter in inspect.signature(registered.make).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     for option in options:
         if option not in allowed:
             raise ScheduleError(f"{name}: no option {option!r}; allowed: {', '.join(allowed)}")
-    return found.make(stages, micro_batches, **options)
+    return registered.make(stages, micro_batches, **options)
 
 
 def copies_of(table: Timetable) -> str:

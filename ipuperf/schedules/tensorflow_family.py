@@ -101,9 +101,9 @@ def _schedule(
     mode = _mode(name, recompute, inference)
     positions = stages if inference else 2 * stages
     count = len(offsets)
-    starts = [positions * (m // count) + offsets[m % count] for m in range(micro_batches)]
+    starts = [positions * (micro_batch // count) + offsets[micro_batch % count] for micro_batch in range(micro_batches)]
     extra = 2 if overlapped else 0
-    fifo = tuple(0 if inference else depth * (stages - 1 - i) for i in range(stages))
+    fifo = tuple(0 if inference else depth * (stages - 1 - stage) for stage in range(stages))
     return assemble(
         name,
         micro_batches,
@@ -175,12 +175,14 @@ def grouped_overlapped(
 def _free_rotations(order: list[tuple[int, ...]]) -> list[int]:
     """Start offsets, taken greedily, at which copies of ``order`` repeated for ever never use an IPU together."""
     size = len(order)
-    taken: list[int] = []
+    occupied: list[int] = []
     for offset in range(size):
-        meets = (set(order[k]) & set(order[(k + offset - other) % size]) for other in taken for k in range(size))
+        meets = (
+            set(order[k]) & set(order[(k + offset - rotation) % size]) for rotation in occupied for k in range(size)
+        )
         if not any(meets):
-            taken.append(offset)
-    return taken
+            occupied.append(offset)
+    return occupied
 
 
 @schedule(recompute=RecomputationMode.Auto)

@@ -26,7 +26,7 @@ class ReplicaClasses:
     @cached_property
     def of(self) -> tuple[int, ...]:
         """The class of each replica."""
-        classes = {replica: number for number, own in enumerate(self.members) for replica in own}
+        classes = {replica: number for number, members in enumerate(self.members) for replica in members}
         return tuple(classes[replica] for replica in range(len(classes)))
 
     def split(self, apart: Sequence[Collection[int]]) -> ReplicaClasses:
@@ -35,11 +35,11 @@ class ReplicaClasses:
         >>> ReplicaClasses.all_alike(5).split([{1, 3}])
         ReplicaClasses(members=((0, 2, 4), (1, 3)))
         """
-        found: dict[tuple[int, int], list[int]] = {}
-        sets = {replica: number for number, own in enumerate(apart) for replica in own}
+        members: dict[tuple[int, int], list[int]] = {}
+        sets = {replica: number for number, replicas in enumerate(apart) for replica in replicas}
         for replica, number in enumerate(self.of):
-            found.setdefault((number, sets.get(replica, -1)), []).append(replica)
-        return ReplicaClasses(tuple(sorted(map(tuple, found.values()))))
+            members.setdefault((number, sets.get(replica, -1)), []).append(replica)
+        return ReplicaClasses(tuple(sorted(map(tuple, members.values()))))
 
 
 def by_servers(classes: ReplicaClasses, servers: Sequence[int], costs: Sequence[int]) -> ReplicaClasses:
@@ -50,13 +50,13 @@ def by_servers(classes: ReplicaClasses, servers: Sequence[int], costs: Sequence[
         costs: what it costs each replica there.
     """
     while True:
-        held: dict[int, set[int]] = {}
+        classes_at: dict[int, set[int]] = {}
         for number, server in zip(classes.of, servers, strict=True):
-            held.setdefault(server, set()).add(number)
-        sorts: dict[tuple[int, frozenset[int]], list[int]] = {}
+            classes_at.setdefault(server, set()).add(number)
+        replica_sets: dict[tuple[int, frozenset[int]], list[int]] = {}
         for replica, (server, cost) in enumerate(zip(servers, costs, strict=True)):
-            sorts.setdefault((cost, frozenset(held[server])), []).append(replica)
-        finer = classes.split(list(sorts.values()))
+            replica_sets.setdefault((cost, frozenset(classes_at[server])), []).append(replica)
+        finer = classes.split(list(replica_sets.values()))
         if finer == classes:
             return classes
         classes = finer

@@ -61,7 +61,7 @@ class Batch:
     """Flows that began and end together, of which one is ``first``, and who is told: the number of what was sent, and
     the sends."""
 
-    first: NetworkFlow
+    listener_flow: NetworkFlow
     number: int
     flights: tuple[Flight, ...]
 

@@ -63,16 +63,16 @@ class Meetings:
             All places when this was the last one (they wait no longer, which whoever asked has to say), else none. Who
             finds its place taken takes it over, and the other waits for ever.
         """
-        taken = self._taken
-        if taken[place.number] is None:
+        places = self._taken
+        if places[place.number] is None:
             self._missing -= 1
-        taken[place.number] = place
+        places[place.number] = place
         place.party.open_wait = place.waits_for
         if self._missing:
             return ()
-        self._missing = len(taken)
-        self._taken = [None] * len(taken)
-        return tuple(taken)
+        self._missing = len(places)
+        self._taken = [None] * len(places)
+        return tuple(places)
 
 
 class Gathering(Generic[K]):

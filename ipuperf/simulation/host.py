@@ -62,7 +62,7 @@ class _Line:
     """
 
     keys: tuple[LineKey, ...]
-    asked: dict[int, int]
+    requested: dict[int, int]
     granted: dict[int, int]
     waiting: dict[int, list[tuple[int, Callable[[], None]]]]
     awaited: bool
@@ -73,14 +73,14 @@ class _Line:
     @property
     def room(self) -> int:
         """Slices that all replicas have asked for and the host was not told of."""
-        least = min(self.asked.values())
-        return max(0, (least if self.total is None else min(least, self.total)) - self.issued)
+        requested = min(self.requested.values())
+        return max(0, (requested if self.total is None else min(requested, self.total)) - self.issued)
 
     def state(self) -> tuple[object, ...]:
         """What the future depends on, apart from how many slices are left."""
         return (
             self.issued - self.done,
-            tuple(self.issued - count for count in self.asked.values()),
+            tuple(self.issued - count for count in self.requested.values()),
             tuple(
                 (self.done - self.granted[replica] if self.awaited else 0, *(ipu for ipu, _ in goers))
                 for replica, goers in self.waiting.items()
@@ -173,13 +173,13 @@ class HostServer:
         self._totals = totals
         self._recorder = recorder
         members = [(replica,) for replica in range(len(servers))] if classes is None else classes.members
-        found: dict[tuple[int, ...], list[int]] = {}  # servers by those that speak to them
+        servers_by_speakers: dict[tuple[int, ...], list[int]] = {}  # servers by those that speak to them
         for server in sorted(set(servers)):
-            speakers = [own[0] for own in members if any(servers[replica] == server for replica in own)]
-            found.setdefault(tuple(speakers), []).append(server)
-        self._alike = {own[0]: own for own in found.values()}  # those for which a server stands
-        self._servers = {own[0]: _Server(list(speakers)) for speakers, own in found.items()}
-        self._server_of = {replica: server for server, own in self._servers.items() for replica in own.replicas}
+            speakers = [group[0] for group in members if any(servers[replica] == server for replica in group)]
+            servers_by_speakers.setdefault(tuple(speakers), []).append(server)
+        self._alike = {group[0]: group for group in servers_by_speakers.values()}  # those for which a server stands
+        self._servers = {group[0]: _Server(list(speakers)) for speakers, group in servers_by_speakers.items()}
+        self._server_of = {replica: server for server, group in self._servers.items() for replica in group.replicas}
         self._callback = {
             server: cycles.callback * times
             for server, times in zip(servers, callbacks_at(servers, threads), strict=True)
@@ -208,7 +208,7 @@ class HostServer:
         for server in self._servers.values():
             server.busy = self._events.now
         for key, line in self._inputs():
-            line.asked = dict.fromkeys(line.asked, self._depth)
+            line.requested = dict.fromkeys(line.requested, self._depth)
             self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
     def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
@@ -242,26 +242,26 @@ class HostServer:
     def _line(self, key: LineKey) -> _Line:
         if key not in self._lines:
             replicas = self._servers[key.server].replicas
-            asked, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
+            requested, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
             awaited = key.work == PREPARE or not self.prefetches
             total = self._totals[key.stream] if key.work == PREPARE else None
             keys = tuple([key._replace(server=alike) for alike in self._alike[key.server]])
-            self._lines[key] = _Line(keys, asked, granted, {replica: [] for replica in replicas}, awaited, total)
+            self._lines[key] = _Line(keys, requested, granted, {replica: [] for replica in replicas}, awaited, total)
         return self._lines[key]
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
-    def backlog(self, now: int) -> int:
+    def backlog(self, time: int) -> int:
         """Slices asked for that are not answered yet."""
         if self._served:
-            self._served = [item for item in self._served if item[0] > now]
+            self._served = [answer for answer in self._served if answer[0] > time]
         return len(self._served)
 
-    def state(self, now: int) -> tuple[object, ...]:
+    def state(self, time: int) -> tuple[object, ...]:
         """Everything the future depends on, relative to ``now``, but for the slices left (end of an instant)."""
-        self.backlog(now)
+        self.backlog(time)
         return (
-            tuple((end - now, key) for end, key in self._served),
+            tuple((end - time, key) for end, key in self._served),
             tuple(self._lines[key].state() for key in sorted(self._lines)),
         )
 
@@ -279,7 +279,7 @@ class HostServer:
             line = self._lines[LineKey(server, stream, PREPARE)]
             line.issued += number
             line.done += number
-            for counts in (line.asked, line.granted):
+            for counts in (line.requested, line.granted):
                 for replica in counts:
                     counts[replica] += number
 
@@ -301,7 +301,7 @@ class HostServer:
             if key not in syncs:
                 syncs[key] = (line, sync)
             if asks:
-                line.asked[replica] += 1
+                line.requested[replica] += 1
             if go is not None:
                 line.waiting[replica].append((ipu, go))
         groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
@@ -330,11 +330,11 @@ class HostServer:
             cost = 0
 
 
-def _both(first: Go, second: Go) -> Go:
+def _both(earlier_call: Go, later_call: Go) -> Go:
     """Calls two things one after the other."""
 
     def call() -> None:
-        first()
-        second()
+        earlier_call()
+        later_call()
 
     return call

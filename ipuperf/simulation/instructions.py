@@ -184,19 +184,25 @@ def count_instances(instructions: Sequence[Instruction]) -> int:
 
 def longest_loop(instructions: Sequence[Instruction]) -> tuple[Enter, str] | None:
     """The loop with most trips and the first shared step inside it ("" for none); None where there is no loop."""
-    begins = [i for i, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
+    begins = [index for index, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
     if not begins:
         return None
-    begin = max(begins, key=lambda i: instructions[i].count)  # type: ignore[union-attr]
-    end = next(i for i, found in enumerate(instructions) if isinstance(found, Next) and found.begin == begin)
-    shared = (found.leaf.step.name for found in instructions[begin:end] if isinstance(found, Shared))
+    begin = max(begins, key=lambda index: instructions[index].count)  # type: ignore[union-attr]
+    end = next(
+        index
+        for index, instruction in enumerate(instructions)
+        if isinstance(instruction, Next) and instruction.begin == begin
+    )
+    shared = (instruction.leaf.step.name for instruction in instructions[begin:end] if isinstance(instruction, Shared))
     loop = instructions[begin]
     assert isinstance(loop, Enter)
     return loop, next(shared, "")
 
 
-def require_countable(count: int, what: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
+def require_countable(count: int, subject: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
     """``count`` if int64 can hold it and its sums, :class:`SimulationError` otherwise."""
     if count >= most:
-        raise SimulationError(f"{what} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})")
+        raise SimulationError(
+            f"{subject} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})"
+        )
     return count

@@ -84,8 +84,8 @@ class IpuProcess(Party):
     @property
     def step_name(self) -> str:
         """Name of the shared step this process is in, "" elsewhere."""
-        at = self.instructions[self.pc] if self.pc < len(self.instructions) else None
-        return at.leaf.step.name if isinstance(at, Shared) else ""
+        instruction = self.instructions[self.pc] if self.pc < len(self.instructions) else None
+        return instruction.leaf.step.name if isinstance(instruction, Shared) else ""
 
     # -- the walk ----------------------------------------------------------------------------------------------------
 
@@ -98,8 +98,8 @@ class IpuProcess(Party):
         """Walk on from the present instruction up to something that has to be waited for."""
         instructions, prepared, add, world = self.instructions, self._shared, self._add_row, self.world
         folds = world.folds
-        pc, last = self.pc, len(self.instructions)
-        while pc < last:
+        pc, end = self.pc, len(self.instructions)
+        while pc < end:
             instruction = instructions[pc]
             if isinstance(instruction, Shared):
                 self.pc = pc
@@ -180,12 +180,12 @@ class IpuProcess(Party):
         world = self.world
         if self.clock + world.folded >= world.most:
             world.require_countable(self.clock)
-        again = self.loops.again(instruction.count)
+        another_trip = self.loops.again(instruction.count)
         self.context = -1
         if world.folds:
-            self.ahead.append((pc if again else -1 - pc, self.clock, ()))
+            self.ahead.append((pc if another_trip else -1 - pc, self.clock, ()))
             world.looped = True
-        return instruction.begin if again else pc
+        return instruction.begin if another_trip else pc
 
     def _count(self) -> int:
         """Number of the counters as they are now, kept until one of them changes."""
@@ -203,7 +203,9 @@ class IpuProcess(Party):
             segment, start, durations = tree.segments[number], events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):
-                opened += [(n, events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
+                opened += [
+                    (loop_number, events.now) for loop_number, loop in enumerate(segment.loops) if loop.first == place
+                ]
                 begin = events.now
                 step = tree.leaves[leaf].step
                 yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
@@ -232,9 +234,9 @@ class IpuProcess(Party):
 
     def _leave_shared(self) -> None:
         """The shared step is over: record the parts that passed."""
-        now, trail = self.events.now, self.parts.trail
-        if self.clock <= now:
-            self.clock = now
+        time, trail = self.events.now, self.parts.trail
+        if self.clock <= time:
+            self.clock = time
             if self.ahead:
                 self.ahead.clear()
         elif self.world.folds:
@@ -251,24 +253,24 @@ class IpuProcess(Party):
         leaf, streams = instruction.leaf, self.world.streams
         loads = [copy for copy in leaf.step.host_slices(self.index) if copy.direction == "h2d"]
         numbers = [streams[copy.direction, copy.stream] for copy in loads]
-        found = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
-        self._shared[self.pc] = found
-        return found
+        shared = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
+        self._shared[self.pc] = shared
+        return shared
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
-    def state(self, now: int) -> tuple[object, ...]:
+    def state(self, time: int) -> tuple[object, ...]:
         """Everything the future and the records of this process depend on, relative to ``now``, but for loop counters,
         slice counts and how long it has been waiting already (`open_wait`)."""
-        early = self.clock - now if self.clock > now else 0
+        early = self.clock - time if self.clock > time else 0
         return (
             self.pc,
             self.finish >= 0,
             self.open_wait,
             self.inside,
-            self.parts.mark - now if self.inside and (early or not self.open_wait) else 0,
+            self.parts.mark - time if self.inside and (early or not self.open_wait) else 0,
             early,
-            tuple((pc, start - now, parts) for pc, start, parts in self.ahead) if early else (),
+            tuple((pc, start - time, parts) for pc, start, parts in self.ahead) if early else (),
             self.parts.trail.parts if self.inside else (),
             self.slices.last,
             tuple(self.loops.begins),

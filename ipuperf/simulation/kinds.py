@@ -55,7 +55,7 @@ class LocalKind(StepKind[L]):
     types = ("OnTileExecute",)
 
     @classmethod
-    def row(cls, step: L, tiles: int, first: int) -> StepRow:
+    def row(cls, step: L, tiles: int, first_tile: int) -> StepRow:
         """What the trace says about ``step``; as it stands, all tiles are busy in it.
 
         Args:
@@ -105,7 +105,7 @@ class SharedKind(StepKind[S]):
         collector need not look for it."""
         vars(self).clear()
 
-    def state(self, now: int) -> tuple[object, ...]:
+    def state(self, time: int) -> tuple[object, ...]:
         """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""
         return ()
 

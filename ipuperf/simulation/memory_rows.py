@@ -59,12 +59,14 @@ class MemoryTables:
 
 def _always_live(memory: MemoryReport, index: int) -> dict[str, np.ndarray]:
     """Bytes per tile by category; variables that are always live are added up where the report has no total."""
-    found = {name: vector.dense() for name, vector in memory.categories[index].items()}
-    if _ALWAYS not in found:
-        own = [v.bytes.dense() for v in memory.variables if v.always_live and v.ipu == index and v.location == "tile"]
-        if own:
-            found[_ALWAYS] = np.sum(own, axis=0)
-    return found
+    tile_bytes = {name: vector.dense() for name, vector in memory.categories[index].items()}
+    if _ALWAYS not in tile_bytes:
+        variable_bytes = [
+            v.bytes.dense() for v in memory.variables if v.always_live and v.ipu == index and v.location == "tile"
+        ]
+        if variable_bytes:
+            tile_bytes[_ALWAYS] = np.sum(variable_bytes, axis=0)
+    return tile_bytes
 
 
 def _peak(memory: MemoryReport, index: int, always: dict[str, np.ndarray]) -> np.ndarray:
@@ -82,12 +84,12 @@ def _tile_memory(memory: MemoryReport, ipus: Sequence[int], always: dict[int, di
     parts: dict[str, list[np.ndarray]] = {name: [empty] for name in ("ipu", "tile", "code", "bytes")}
     words: dict[str, int] = {}
     for index, categories in always.items():
-        for name, held in {**categories, _VARYING: _peak(memory, index, categories)}.items():
-            tiles = np.flatnonzero(held)
+        for name, tile_bytes in {**categories, _VARYING: _peak(memory, index, categories)}.items():
+            tiles = np.flatnonzero(tile_bytes)
             parts["ipu"].append(np.full(len(tiles), ipus[index]))
             parts["tile"].append(tiles)
             parts["code"].append(np.full(len(tiles), words.setdefault(name, len(words))))
-            parts["bytes"].append(held[tiles])
+            parts["bytes"].append(tile_bytes[tiles])
     columns: Columns = {name: np.concatenate(values) for name, values in parts.items()}
     category = Words(tuple(words), columns.pop("code"))
     return {**columns, "category": category}
@@ -102,9 +104,9 @@ class _Runs(NamedTuple):
 
 
 def _runs(vector: TileVector) -> _Runs:
-    kept = np.flatnonzero(vector.run_values)
-    end, length = vector.run_stops[kept], vector.lengths[kept]
-    return _Runs(end - length, end, vector.run_values[kept] * length)
+    used_runs = np.flatnonzero(vector.run_values)
+    end, length = vector.run_stops[used_runs], vector.lengths[used_runs]
+    return _Runs(end - length, end, vector.run_values[used_runs] * length)
 
 
 def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariables, Columns]:
@@ -148,7 +150,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "tile_to": join("end"),
         "bytes": join("bytes"),
     }
-    folded = FoldedVariables(arrays, {lists[name]: own.words for name, own in words.items()})
+    folded = FoldedVariables(arrays, {lists[name]: column.words for name, column in words.items()})
     return folded, {
         "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
     }  # fmt: skip
@@ -159,7 +161,7 @@ def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, dtype=np.int64)] for name in numbers}
     program: list[tuple[str, ...]] = []
     for index, names in memory.step_names.items():
-        fixed = sum(int(held.sum()) for held in always.get(index, {}).values())
+        fixed = sum(int(tile_bytes.sum()) for tile_bytes in always.get(index, {}).values())
         parts["ipu"].append(np.full(len(names), ipus[index]))
         parts["step"].append(np.arange(len(names)))
         parts["always_live"].append(np.full(len(names), fixed, dtype=np.int64))

@@ -386,11 +386,11 @@ class Network:
             self._changed()
         add = self._recorder.transfers.add
         for batch in split.ended:
-            start = batch.first.start
+            start = batch.listener_flow.start
             add((batch.number, start, time - start))
         # All ends are recorded before anybody is told, because who is told may start these flows again.
         for batch in split.ended:
-            batch.first.done(batch.flights)
+            batch.listener_flow.done(batch.flights)
 
     def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> FlowSplit:
         """Which flows end. Flows that began together and tell the same listener are one batch."""

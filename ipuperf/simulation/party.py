@@ -49,17 +49,17 @@ class PartsTrail:
 
     def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
         """With one more part, as the values of a `StepPart`."""
-        found = self.after.get(part)
-        if found is None:
-            found = self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
-        return found
+        longer = self.after.get(part)
+        if longer is None:
+            longer = self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return longer
 
     def then_all(self, parts: tuple[StepPart, ...]) -> PartsTrail:
         """With these as well."""
-        found = self.after.get(parts)
-        if found is None:
-            found = self.after[parts] = PartsTrail((*self.parts, *parts))
-        return found
+        longer = self.after.get(parts)
+        if longer is None:
+            longer = self.after[parts] = PartsTrail((*self.parts, *parts))
+        return longer
 
 
 class Parts:
@@ -113,10 +113,10 @@ class SliceColumns:
         self.last = stream
         self.loaded[stream] = self.loaded.get(stream, 0) + 1
 
-    def take_over(self, other: SliceColumns) -> None:
+    def take_over(self, loading: SliceColumns) -> None:
         """What is computed from now on is the slice that ``other`` counted last."""
-        if other.loaded:
-            self.loaded, self.last = dict(other.loaded), other.last
+        if loading.loaded:
+            self.loaded, self.last = dict(loading.loaded), loading.last
 
 
 class Party:
@@ -197,17 +197,17 @@ class Party:
 
     def wait_all(self, asks: Sequence[Ask]) -> Waiting:
         """Ask for all at once and wait for the last."""
-        left = len(asks)
+        unanswered = len(asks)
 
-        def one() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def answered() -> None:
+            nonlocal unanswered
+            unanswered -= 1
+            if unanswered == 0:
                 self.go_on()
 
         yield from self.catch_up()
         for ask in asks:
-            ask(one)
+            ask(answered)
         if asks:
             yield None
 

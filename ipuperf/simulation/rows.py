@@ -73,7 +73,7 @@ class ExecutedRows:
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
-        before: RunBefore | None = None,
+        run_before: RunBefore | None = None,
     ) -> None:
         self._tree = tree
         self._placement = placement
@@ -81,40 +81,45 @@ class ExecutedRows:
         self._indices = [process.index for process in processes]
         self._unfolding = unfolding
         finishes = [unfolding.time(process.finish) for process in processes]
-        last = max(finishes)
-        self.end = max(last, unfolding.time(host_end))
+        last_finish = max(finishes)
+        self.end = max(last_finish, unfolding.time(host_end))
         self._inside = _StretchColumns(tree.stretches, tree.lengths)
         rows, counters = recorder.stretches, recorder.counters.columns()
-        parts = [self._process(p.number, own, counters, unfolding) for p, own in zip(processes, rows, strict=True)]
+        parts = [
+            self._process(ended_process.number, stretch_rows, counters, unfolding)
+            for ended_process, stretch_rows in zip(processes, rows, strict=True)
+        ]
         for process, finish in zip(processes, finishes, strict=True):
             if process.lane:
                 continue
-            begin = before.cycles if before else 0
+            begin = run_before.cycles if run_before else 0
             waits = [
                 ("host_run", begin, run_cycles - begin),
-                ("idle", finish, last - finish),
-                ("host_run", last, self.end - last),
+                ("idle", finish, last_finish - finish),
+                ("host_run", last_finish, self.end - last_finish),
             ]
             parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
-            if before and begin:
-                named = tree.program_outside(before.name, process.index)
+            if run_before and begin:
+                named = tree.program_outside(run_before.name, process.index)
                 parts.append(self._waiting(process.number, "host_run", 0, begin, named))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         lengths = np.array(tree.lengths, dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
         self._columns = _sorted(columns)
-        self._used, first = np.unique(self._columns["segment"], return_index=True)
-        self._used = self._used[np.argsort(first)]
+        self._used, first_places = np.unique(self._columns["segment"], return_index=True)
+        self._used = self._used[np.argsort(first_places)]
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
         """Instances of one process in true time."""
-        own = rows.columns()
-        numbers, place = self._inside.spread(own["stretch"])
-        found = {name: values[own["context"]][numbers] for name, values in counters.items()}
+        executed = rows.columns()
+        numbers, place = self._inside.spread(executed["stretch"])
+        row_counters = {name: values[executed["context"]][numbers] for name, values in counters.items()}
         length = self._inside.length[place]
-        ends, counted = unfolding.instances(process, own["start"][numbers] + self._inside.start[place] + length, found)
-        kept = {"segment": self._inside.segment[place], "number": numbers}
-        return {**counted, **kept, "start": ends - length, "process": np.full(len(ends), process)}
+        ends, counted = unfolding.instances(
+            process, executed["start"][numbers] + self._inside.start[place] + length, row_counters
+        )
+        positions = {"segment": self._inside.segment[place], "number": numbers}
+        return {**counted, **positions, "start": ends - length, "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int, program: int = -1) -> Columns:
         segment = self._tree.waiting_segment(kind, dur, program)
@@ -144,11 +149,11 @@ class ExecutedRows:
     def _members(self) -> dict[str, np.ndarray]:
         """Of every process of every replica: the simulated one ``of`` its class, its ``own`` number, replica, IPU."""
         places = range(self._stride)
-        replicas = [(replica, one) for replica, one in enumerate(self._classes.of) for _ in places]
+        replicas = [(replica, replica_class) for replica, replica_class in enumerate(self._classes.of) for _ in places]
         rows = [
-            (one * self._stride + place, replica * self._stride + place, replica,
+            (replica_class * self._stride + place, replica * self._stride + place, replica,
              self._placement[replica][self._indices[place]])
-            for (replica, one), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
+            for (replica, replica_class), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
         ]  # fmt: skip
         return dict(zip(("of", "own", "replica", "ipu"), np.array(rows, dtype=np.int64).T, strict=True))
 
@@ -173,27 +178,29 @@ class ExecutedRows:
         rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
-        first = np.repeat(np.cumsum(counts) - counts, counts)
-        before = np.concatenate([[0], np.cumsum(dur)])
-        start, loop = before[:-1] - before[first], np.full(len(row), -1)
-        for place, segment, known in zip(
+        first_steps = np.repeat(np.cumsum(counts) - counts, counts)
+        elapsed = np.concatenate([[0], np.cumsum(dur)])
+        start, loop = elapsed[:-1] - elapsed[first_steps], np.full(len(row), -1)
+        for place, segment, loops_before in zip(
             (np.cumsum(counts) - counts).tolist(), segments, self._loops_before(), strict=True
         ):
             if segment.loops:
                 inside = np.array(segment.layout.inside)
                 start[place : place + len(inside)] = segment.layout.starts
-                loop[place : place + len(inside)] = np.where(inside < 0, -1, known + inside)
-        own = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
-        kinds = Words.of(own[_STEP.index("kind")])
+                loop[place : place + len(inside)] = np.where(inside < 0, -1, loops_before + inside)
+        step_columns = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
+        kinds = Words.of(step_columns[_STEP.index("kind")])
         columns: Columns = {
-            name: np.array(values)[row] for name, values in zip(_STEP, own, strict=True) if name not in ("kind", "dur")
+            name: np.array(values)[row]
+            for name, values in zip(_STEP, step_columns, strict=True)
+            if name not in ("kind", "dur")
         }
         return {
             **columns,
             "kind": Words(kinds.words, kinds.codes[row]),
             "dur": dur,
             "segment": np.repeat(np.arange(len(segments)), counts),
-            "seq": np.arange(len(row)) - first,
+            "seq": np.arange(len(row)) - first_steps,
             "rel_start": start,
             "lane": np.repeat(np.array([self._lane(s) for s in segments], dtype=np.int64), counts),
             "loop": loop,
@@ -303,7 +310,7 @@ def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
     names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
     values = {name: [getattr(op, name) for op in program.ops] for name in names}
-    return {name: own if name in ("op_id", "flops") else Words.of(own) for name, own in values.items()}
+    return {name: column if name in ("op_id", "flops") else Words.of(column) for name, column in values.items()}
 
 
 def plan_rows(program: DeviceProgram) -> Columns:
@@ -311,18 +318,18 @@ def plan_rows(program: DeviceProgram) -> Columns:
     :func:`~ipuperf.lowering.planner.alternatives.next_best`)."""
     known: dict[int, list[tuple[Any, ...]]] = {}  # of each plan that was taken: many products share one
 
-    def described(taken: ConvolutionPlan) -> list[tuple[Any, ...]]:
+    def described(chosen: ConvolutionPlan) -> list[tuple[Any, ...]]:
         return [
             (rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
-            for rank, plan in enumerate([taken, next_best(taken)])
+            for rank, plan in enumerate([chosen, next_best(chosen)])
             if plan is not None
         ]
 
     rows = [
         (op_id, number, *row)
         for op_id, plans in sorted(program.plans.items())
-        for number, taken in enumerate(plans)
-        for row in known.get(id(taken)) or known.setdefault(id(taken), described(taken))
+        for number, chosen in enumerate(plans)
+        for row in known.get(id(chosen)) or known.setdefault(id(chosen), described(chosen))
     ]
     names = ("op_id", "product", "rank", "cycles", "tiles", "temp_bytes", "vertex", "plan")
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
@@ -346,17 +353,17 @@ def host_rows(
     unfolding: Unfolding,
     streams: Sequence[tuple[str, str]],
     run_cycles: int,
-    before: RunBefore | None = None,
+    run_before: RunBefore | None = None,
 ) -> FoldedHostEvents:
     """Table ``host_events``: a run before this one, the fixed cost of the run, then what the host does for every slice,
     by start, server and stream. The first slice of a host sync carries what the sync costs. Servers are named when
     there are several."""
     lines: dict[LineKey, int] = {}
-    first = [(before.name, before.cycles, before.cycles)] if before else []
-    first.append(("session.run", run_cycles - (before.cycles if before else 0), run_cycles))
-    names, own, stops = zip(*first, strict=True)
+    first_events = [(run_before.name, run_before.cycles, run_before.cycles)] if run_before else []
+    first_events.append(("session.run", run_cycles - (run_before.cycles if run_before else 0), run_cycles))
+    names, durations, stops = zip(*first_events, strict=True)
     line = [*range(len(names)), *(len(names) + lines.setdefault(event.line, len(lines)) for event in events)]
-    lengths = whole_numbers([*own, *(event.dur for event in events)])
+    lengths = whole_numbers([*durations, *(event.dur for event in events)])
     ends, repeat = unfolding.rows(whole_numbers([*stops, *(event.start + event.dur for event in events)]))
     several = len({key.server for key in lines}) > 1
     labels = [f"{key.work} {streams[key.stream][1]}{f' host {key.server}' if several else ''}" for key in lines]

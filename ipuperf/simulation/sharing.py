@@ -32,18 +32,18 @@ def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> li
     for index, route in enumerate(routes):
         for resource in route:
             users.setdefault(resource, []).append(index)
-    left = {resource: capacity[resource] for resource in users}
+    remaining = {resource: capacity[resource] for resource in users}
     count = {resource: len(flows) for resource, flows in users.items()}
     open_flows = set(range(len(routes)))
     while open_flows:
-        shares = {resource: left[resource] // number for resource, number in count.items() if number}
+        shares = {resource: remaining[resource] // number for resource, number in count.items() if number}
         share = min(shares.values())
-        tight = [resource for resource, value in shares.items() if value == share]
+        tight = [resource for resource, fair_share in shares.items() if fair_share == share]
         for index in {index for resource in tight for index in users[resource]} & open_flows:
             open_flows.discard(index)
             rates[index] = share
             for resource in routes[index]:
-                left[resource] -= share
+                remaining[resource] -= share
                 count[resource] -= 1
     return rates
 
@@ -64,9 +64,9 @@ class Sharing:
     def __init__(self, kinds: tuple[int, ...], left: tuple[int, ...], rates: tuple[int, ...]) -> None:
         self.kinds, self.left, self.rates = kinds, left, rates
         self.lasts = lasts = min([-(-units // rate) for units, rate in zip(left, rates, strict=True)])
-        then = self.left_after(lasts)
-        self.ended = [place for place, units in enumerate(then) if units <= 0]
-        self.others = [place for place, units in enumerate(then) if units > 0]
+        left_at_end = self.left_after(lasts)
+        self.ended = [place for place, units in enumerate(left_at_end) if units <= 0]
+        self.others = [place for place, units in enumerate(left_at_end) if units > 0]
         self.after: Sharing | None = None
         self.splits: dict[int, FlowSplit] = {}
 
@@ -95,26 +95,28 @@ class Sharings:
 
     def of(self, kinds: tuple[int, ...], left: tuple[int, ...]) -> Sharing | list[Shares]:
         """What becomes of these flows; their rates where the sends of a flow differ, which has then to be parted."""
-        found = self._known.get((kinds, left))
-        if found is None:
+        sharing = self._known.get((kinds, left))
+        if sharing is None:
             shares = self._rates(kinds)
             if max(map(len, shares)) > 1:
                 return shares
             if len(self._known) == _SHARINGS_KEPT:
                 self._known.clear()
             rates = tuple([rate for ((rate, _),) in shares])
-            found = self._known[kinds, left] = Sharing(kinds, left, rates)
-        return found
+            sharing = self._known[kinds, left] = Sharing(kinds, left, rates)
+        return sharing
 
     def after(self, sharing: Sharing) -> Sharing | list[Shares]:
         """What becomes of the flows that do not end first."""
         if sharing.after is not None:
             return sharing.after
-        then, others = sharing.left_after(sharing.lasts), sharing.others
-        found = self.of(tuple([sharing.kinds[n] for n in others]), tuple([then[n] for n in others]))
-        if isinstance(found, Sharing):
-            sharing.after = found
-        return found
+        left_at_end, others = sharing.left_after(sharing.lasts), sharing.others
+        outcome = self.of(
+            tuple([sharing.kinds[place] for place in others]), tuple([left_at_end[place] for place in others])
+        )
+        if isinstance(outcome, Sharing):
+            sharing.after = outcome
+        return outcome
 
     def _rates(self, kinds: tuple[int, ...]) -> list[Shares]:
         """The rates of each flow's sends."""

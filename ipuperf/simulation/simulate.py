@@ -57,7 +57,7 @@ class _HostOptions(NamedTuple):
     front_end: bool
     threads: int | None
     processes: int
-    before: RunBefore | None
+    run_before: RunBefore | None
 
 
 @checked(skipped=["fidelity", "prefetch_depth", "callback_threads", "host_processes"])
@@ -116,7 +116,7 @@ def simulate(
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     if not fold or fidelity == "tile":
-        check_length(tree, program.replicas * sum(count_instances(own) for _, own in tree.lists()))
+        check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
     if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
         raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
     if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
@@ -139,8 +139,8 @@ def simulate(
         finally:
             for kind in kinds.values():
                 kind.forget()
-            for own in (*processes, world.network, world.host, world.events):
-                vars(own).clear()  # as the kinds: they and their world know each other
+            for participant in (*processes, world.network, world.host, world.events):
+                vars(participant).clear()  # as the kinds: they and their world know each other
 
     if symmetry and may_be_alike(tree):
         # whatever goes wrong is said about all replicas
@@ -159,8 +159,8 @@ def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> 
     for _ in range(MOST_BEGINNINGS):
         try:
             return run(classes)
-        except Asymmetric as found:
-            classes = classes.split(found.apart)
+        except Asymmetric as difference:
+            classes = classes.split(difference.apart)
             if 2 * len(classes.members) > replicas + 1:
                 raise
     raise Asymmetric("the replicas come to differ again and again")
@@ -178,13 +178,13 @@ def _build(
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
-    lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
+    lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
     servers = _servers(program, machine, options.processes)
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
-    copied = [count_copies(own, ipu) for ipu, own in tree.lists()]
-    streams = _streams(program, copied)
+    copied_slices = [count_copies(instructions, ipu) for ipu, instructions in tree.lists()]
+    streams = _streams(program, copied_slices)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
         collective_syncs=collective_syncs(machine, program.placement),
@@ -192,7 +192,7 @@ def _build(
         stream=chip.cycles(host.stream_latency_seconds),
         run=_begin(options, machine),
     )
-    totals = _totals(copied, streams)
+    totals = _totals(copied_slices, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
     return World(
         events=events,
@@ -213,18 +213,18 @@ def _build(
 
 def _begin(options: _HostOptions, machine: Machine) -> int:
     """When the IPUs begin: after the run before, and what the host does at the start of this one."""
-    own = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
-    return own + (options.before.cycles if options.before else 0)
+    start_cycles = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
+    return start_cycles + (options.run_before.cycles if options.run_before else 0)
 
 
 def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
     """The host server of each replica, counted on: replicas of one rack and one process have one."""
-    found: dict[tuple[int, int], int] = {}
-    places = []
+    server_numbers: dict[tuple[int, int], int] = {}
+    servers = []
     for replica, ipus in enumerate(program.placement):
         rack = machine.topology.rack(ipus[0]) if machine.racks > 1 else 0
-        places.append(found.setdefault((rack, replica * processes // program.replicas), len(found)))
-    return places
+        servers.append(server_numbers.setdefault((rack, replica * processes // program.replicas), len(server_numbers)))
+    return servers
 
 
 _Copied = Sequence[Mapping[tuple[str, str], int]]
@@ -233,7 +233,7 @@ _Copied = Sequence[Mapping[tuple[str, str], int]]
 
 def _streams(program: DeviceProgram, copied: _Copied) -> dict[tuple[str, str], int]:
     """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
-    used = dict.fromkeys(key for own in copied for key in own)
+    used = dict.fromkeys(key for counts in copied for key in counts)
     listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
@@ -241,8 +241,8 @@ def _streams(program: DeviceProgram, copied: _Copied) -> dict[tuple[str, str], i
 def _totals(copied: _Copied, streams: dict[tuple[str, str], int]) -> dict[int, int]:
     """Slices of each host-to-device stream that a replica takes in the run."""
     slices: dict[int, int] = {}
-    for own in copied:
-        for key, number in own.items():
+    for counts in copied:
+        for key, number in counts.items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
     return slices
@@ -256,10 +256,10 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
     processes: list[IpuProcess] = []
     for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):
-            for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
-                if lane == 0 or own:
-                    few = Tiles(tiles) if tiles else None
-                    processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
+            for lane, instructions in enumerate((tree.instructions[index], tree.io_instructions[index])):
+                if lane == 0 or instructions:
+                    tile_set = Tiles(tiles) if tiles else None
+                    processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, tile_set, lane))
     return processes
 
 
@@ -292,16 +292,18 @@ def _run(
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        now = max(process.arrive() for process in processes)
-        raise SimulationError(_deadlock(tree.program, stuck, processes, now))
+        time = max(process.arrive() for process in processes)
+        raise SimulationError(_deadlock(tree.program, stuck, processes, time))
 
 
-def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
-    lines = [f"{program.name}: deadlock at cycle {now:,}, nothing can happen any more"]
+def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], processes: Sequence[IpuProcess], time: int) -> str:
+    lines = [f"{program.name}: deadlock at cycle {time:,}, nothing can happen any more"]
     lines += [f"  {process.name} waits in step {process.step_name!r} for {process.open_wait}" for process in stuck]
-    done = [process.name for process in every if process.finish >= 0]
-    if done:
-        lines.append(f"  finished: {', '.join(done[:8])}{f' and {len(done) - 8} more' if len(done) > 8 else ''}")
+    finished = [process.name for process in processes if process.finish >= 0]
+    if finished:
+        lines.append(
+            f"  finished: {', '.join(finished[:8])}{f' and {len(finished) - 8} more' if len(finished) > 8 else ''}"
+        )
     return "\n".join(lines)
 
 
@@ -319,28 +321,28 @@ def _trace(
 
     unfolding = Unfolding(folds)
     recorder, run, streams = world.recorder, world.delays.run, list(world.streams)  # the world is not kept
-    before = options.before
-    done = ExecutedRows(
-        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, before
+    run_before = options.run_before
+    executed = ExecutedRows(
+        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, run_before
     )
-    first = program.placement[0]
-    memory, programs = MemoryTables(program.memory, first), tree.rows
+    first_ipus = program.placement[0]
+    memory, programs = MemoryTables(program.memory, first_ipus), tree.rows
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
         "plans": lambda: plan_rows(program),
-        "programs": lambda: program_rows(programs, first),
-        "steps": lambda: done.steps(machine.chip.tiles, program.io_tiles),
-        "loops": done.loops(),
-        "instances": done.instances,
+        "programs": lambda: program_rows(programs, first_ipus),
+        "steps": lambda: executed.steps(machine.chip.tiles, program.io_tiles),
+        "loops": executed.loops(),
+        "instances": executed.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
-        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, before),
-        "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
+        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, run_before),
+        "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},
     }
     meta = {**_meta(program, machine, fidelity, options.depth), "oom": memory.oom()}
-    later = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
-    return Trace(meta, later, copy=False)
+    delayed_tables = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
+    return Trace(meta, delayed_tables, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

@@ -51,9 +51,9 @@ class Seat:
     def __init__(self, guest: Guest, count: int) -> None:
         self._guest = guest
         self._events = guest.party.world.events
-        self._left = count
+        self._remaining = count
         self._begun = False
-        self._ways: list[tuple[int, int, tuple[StepPart, ...], list[int]]] = []  # begin, end, parts, replicas
+        self._courses: list[tuple[int, int, tuple[StepPart, ...], list[int]]] = []  # begin, end, parts, replicas
 
     def begin(self) -> None:
         """The collective of one of the groups begins."""
@@ -67,18 +67,18 @@ class Seat:
         Raises:
             Asymmetric: they are the last ones, and not all did the same.
         """
-        now = self._events.now
-        for begin, end, known, same in self._ways:
-            if (begin, end) == (begun, now) and (known is parts or known == parts):
-                same += replicas
+        time = self._events.now
+        for begin, end, known_parts, members in self._courses:
+            if (begin, end) == (begun, time) and (known_parts is parts or known_parts == parts):
+                members += replicas
                 break
         else:
-            self._ways.append((begun, now, parts, list(replicas)))
-        self._left -= len(replicas)
-        if self._left:
+            self._courses.append((begun, time, parts, list(replicas)))
+        self._remaining -= len(replicas)
+        if self._remaining:
             return
-        if len(self._ways) > 1:
+        if len(self._courses) > 1:
             name = self._guest.leaf.step.name
-            raise Asymmetric(f"not all replicas go through {name!r} alike", [same for *_, same in self._ways])
+            raise Asymmetric(f"not all replicas go through {name!r} alike", [members for *_, members in self._courses])
         self._guest.party.parts.add(parts)
         self._guest.go_on()

@@ -62,16 +62,16 @@ def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
     flight = np.concatenate([np.empty(0, dtype=np.int64), *(numbers[bundle] for _, bundle in groups)])
     owner = np.repeat(whole_numbers(owner for owner, _ in groups), counts)
     ways: dict[tuple[int, ...], int] = {}
-    way = whole_numbers(ways.setdefault(own.links, len(ways)) for own in flights.values())[flight]
+    way = whole_numbers(ways.setdefault(flight.links, len(ways)) for flight in flights.values())[flight]
     links = whole_numbers(map(len, ways))
     return {
         "first": (np.cumsum(counts) - counts)[group],
         "sends": counts[group],
-        "rank": _ranks(list(owners), [own.owner for own in flights.values()], owner, flight),
-        "ipu": whole_numbers(own.ipu for own in flights.values())[flight],
+        "rank": _ranks(list(owners), [flight.owner for flight in flights.values()], owner, flight),
+        "ipu": whole_numbers(flight.ipu for flight in flights.values())[flight],
         "link_first": (np.cumsum(links) - links)[way],
         "links": links[way],
-        "link_id": whole_numbers(link for own in ways for link in own),
+        "link_id": whole_numbers(link for route in ways for link in route),
     }
 
 
@@ -98,6 +98,6 @@ def _ranks(
 def _padded(tuples: Sequence[tuple[int, ...]]) -> np.ndarray:
     """The tuples as rows; behind each there is at least one -1, which sorts before any number."""
     rows = np.full((len(tuples), 1 + max(map(len, tuples), default=0)), -1, dtype=np.int64)
-    for row, own in zip(rows, tuples, strict=True):
-        row[: len(own)] = own
+    for row, numbers in zip(rows, tuples, strict=True):
+        row[: len(numbers)] = numbers
     return rows

@@ -64,17 +64,17 @@ def check_length(tree: ProgramTree, total: int) -> None:
     program = tree.program
     if total <= MOST_INSTANCES:
         return
-    loops = [found for _, own in tree.lists() if (found := longest_loop(own)) is not None]
-    most = f"at most {MOST_INSTANCES:,} are allowed"
+    loops = [loop_step for _, instructions in tree.lists() if (loop_step := longest_loop(instructions)) is not None]
+    limit = f"at most {MOST_INSTANCES:,} are allowed"
     if not loops:
-        raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {most}")
-    loop, shared = max(loops, key=lambda found: found[0].count)
+        raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {limit}")
+    loop, shared = max(loops, key=lambda loop_step: loop_step[0].count)
     inside = (
         f"it contains the step {shared!r}, which the IPU shares with others or the host" if shared else "no folding"
     )
     raise SimulationError(
         f"{program.name}: Repeat {loop.name!r} of {loop.count:,} trips is kept trip by trip ({inside}): {total:,} "
-        f"executions in the trace, {most}; let a run have fewer trips, or take such steps out of the loop: loops of "
+        f"executions in the trace, {limit}; let a run have fewer trips, or take such steps out of the loop: loops of "
         "steps on the tiles alone may be of any length"
     )
 
@@ -90,5 +90,5 @@ def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[St
                     leaves.update(dict.fromkeys(tree.segments[segment].leaves))
         elif isinstance(instruction, Shared):
             leaves[instruction.leaf.leaf_id] = None
-    every = tree.leaves
-    return [every[leaf].step for leaf in leaves]
+    all_leaves = tree.leaves
+    return [all_leaves[leaf].step for leaf in leaves]

@@ -156,12 +156,12 @@ class ProgramTree:
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
         """These segments one after the other (the same object for the same segments)."""
-        found = self._stretches.get(segments)
-        if found is None:
+        stretch = self._stretches.get(segments)
+        if stretch is None:
             lengths = self.lengths
-            dur = require_countable(sum([lengths[s] for s in segments]), "a stretch of local steps")
-            found = self._stretches[segments] = Stretch(len(self._stretches), segments, dur)
-        return found
+            dur = require_countable(sum([lengths[segment] for segment in segments]), "a stretch of local steps")
+            stretch = self._stretches[segments] = Stretch(len(self._stretches), segments, dur)
+        return stretch
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -192,11 +192,11 @@ class ProgramTree:
     def _leaf(self, step: Step, parent: int) -> LeafStep:
         rows, leaves, kind = self.rows, self.leaves, kind_of(step)
         self.kinds.add(kind)
-        first = len(rows)
+        begin = len(rows)
         for name in kind.programs(step):
             rows.append((parent, name, step.name, step.op_id, self._ipu))
         stop = len(rows)
-        leaf = LeafStep(len(leaves), step, (first,) if stop == first + 1 else tuple(range(first, stop)), self.lane)
+        leaf = LeafStep(len(leaves), step, (begin,) if stop == begin + 1 else tuple(range(begin, stop)), self.lane)
         leaves.append(leaf)
         return leaf
 
@@ -213,7 +213,7 @@ class ProgramTree:
                 durations.append(step.duration)
             else:
                 self._close(local, durations, items)
-                items += self._other(step, parent)
+                items += self._control_items(step, parent)
         self._close(local, durations, items)
         return tuple(items)
 
@@ -223,7 +223,7 @@ class ProgramTree:
             local.clear()
             durations.clear()
 
-    def _other(self, step: Step, parent: int) -> list[_Item]:
+    def _control_items(self, step: Step, parent: int) -> list[_Item]:
         if isinstance(step, Call):
             self._node(parent, "Call", step.function, step.op_id)
             return list(self._function(step))
@@ -238,14 +238,14 @@ class ProgramTree:
             raise SimulationError(f"Repeat {step.name!r} has count {step.count}, it must be 0 or more")
         if step.count == 0 or not body:
             return []
-        blocks = [self.segments[item.segment] for item in body if isinstance(item, _Block)]
+        blocks = [self.segments[part.segment] for part in body if isinstance(part, _Block)]
         if len(blocks) < len(body) or not self._fold:
             return [_Loop(step.name, step.count, body)]
         leaves: list[int] = []
         durations: list[int] = []
         loops = [LocalLoop(0, sum(len(block.leaves) for block in blocks), step.count)]
         for block in blocks:
-            loops += [LocalLoop(len(leaves) + a, len(leaves) + b, count) for a, b, count in block.loops]
+            loops += [LocalLoop(len(leaves) + start, len(leaves) + stop, count) for start, stop, count in block.loops]
             leaves += block.leaves
             durations += block.durations
         segment = self.local_segment(tuple(leaves), tuple(durations), tuple(loops))
@@ -278,20 +278,22 @@ class ProgramTree:
     def _flatten(self, items: Sequence[_Item], flat: list[Instruction]) -> None:
         """Append the instructions of ``items``; neighbouring blocks become one stretch."""
         blocks: list[int] = []
-        for item in [*items, None]:
-            if isinstance(item, _Block):
-                blocks.append(item.segment)
+        for part in [*items, None]:
+            if isinstance(part, _Block):
+                blocks.append(part.segment)
                 continue
             if blocks:
                 flat.append(self.stretch_of(tuple(blocks)))
                 blocks = []
-            if isinstance(item, Shared):
-                flat.append(item)
-            elif isinstance(item, _Loop):
+            if isinstance(part, Shared):
+                flat.append(part)
+            elif isinstance(part, _Loop):
                 begin = len(flat)
-                flat.append(Enter(item.count, item.name))
-                self._flatten(item.body, flat)
-                flat.append(Next(begin, item.count, any(isinstance(inner, Shared) for inner in flat[begin:])))
+                flat.append(Enter(part.count, part.name))
+                self._flatten(part.body, flat)
+                flat.append(
+                    Next(begin, part.count, any(isinstance(instruction, Shared) for instruction in flat[begin:]))
+                )
 
 
 def _unnest(
@@ -316,13 +318,13 @@ def _unnest(
 
 def _callers(program: DeviceProgram) -> dict[str, set[int]]:
     """IPUs on which each function is called, directly or through other functions."""
-    found: dict[str, set[int]] = {}
+    callers: dict[str, set[int]] = {}
     waiting: list[tuple[int, ControlStep]] = list(enumerate(program.ipus))
     while waiting:
         ipu, step = waiting.pop()
-        waiting += [(ipu, inner) for inner in step.inside if isinstance(inner, ControlStep)]
-        if isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
-            found[step.function].add(ipu)
+        waiting += [(ipu, child) for child in step.inside if isinstance(child, ControlStep)]
+        if isinstance(step, Call) and ipu not in callers.setdefault(step.function, set()):
+            callers[step.function].add(ipu)
             if step.function in program.functions:
                 waiting.append((ipu, program.functions[step.function]))
-    return found
+    return callers

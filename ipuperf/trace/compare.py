@@ -76,10 +76,10 @@ def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
             raise TypeError(f"diff: the {role} is {trace!r} ({type(trace).__name__}), expected a Trace")
     if not (isinstance(rtol, (int, float)) and rtol >= 0):
         raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")
-    before, after = figures(source), figures(target)
+    source_figures, target_figures = figures(source), figures(target)
     rows = []
-    for place, key in enumerate(dict.fromkeys([*before, *after])):
-        old, new = before.get(key, 0), after.get(key, 0)
+    for place, key in enumerate(dict.fromkeys([*source_figures, *target_figures])):
+        old, new = source_figures.get(key, 0), target_figures.get(key, 0)
         scale = max(abs(old), abs(new))
         if abs(new - old) > rtol * scale:
             rows.append((-abs(new - old) / scale, place, (*key, old, new, new - old, new / old if old else np.nan)))

@@ -85,15 +85,15 @@ def build_template(trace: Trace) -> Template:
     """Sort table ``steps`` once; see :class:`Template`."""
     steps = trace.columns("steps")
     order = np.lexsort((steps["seq"], steps["segment"]))
-    segments, first, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
+    segments, first_steps, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
     loop = trace.loops.place(steps["loop"])
     trips, reach = trace.loops.inner[loop, 0], steps["rel_start"] + trace.loops.rest[loop, 0] + steps["dur"]
     if len(segments) == 0:
         nothing = np.empty(0, dtype=np.int64)
-        return Template(order, segments, first, count, nothing, nothing, nothing, loop, trips, reach)
-    low = np.minimum.reduceat(steps["rel_start"][order], first)
-    extent, slices_of = np.maximum.reduceat(reach[order], first), np.add.reduceat(trips[order], first)
-    return Template(order, segments, first, count, low, extent, slices_of, loop, trips, reach)
+        return Template(order, segments, first_steps, count, nothing, nothing, nothing, loop, trips, reach)
+    low = np.minimum.reduceat(steps["rel_start"][order], first_steps)
+    extent, slices_of = np.maximum.reduceat(reach[order], first_steps), np.add.reduceat(trips[order], first_steps)
+    return Template(order, segments, first_steps, count, low, extent, slices_of, loop, trips, reach)
 
 
 def kind_codes(trace: Trace) -> np.ndarray:
@@ -129,14 +129,18 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
     return np.flatnonzero((place >= 0) & (begin < window[1]) & (end >= window[0]))
 
 
-def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def pairs(trace: Trace, rows: np.ndarray, included: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Row of ``instances`` and row of ``steps`` for every step (of those ``wanted``, a mask) of the given instances."""
     template = trace.template
-    order, first, count = template.order, template.first, template.count
-    if wanted is not None:
-        kept = wanted[order]
-        before = np.append(0, np.cumsum(kept))
-        order, first, count = order[kept], before[first], before[first + count] - before[first]
+    order, first_steps, count = template.order, template.first, template.count
+    if included is not None:
+        included_steps = included[order]
+        included_before = np.append(0, np.cumsum(included_steps))
+        order, first_steps, count = (
+            order[included_steps],
+            included_before[first_steps],
+            included_before[first_steps + count] - included_before[first_steps],
+        )
     place = template.place(trace.columns("instances")["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     counts = count[place] if len(place) else np.empty(0, dtype=np.int64)
@@ -144,7 +148,7 @@ def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> t
     total = int(counts.sum())
     instance = np.repeat(rows, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    step = order[np.repeat(first[place], counts) + within] if total else np.empty(0, dtype=np.int64)
+    step = order[np.repeat(first_steps[place], counts) + within] if total else np.empty(0, dtype=np.int64)
     return instance, step
 
 
@@ -182,8 +186,8 @@ def _expanded(
     dur, loop = durations[step], loops[step]
     if trace.loops.depth:
         _require_few(count_executions(trace.loops, start, dur, loop, window))
-    found = executions(trace.loops, start, dur, loop, window)
-    return Slices(found.start, dur[found.row], step[found.row], instance[found.row], found.trip)
+    executed = executions(trace.loops, start, dur, loop, window)
+    return Slices(executed.start, dur[executed.row], step[executed.row], instance[executed.row], executed.trip)
 
 
 def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
@@ -199,17 +203,17 @@ def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
         np.maximum.at(high, chain[inside, level], label[inside])
     equal = (chain >= 0) & np.append(low == high, False)[chain]
     merged = np.flatnonzero(equal.any(axis=1))
-    outer = np.argmax(equal[merged], axis=1) if loops.depth else merged
-    top, own = chain[merged, outer], template.loop[merged]
-    dur, loop, wanted = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
-    dur[merged] = loops.count[own, outer] * loops.period[own, outer]
-    loop[merged] = np.where(outer > 0, chain[merged, outer - 1], -1)
-    wanted[merged] = False
+    outer_level = np.argmax(equal[merged], axis=1) if loops.depth else merged
+    outermost, loop_rows = chain[merged, outer_level], template.loop[merged]
+    dur, loop, included = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
+    dur[merged] = loops.count[loop_rows, outer_level] * loops.period[loop_rows, outer_level]
+    loop[merged] = np.where(outer_level > 0, chain[merged, outer_level - 1], -1)
+    included[merged] = False
     place = np.empty(len(label), dtype=np.int64)
     place[template.order] = np.arange(len(label))
-    first = np.lexsort((place[merged], top))
-    wanted[merged[first[np.append(True, np.diff(top[first]) != 0)[: len(first)]]]] = True
-    return _expanded(trace, pairs(trace, rows, wanted), dur, loop, None)
+    by_loop = np.lexsort((place[merged], outermost))
+    included[merged[by_loop[np.append(True, np.diff(outermost[by_loop]) != 0)[: len(by_loop)]]]] = True
+    return _expanded(trace, pairs(trace, rows, included), dur, loop, None)
 
 
 def slice_batches(
@@ -255,19 +259,19 @@ def fitting_window(trace: Trace, limit: int) -> Window | None:
     if total <= limit:
         return None
     place, start, end = _placed(trace)
-    first, last = int((start + trace.template.low[place]).min()), int(end.max()) + 1
-    fits, over = first, min(last, first + max(1, (last - first) * limit // total))
-    while over < last and slice_count(trace, (first, over)) <= limit:
-        fits, over = over, min(last, first + 2 * (over - first))
+    begin, end_of_trace = int((start + trace.template.low[place]).min()), int(end.max()) + 1
+    fits, exceeds = begin, min(end_of_trace, begin + max(1, (end_of_trace - begin) * limit // total))
+    while exceeds < end_of_trace and slice_count(trace, (begin, exceeds)) <= limit:
+        fits, exceeds = exceeds, min(end_of_trace, begin + 2 * (exceeds - begin))
     if trace.folded("instances") is not None:
-        trace = trace.within((first, over))
-    while over - fits > 1:
-        middle = (fits + over) // 2
-        if slice_count(trace, (first, middle)) <= limit:
+        trace = trace.within((begin, exceeds))
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        if slice_count(trace, (begin, middle)) <= limit:
             fits = middle
         else:
-            over = middle
-    return (first, max(fits, first + 1))
+            exceeds = middle
+    return (begin, max(fits, begin + 1))
 
 
 def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -278,11 +282,11 @@ def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     place = template.place(table["segment"])
     start = table["start"].astype(np.int64)
     if isinstance(folded, FoldedInstances):
-        last = folded.ends - folded.arrays["dur"]
+        last_start = folded.ends - folded.arrays["dur"]
     else:
-        last = start
+        last_start = start
     known = place >= 0
-    return place[known], start[known], last[known] + template.extent[place[known]]
+    return place[known], start[known], last_start[known] + template.extent[place[known]]
 
 
 def segment_runs(trace: Trace) -> np.ndarray:
@@ -360,16 +364,16 @@ def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
     place = trace.template.place(instances["segment"])
     cycles = np.zeros((len(keys), len(KINDS)), dtype=per_segment.dtype)
     known = place >= 0
-    both = row[known] * max(len(per_segment), 1) + place[known]
-    used, times = np.unique(both, return_counts=True)
+    row_and_segment = row[known] * max(len(per_segment), 1) + place[known]
+    used, times = np.unique(row_and_segment, return_counts=True)
     if len(used):
         rows, places = np.divmod(used, len(per_segment))
         np.add.at(cycles, rows, times[:, None] * per_segment[places])
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    last = np.full(len(keys), np.iinfo(np.int64).min)
-    np.minimum.at(first, row, instances["start"])
-    np.maximum.at(last, row, instances["start"] + instances["dur"])
-    return IpuTotals(keys[:, 0], keys[:, 1], cycles, first, last)
+    first_starts = np.full(len(keys), np.iinfo(np.int64).max)
+    last_ends = np.full(len(keys), np.iinfo(np.int64).min)
+    np.minimum.at(first_starts, row, instances["start"])
+    np.maximum.at(last_ends, row, instances["start"] + instances["dur"])
+    return IpuTotals(keys[:, 0], keys[:, 1], cycles, first_starts, last_ends)
 
 
 def span(trace: Trace) -> Window:

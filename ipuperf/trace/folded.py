@@ -32,14 +32,14 @@ REPEATS: dict[str, str] = {"parent": "loops", "count": "loops", "period": "loops
 the start of a trip to the start of the next."""
 
 
-def ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ranges(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``row`` and ``first[row] + 0, 1, ...`` for each of ``count`` places of each row.
 
     >>> ranges(np.array([5, 9]), np.array([2, 1]))
     (array([0, 0, 1]), array([5, 6, 9]))
     """
     row = np.repeat(np.arange(len(count)), count)
-    return row, np.arange(len(row)) + (first - np.cumsum(count) + count)[row]
+    return row, np.arange(len(row)) + (begin - np.cumsum(count) + count)[row]
 
 
 def _whole(values: np.ndarray) -> np.ndarray:
@@ -82,14 +82,14 @@ class FoldedTable(ABC):
     WORDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays, words: Mapping[str, Sequence[str]] | None = None) -> None:
-        self.words = {name: tuple(own) for name, own in (words or {}).items()}
+        self.words = {name: tuple(texts) for name, texts in (words or {}).items()}
         self.arrays = {name: _whole(np.asarray(values)) for name, values in arrays.items()}
         self._require(self.arrays.keys() == self.ARRAYS.keys(), f"arrays {', '.join(self.arrays)}")
         self._require(set(self.words) == set(self.WORDS), f"words {', '.join(self.words)}")
         self._require(
-            all(type(word) is str for own in self.words.values() for word in own), "words that are no strings"
+            all(type(word) is str for texts in self.words.values() for word in texts), "words that are no strings"
         )
-        sizes = {name: len(own) for name, own in self.words.items()}
+        sizes = {name: len(texts) for name, texts in self.words.items()}
         for name, values in self.arrays.items():
             shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
             self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
@@ -107,11 +107,13 @@ class FoldedTable(ABC):
         if not holds:
             raise TraceError(f"trace table {self.TABLE!r}, folded: {fault}")
 
-    def _require_parts(self, first: str, count: str, group: int) -> None:
+    def _require_parts(self, begin: str, count: str, group: int) -> None:
         """Places ``first`` and ``count`` of each row are among ``group`` of them."""
-        one, number = self.arrays[first], self.arrays[count]
-        if len(one):
-            self._require(one.min() >= 0 and number.min() >= 0 and (one + number).max() <= group, f"{count} is wrong")
+        begins, number = self.arrays[begin], self.arrays[count]
+        if len(begins):
+            self._require(
+                begins.min() >= 0 and number.min() >= 0 and (begins + number).max() <= group, f"{count} is wrong"
+            )
 
     def _require_some(self, *names: str) -> None:
         """None of these is negative."""
@@ -174,14 +176,14 @@ class Repeating(FoldedTable):
     def repeats(self) -> list[SteadyLoop]:
         """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
         depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
-        found = []
+        steady_loops = []
         for loop, level in enumerate(depth.tolist()):
             rows = np.flatnonzero(self.loops.chain[self.arrays["repeat"], level] == loop)
             if len(rows):
                 trips, period = int(self.arrays["count"][loop]), int(self.arrays["period"][loop])
                 start = int(self.arrays["start"][rows].min())
-                found.append(SteadyLoop(start, start + trips * period, trips, period, level))
-        return sorted(found)
+                steady_loops.append(SteadyLoop(start, start + trips * period, trips, period, level))
+        return sorted(steady_loops)
 
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, start, and trip of each loop around it, of all that touch the window."""
@@ -223,15 +225,15 @@ class FoldedInstances(Repeating):
 
     def alone(self) -> FoldedInstances:
         """Those of the first member of each process."""
-        _, first = np.unique(self.arrays["of"], return_index=True)
+        _, first_members = np.unique(self.arrays["of"], return_index=True)
         names = [name for name, group in self.ARRAYS.items() if group == "members"]
-        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first] for name in names}})
+        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first_members] for name in names}})
 
     @property
     def ends(self) -> np.ndarray:
         """The end of the last time that each row comes."""
-        last = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
-        return np.asarray(self.arrays["start"] + last + self.arrays["dur"])
+        last_trip = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
+        return np.asarray(self.arrays["start"] + last_trip + self.arrays["dur"])
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, trips = self._unrolled(window)
@@ -287,21 +289,25 @@ class FoldedTransfers(Repeating):
     @property
     def rows(self) -> int:
         """Rows of the table."""
-        before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
-        first, sends = self.arrays["first"], self.arrays["sends"]
-        crossed = (before[first + sends] - before[first])[self.arrays["template"]]
+        crossed_before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
+        first_sends, sends = self.arrays["first"], self.arrays["sends"]
+        crossed = (crossed_before[first_sends + sends] - crossed_before[first_sends])[self.arrays["template"]]
         return int(sum((self.times * crossed).tolist()))
 
     def over_links_of(self, ipus: np.ndarray) -> FoldedTransfers:
         """Those over links that transfers of these IPUs use."""
-        own = self.arrays
-        send, link = ranges(own["link_first"], own["links"])
-        used = np.unique(own["link_id"][link[np.isin(own["ipu"][send], ipus)]])
-        kept = np.isin(own["link_id"], used)
-        before = np.concatenate([[0], np.cumsum(kept)])
-        first, last = own["link_first"], own["link_first"] + own["links"]
-        changed = {"link_id": own["link_id"][kept], "link_first": before[first], "links": before[last] - before[first]}
-        return FoldedTransfers({**own, **changed}, self.words)
+        arrays = self.arrays
+        send, link = ranges(arrays["link_first"], arrays["links"])
+        used = np.unique(arrays["link_id"][link[np.isin(arrays["ipu"][send], ipus)]])
+        on_used_links = np.isin(arrays["link_id"], used)
+        links_before = np.concatenate([[0], np.cumsum(on_used_links)])
+        first_links, end_links = arrays["link_first"], arrays["link_first"] + arrays["links"]
+        changed = {
+            "link_id": arrays["link_id"][on_used_links],
+            "link_first": links_before[first_links],
+            "links": links_before[end_links] - links_before[first_links],
+        }
+        return FoldedTransfers({**arrays, **changed}, self.words)
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, _ = self._unrolled(window)
@@ -378,15 +384,15 @@ class FoldedVariables(FoldedTable):
         return int(self.arrays["runs"].sum())
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
-        own = self.arrays
-        row, run = ranges(own["first"], own["runs"])
-        words = {name: Words(self.words[group], own[name][row]) for name, group in self.INDICES.items()}
+        arrays = self.arrays
+        row, run = ranges(arrays["first"], arrays["runs"])
+        words = {name: Words(self.words[group], arrays[name][row]) for name, group in self.INDICES.items()}
         return {
             "var_id": row,
             **words,
-            **{name: own[name][row] for name in ("op_id", "ipu", "class_id")},
-            **{name: own[name][run] for name in ("tile_from", "tile_to", "bytes")},
-            "always_live": own["always_live"][row] != 0,
+            **{name: arrays[name][row] for name in ("op_id", "ipu", "class_id")},
+            **{name: arrays[name][run] for name in ("tile_from", "tile_to", "bytes")},
+            "always_live": arrays["always_live"][row] != 0,
         }
 
 

@@ -51,8 +51,8 @@ class Loops:
         if len(self.ids) == 0:
             return np.full(len(loop), -1, dtype=np.int64)
         order = np.argsort(self.ids)
-        found = order[np.minimum(np.searchsorted(self.ids[order], loop), len(order) - 1)]
-        return np.where(self.ids[found] == loop, found, -1)
+        rows = order[np.minimum(np.searchsorted(self.ids[order], loop), len(order) - 1)]
+        return np.where(self.ids[rows] == loop, rows, -1)
 
     @cached_property
     def inner(self) -> np.ndarray:
@@ -105,15 +105,15 @@ def _touched(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> 
     far, step = rows.dur + loops.rest[rows.loop, level + 1], np.maximum(period, 1)
     low = -((rows.start + far - _down(window[0]) - (rows.dur > 0)) // step)
     high = -((rows.start + _down(-window[1])) // step)
-    still = period == 0
-    return np.where(still, 0, np.clip(low, 0, count)), np.where(still, count, np.clip(high, 0, count))
+    no_length = period == 0
+    return np.where(no_length, 0, np.clip(low, 0, count)), np.where(no_length, count, np.clip(high, 0, count))
 
 
 def _inside(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """As :func:`_touched` for trips of which every execution starts within the window."""
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
-    step, last = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
-    low, high = -((rows.start + _down(-window[0])) // step), -((last + _down(-window[1])) // step)
+    step, last_start = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
+    low, high = -((rows.start + _down(-window[0])) // step), -((last_start + _down(-window[1])) // step)
     return np.clip(low, 0, count), np.clip(high, 0, count)
 
 
@@ -152,14 +152,14 @@ def unrolled(
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     for level in range(loops.depth):
         count = loops.count[rows.loop, level]
-        picked, k = _ranges(*((0 * count, count) if window is None else _touched(loops, level, rows, window)))
-        rows, row = rows.spread(picked, k * loops.period[rows.loop[picked], level], np.ones_like(k)), row[picked]
+        picked, trip = _ranges(*((0 * count, count) if window is None else _touched(loops, level, rows, window)))
+        rows, row = rows.spread(picked, trip * loops.period[rows.loop[picked], level], np.ones_like(trip)), row[picked]
         trips = trips[picked]
-        trips[:, level] = k
+        trips[:, level] = trip
     if window is None:
         return row, rows.start, trips
-    kept = _touches(rows.start, rows.dur, window)
-    return row[kept], rows.start[kept], trips[kept]
+    touching = _touches(rows.start, rows.dur, window)
+    return row[touching], rows.start[touching], trips[touching]
 
 
 def executions(
@@ -182,16 +182,22 @@ def count_executions(
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     total = 0
     for level in range(loops.depth):
-        still = loops.period[rows.loop, level] == 0
+        no_length = loops.period[rows.loop, level] == 0
         low, high = _touched(loops, level, rows, window)
-        first, last = _inside(loops, level, rows, window)
-        whole = np.where(still, 0, np.maximum(last - first, 0))
-        first, last = np.where(whole > 0, first, high), np.where(whole > 0, last, high)
+        first_whole, end_whole = _inside(loops, level, rows, window)
+        whole = np.where(no_length, 0, np.maximum(end_whole - first_whole, 0))
+        first_whole, end_whole = np.where(whole > 0, first_whole, high), np.where(whole > 0, end_whole, high)
         total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
-        same = np.where(still, high, 1)  # trips of no length are all in the same place
-        one, two = _ranges(low, np.where(still, 1, first)), _ranges(last, np.where(still, last, high))
-        picked, k = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])
-        rows = rows.spread(picked, k * loops.period[rows.loop[picked], level], same[picked])
+        repetitions = np.where(no_length, high, 1)  # trips of no length are all in the same place
+        partly_before, partly_after = (
+            _ranges(low, np.where(no_length, 1, first_whole)),
+            _ranges(end_whole, np.where(no_length, end_whole, high)),
+        )
+        picked, trip = (
+            np.concatenate([partly_before[0], partly_after[0]]),
+            np.concatenate([partly_before[1], partly_after[1]]),
+        )
+        rows = rows.spread(picked, trip * loops.period[rows.loop[picked], level], repetitions[picked])
     return total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist())
 
 
@@ -216,10 +222,10 @@ def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
     return values * times if total < 2**62 else values.astype(object) * times.astype(object)
 
 
-def common_depth(loops: Loops, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def common_depth(loops: Loops, earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
     """How many loops the chains of each pair (rows of ``loops``) have in common, from the outside."""
-    same = (loops.chain[one] == loops.chain[two]) & (loops.chain[one] >= 0)
-    return np.logical_and.accumulate(same, axis=1).sum(axis=1, dtype=np.int64)
+    shared = (loops.chain[earlier] == loops.chain[later]) & (loops.chain[earlier] >= 0)
+    return np.logical_and.accumulate(shared, axis=1).sum(axis=1, dtype=np.int64)
 
 
 def _down(edge: float) -> int:

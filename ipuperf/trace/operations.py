@@ -112,10 +112,10 @@ def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
 
 def _put(frame: pd.DataFrame, cycles: np.ndarray) -> None:
     """The columns cycles, waiting_cycles and share."""
-    own = cycles[:, ~_WAITING].sum(axis=1)
-    total = own.sum()
-    frame["cycles"], frame["waiting_cycles"] = own, cycles[:, _WAITING].sum(axis=1)
-    frame["share"] = own.astype(float) / float(total) if total else np.zeros(len(own))
+    working_cycles = cycles[:, ~_WAITING].sum(axis=1)
+    total = working_cycles.sum()
+    frame["cycles"], frame["waiting_cycles"] = working_cycles, cycles[:, _WAITING].sum(axis=1)
+    frame["share"] = working_cycles.astype(float) / float(total) if total else np.zeros(len(working_cycles))
 
 
 def _main_kind(cycles: np.ndarray) -> np.ndarray:
@@ -202,15 +202,15 @@ def _continued(trace: Trace, stretch: np.ndarray, works: np.ndarray) -> np.ndarr
     rows = rows[np.lexsort(keys)]
     place, lane = place[rows], lane[rows]
     begin, end = template.first, template.first + template.count - 1
-    first, last = template.order[begin], template.order[end]
-    one, two = place[:-1], place[1:]
-    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
-    same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
+    first_steps, last_steps = template.order[begin], template.order[end]
+    earlier, later = place[:-1], place[1:]
+    same_op = (ops[last_steps[earlier]] == ops[first_steps[later]]) & (ops[first_steps[later]] != NO_OP)
+    same_op &= (programs[last_steps[earlier]] < programs[first_steps[later]]) & (lane[:-1] == lane[1:])
     for key in ("ipu", "replica"):
-        same &= instances[key][rows][1:] == instances[key][rows][:-1]
+        same_op &= instances[key][rows][1:] == instances[key][rows][:-1]
     whole = (stretch[begin] == stretch[end])[place]
-    worked = _worked_before(np.concatenate(([False], same)), whole, works[end][place])
-    return np.bincount(two[same & works[begin][two] & worked[1:]], minlength=len(template.segments))
+    worked = _worked_before(np.concatenate(([False], same_op)), whole, works[end][place])
+    return np.bincount(later[same_op & works[begin][later] & worked[1:]], minlength=len(template.segments))
 
 
 def _worked_before(same: np.ndarray, whole: np.ndarray, works: np.ndarray) -> np.ndarray:

@@ -49,7 +49,8 @@ def _pack(columns: Mapping[str, Stored]) -> bytes:
 
 def _pack_folded(table: FoldedTable) -> bytes:
     words = {
-        f"{name}.words": np.frombuffer(json.dumps(own).encode(), dtype=np.uint8) for name, own in table.words.items()
+        f"{name}.words": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+        for name, texts in table.words.items()
     }
     return _archive({**table.arrays, **words})
 
@@ -92,12 +93,14 @@ class _Budget:
         self.take(archive.getinfo(name).file_size, name, most)
         return archive.read(name)
 
-    def take(self, size: int, what: str, most: int | None = None) -> None:
+    def take(self, size: int, content_name: str, most: int | None = None) -> None:
         """``size`` bytes are going to be needed."""
         self._left -= size
         if self._left < 0 or (most is not None and size > most):
             allowed = self._most if most is None else most
-            raise TraceSizeError(f"{what} unpacks to {size:,} bytes, {allowed:,} are allowed{_REMEDY[most is None]}")
+            raise TraceSizeError(
+                f"{content_name} unpacks to {size:,} bytes, {allowed:,} are allowed{_REMEDY[most is None]}"
+            )
 
 
 _REMEDY = ("", " for all of the file (Trace.load(path, most_bytes=...) allows more)")
@@ -176,8 +179,8 @@ def load(
             tables: dict[str, dict[str, np.ndarray] | FoldedTable] = {}
             for name, table in TABLES.items():
                 if name in FOLDED and f"{name}{_FOLDED}" in members:
-                    found = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
-                    tables[name], lengths = found, {found.rows}
+                    folded = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
+                    tables[name], lengths = folded, {folded.rows}
                 else:
                     columns = _unpack(table, budget.read(archive, f"{name}.npz"), budget)
                     tables[name], lengths = columns, {len(values) for values in columns.values()}

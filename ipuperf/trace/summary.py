@@ -49,8 +49,8 @@ def span_of_transfers(trace: Trace) -> fold.Window:
     transfers = trace.columns("transfers")
     if len(transfers["start"]) == 0:
         return begin, end
-    first, last = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
-    return (first, last) if begin == end else (min(begin, first), max(end, last))
+    first_start, last_end = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
+    return (first_start, last_end) if begin == end else (min(begin, first_start), max(end, last_end))
 
 
 def union_length(start: np.ndarray, end: np.ndarray) -> int:
@@ -58,8 +58,8 @@ def union_length(start: np.ndarray, end: np.ndarray) -> int:
     if len(start) == 0:
         return 0
     reach = np.maximum.accumulate(end)
-    before = np.concatenate([start[:1], reach[:-1]])
-    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
+    covered_until = np.concatenate([start[:1], reach[:-1]])
+    return int(np.maximum(reach - np.maximum(start, covered_until), 0).sum())
 
 
 def tile_balance(trace: Trace) -> float | None:
@@ -101,15 +101,15 @@ def memory_summary(trace: Trace) -> dict[str, Any]:
     ipus = []
     for ipu in sorted({*memory["ipu"].tolist(), *liveness["ipu"].tolist()}):
         rows = liveness["ipu"] == ipu
-        always, other = liveness["always_live"][rows], liveness["not_always_live"][rows]
+        always, not_always = liveness["always_live"][rows], liveness["not_always_live"][rows]
         known = bool(rows.any())
         ipus.append(
             {
                 "ipu": ipu,
                 "bytes": int(memory["bytes"][memory["ipu"] == ipu].sum()),
                 "always_live": int(always.max()) if known else None,
-                "not_always_live_peak": int(other.max()) if known else None,
-                "total_peak": int((always + other).max()) if known else None,
+                "not_always_live_peak": int(not_always.max()) if known else None,
+                "total_peak": int((always + not_always).max()) if known else None,
             }
         )
     return {

@@ -49,24 +49,24 @@ class Trace:
     ) -> None:
         check_names(tables)
         self._copy = copy
-        self._later = {name: given for name, given in tables.items() if callable(given)}
+        self._later = {name: table for name, table in tables.items() if callable(table)}
         self._folded: dict[str, FoldedTable] = {}
         self._stored: dict[str, dict[str, Stored]] = {}
         for name in TABLES:
-            given = tables.get(name, {})
-            if not callable(given):
-                self._keep(name, given)
+            table = tables.get(name, {})
+            if not callable(table):
+                self._keep(name, table)
         self.meta: dict[str, Any] = complete_meta(meta, oom=False)
         if "oom" not in meta:
             fullest = fullest_tile(self.columns("tile_memory"))
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
 
-    def _keep(self, name: str, given: Given) -> None:
+    def _keep(self, name: str, table: Given) -> None:
         """Check a table and keep it."""
-        if isinstance(given, FoldedTable):
-            self._folded[name] = given
+        if isinstance(table, FoldedTable):
+            self._folded[name] = table
             return
-        columns = coerce_table(TABLES[name], given, copy=self._copy)
+        columns = coerce_table(TABLES[name], table, copy=self._copy)
         if name in _UNIQUE:
             _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
         if name == "loops":
@@ -104,8 +104,8 @@ class Trace:
         """For pickles: what was to be made later is made now; a folded table stays as it is."""
         for name in TABLES:
             self._make(name)
-        made = {name: columns for name, columns in self._stored.items() if name not in self._folded}
-        return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": made}
+        unfolded = {name: columns for name, columns in self._stored.items() if name not in self._folded}
+        return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": unfolded}
 
     @property
     def repeats(self) -> list[SteadyLoop]:
@@ -119,11 +119,11 @@ class Trace:
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
-        found: dict[int, set[int]] = {}
-        first: dict[int, int] = {}
+        alike: dict[int, set[int]] = {}
+        first_replica: dict[int, int] = {}
         for process, replica in zip(folded.arrays["of"].tolist(), folded.arrays["replica"].tolist(), strict=True):
-            found.setdefault(first.setdefault(process, replica), set()).add(replica)
-        return {replica: len(same) for replica, same in found.items()}
+            alike.setdefault(first_replica.setdefault(process, replica), set()).add(replica)
+        return {replica: len(same) for replica, same in alike.items()}
 
     def of_each_class(self) -> Trace:
         """This trace with the instances of one replica of all that do the same (:attr:`replicas`), and the transfers
@@ -256,37 +256,37 @@ class Trace:
         if clip and window is None:
             raise ValueError("expand: clip=True cuts slices at the edges of a window, and no window is given")
         steps, instances = self.columns("steps"), self.columns("instances")
-        found = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
+        slices = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
         keys = [
-            found.dur > 0,
-            found.start,
-            steps["lane"][found.step],
-            *(instances[k][found.instance] for k in ("ipu", "replica")),
+            slices.dur > 0,
+            slices.start,
+            steps["lane"][slices.step],
+            *(instances[key_name][slices.instance] for key_name in ("ipu", "replica")),
         ]
-        found = found.take(np.lexsort(keys))
-        start, end = found.start, found.start + found.dur
+        slices = slices.take(np.lexsort(keys))
+        start, end = slices.start, slices.start + slices.dur
         if clip and window is not None:
             start, end = np.clip(start, *window), np.clip(end, *window)
         data: dict[str, Any] = {
-            "ipu": instances["ipu"][found.instance],
-            "replica": instances["replica"][found.instance],
-            "lane": steps["lane"][found.step],
+            "ipu": instances["ipu"][slices.instance],
+            "replica": instances["replica"][slices.instance],
+            "lane": steps["lane"][slices.step],
             "start": start,
             "dur": end - start,
-            "kind": pd.Categorical.from_codes(fold.kind_codes(self)[found.step], categories=pd.Index(KINDS)),
+            "kind": pd.Categorical.from_codes(fold.kind_codes(self)[slices.step], categories=pd.Index(KINDS)),
         }
         for name in ("op", "program"):
             codes, words = pd.factorize(getattr(self, f"step_{name}s"))
-            data[name] = pd.Categorical.from_codes(codes[found.step], categories=pd.Index(words))
+            data[name] = pd.Categorical.from_codes(codes[slices.step], categories=pd.Index(words))
         ops = self.columns("ops")
         updates = np.isin(steps["op_id"], ops["op_id"][ops["phase"] == "update"])
-        data["micro_batch"] = np.where(updates[found.step], -1, instances["micro_batch"][found.instance])
-        data["iteration"] = np.where(found.trip < 0, instances["iteration"][found.instance], found.trip)
+        data["micro_batch"] = np.where(updates[slices.step], -1, instances["micro_batch"][slices.instance])
+        data["iteration"] = np.where(slices.trip < 0, instances["iteration"][slices.instance], slices.trip)
         for name in ("op_id", "program_id"):
-            data[name] = steps[name][found.step]
-        data["instance"] = instances["instance"][found.instance]
+            data[name] = steps[name][slices.step]
+        data["instance"] = instances["instance"][slices.instance]
         for name in ("bytes_in", "bytes_out"):
-            data[name] = steps[name][found.step]
+            data[name] = steps[name][slices.step]
         return pd.DataFrame(data)
 
     @cached_property
@@ -310,10 +310,10 @@ class Trace:
         """
         import pandas as pd
 
-        found = fold.ipu_totals(self)
-        data = {"replica": found.replica, "ipu": found.ipu}
-        data.update({kind: found.cycles[:, code] for code, kind in enumerate(KINDS)})
-        return pd.DataFrame({**data, "elapsed": found.last - found.first})
+        totals = fold.ipu_totals(self)
+        data = {"replica": totals.replica, "ipu": totals.ipu}
+        data.update({kind: totals.cycles[:, code] for code, kind in enumerate(KINDS)})
+        return pd.DataFrame({**data, "elapsed": totals.last - totals.first})
 
     def operations(self) -> pd.DataFrame:
         """One row per op, the costliest first; see :func:`ipuperf.trace.operations.operations`."""

@@ -37,17 +37,17 @@ class Seating:
         for number, group in enumerate(groups):
             sizes.setdefault(len(group), []).extend(group)
             if len(group) > 1:
-                own = self.groups[number] = {}
+                members = self.groups[number] = {}
                 for replica in group:
-                    own.setdefault(classes.of[replica], []).append(replica)
-                for one in own:
-                    self.of.setdefault(one, []).append(number)
+                    members.setdefault(classes.of[replica], []).append(replica)
+                for replica_class in members:
+                    self.of.setdefault(replica_class, []).append(number)
         if classes.split(list(sizes.values())) != classes:
             raise Asymmetric("a collective has groups of different sizes", list(sizes.values()))
 
-    def count(self, one: int) -> int:
+    def count(self, replica_class: int) -> int:
         """Replicas of a class in all its groups."""
-        return sum(len(self.groups[number][one]) for number in self.of[one])
+        return sum(len(self.groups[number][replica_class]) for number in self.of[replica_class])
 
 
 class Group(Members):
@@ -62,9 +62,9 @@ class Group(Members):
         self._ipus = ipus
         self._begun = -1
 
-    def begin(self, now: int) -> None:
+    def begin(self, time: int) -> None:
         """All have waited until now."""
-        self._begun = now
+        self._begun = time
         for seat, _ in self._seats:
             seat.begin()
 
@@ -72,9 +72,9 @@ class Group(Members):
         """They go on."""
         gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
         for seat, replicas in self._seats:
-            own = replicas if gone is None else [replica for replica in replicas if replica in gone]
-            if own:
-                seat.leave(self._begun, parts, own)
+            leaving = replicas if gone is None else [replica for replica in replicas if replica in gone]
+            if leaving:
+                seat.leave(self._begun, parts, leaving)
 
     @cached_property
     def _replicas(self) -> dict[int, int]:
@@ -107,20 +107,22 @@ class CollectiveKind(SharedKind[Collective]):
             yield from party.wait(lambda _: self._meet(Guest(party, leaf), step, seating))
 
     def _meet(self, guest: Guest, step: Collective, seating: Seating) -> None:
-        party, own = guest.party, self.world.classes.of[guest.party.replica]
-        self._seats[own, party.index] = Seat(guest, seating.count(own))
-        for number in seating.of[own]:
+        party, replica_class = guest.party, self.world.classes.of[guest.party.replica]
+        self._seats[replica_class, party.index] = Seat(guest, seating.count(replica_class))
+        for number in seating.of[replica_class]:
             classes, key = seating.groups[number], (guest.leaf.leaf_id, party.index, number)
             if len(classes) > 1:
                 waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, step.groups[number]))}"
-                if not self._arriving.arrive(key, own, guest, len(classes), waits_for):
+                if not self._arriving.arrive(key, replica_class, guest, len(classes), waits_for):
                     continue
             self._start(key, step, classes)
 
     def _start(self, key: CollectiveKey, step: Collective, classes: dict[int, list[int]]) -> None:
         _, index, number = key
         ipus = {replica: self.world.placement[replica][index] for replica in step.groups[number]}
-        members = Group([(self._seats[own, index], replicas) for own, replicas in classes.items()], ipus)
+        members = Group(
+            [(self._seats[replica_class, index], replicas) for replica_class, replicas in classes.items()], ipus
+        )
         course = self._courses.of(step, tuple(ipus.values()))
         self._runs[key] = CollectiveRun(
             self.world, course, key, step, list(ipus.values()), members, lambda: self._close(key)
@@ -129,6 +131,6 @@ class CollectiveKind(SharedKind[Collective]):
     def _close(self, key: CollectiveKey) -> None:
         del self._runs[key]
 
-    def state(self, now: int) -> tuple[object, ...]:
+    def state(self, time: int) -> tuple[object, ...]:
         """Collectives under way."""
-        return tuple(self._runs[key].state(now) for key in sorted(self._runs))
+        return tuple(self._runs[key].state(time) for key in sorted(self._runs))

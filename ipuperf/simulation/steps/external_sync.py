@@ -40,18 +40,18 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         guests = place.meetings.take(place)
         if not guests:
             return
-        if len({one.leaf.step.name for one in guests}) > 1:
-            meant = {one.leaf.step.name: one.party.name for one in guests}
+        if len({guest.leaf.step.name for guest in guests}) > 1:
+            meant = {guest.leaf.step.name: guest.party.name for guest in guests}
             told = "; ".join(f"{name!r} on {where}" for name, where in meant.items())
             raise SimulationError(
                 f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
                 "same order"
             )
-        last = last_arrival(guests)
-        for one in guests:
-            one.party.open_wait = ""
-            one.party.parts.close_at(last, "sync_external")
-            one.party.go_on()
+        last_time = last_arrival(guests)
+        for guest in guests:
+            guest.party.open_wait = ""
+            guest.party.parts.close_at(last_time, "sync_external")
+            guest.party.go_on()
 
     def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> MeetingPlace:
         key = (party.replica, step.participants)

@@ -37,18 +37,18 @@ class HostExchangeKind(SharedKind[HostExchange]):
 
     def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
         """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
-        own, host = step.host_slices(party.index), self.world.host
+        copies, host = step.host_slices(party.index), self.world.host
         self._meet(Guest(party, leaf), step, "begin")
         yield None
         party.parts.close("sync_external")
-        if own:
-            yield from self._copy(party, step, own)
+        if copies:
+            yield from self._copy(party, step, copies)
         self._meet(Guest(party, leaf), step, "end")
         yield None
-        yield from self._ask(party, step, own, host.end_load, host.end_store)
+        yield from self._ask(party, step, copies, host.end_load, host.end_store)
         party.parts.close("host_end", 2)
 
-    def _ask(self, party: Party, step: HostExchange, own: Sequence[HostCopy], load: Ask, store: Ask) -> Waiting:
+    def _ask(self, party: Party, step: HostExchange, copies: Sequence[HostCopy], load: Ask, store: Ask) -> Waiting:
         """Say to the host for all copies at once, in one sync, what is to be said for a load and for a store."""
         asks = [
             partial(
@@ -59,20 +59,22 @@ class HostExchangeKind(SharedKind[HostExchange]):
                 party.index,
                 step.participants,
             )
-            for copy in own
+            for copy in copies
         ]
         party.open_wait = "the host to answer its slices" if asks else ""
         yield from party.wait_all(asks)
         party.open_wait = ""
 
-    def _copy(self, party: Party, step: HostExchange, own: Sequence[HostCopy]) -> Waiting:
+    def _copy(self, party: Party, step: HostExchange, copies: Sequence[HostCopy]) -> Waiting:
         """All slices are asked for at once, and all copies are transferred together."""
-        yield from self._ask(party, step, own, self.world.host.begin_load, self.world.host.begin_store)
+        yield from self._ask(party, step, copies, self.world.host.begin_load, self.world.host.begin_store)
         party.parts.close("host_begin", 0)
         party.sleep(self.world.delays.stream)
-        yield from party.wait_all([partial(self._send, party, step, copy, n) for n, copy in enumerate(own)])
-        arrived = sum(copy.bytes for copy in own if copy.direction == "h2d")
-        party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
+        yield from party.wait_all(
+            [partial(self._send, party, step, copy, number) for number, copy in enumerate(copies)]
+        )
+        arrived = sum(copy.bytes for copy in copies if copy.direction == "h2d")
+        party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in copies) - arrived)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
         party.send(self._ways[copy.direction], copy.bytes, Label("stream", step.op_id), done, number)
@@ -90,9 +92,9 @@ class HostExchangeKind(SharedKind[HostExchange]):
         if guests:
             _require_same(guests)
             start = last_arrival(guests) + self.world.delays.external_sync
-            for one in guests:
-                one.party.arrive(start)
-                one.go_on()
+            for participant in guests:
+                participant.party.arrive(start)
+                participant.go_on()
 
 
 def _say(ask: Ask, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> None:

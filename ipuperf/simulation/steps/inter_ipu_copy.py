@@ -61,12 +61,15 @@ class _Exchange:
     ) -> None:
         self._events, self._network = world.events, world.network
         self._members = [
-            _Member(party, party.parts, {}, party.resume, own) for party, own in zip(parties, moved, strict=True)
+            _Member(party, party.parts, {}, party.resume, party_bytes)
+            for party, party_bytes in zip(parties, moved, strict=True)
         ]
         self._parties = parties
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._start = -1
-        self._states: list[tuple[int, ...]] = [tuple(sum(n in ends for _, ends in flows) for n in range(len(moved)))]
+        self._states: list[tuple[int, ...]] = [
+            tuple(sum(place in ends for _, ends in flows) for place in range(len(moved)))
+        ]
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
@@ -92,22 +95,22 @@ class _Exchange:
         if known is None:
             known = self._next[key] = self._after(flights)
         _, self._state, released = known
-        start, now, soon = self._start, self._events.now, self._events.soon
-        busy = now - start
+        start, time, soon = self._start, self._events.now, self._events.soon
+        busy = time - start
         for member in released:
             party, parts, trails, resume, _ = member
             trail = trails[busy].get(start - parts.mark) if busy in trails else None
-            parts.trail = trail or self._measure(member, now)
-            party.clock = parts.mark = now
+            parts.trail = trail or self._measure(member, time)
+            party.clock = parts.mark = time
             soon(resume)
 
-    def _measure(self, member: _Member, now: int) -> PartsTrail:
+    def _measure(self, member: _Member, time: int) -> PartsTrail:
         """What the step of a member was that goes on now: it has waited until the start, then its transfers were under
         way."""
-        parts, start, trails = member.parts, self._start, member.trails.setdefault(now - self._start, {})
+        parts, start, trails = member.parts, self._start, member.trails.setdefault(time - self._start, {})
         wait = start - parts.mark
         parts.close_at(start, "sync_external")
-        parts.close_at(now, "link", 0, *member.moved)
+        parts.close_at(time, "link", 0, *member.moved)
         trails[wait] = parts.trail
         return parts.trail
 
@@ -178,16 +181,19 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             self.world,
             [place.party for place in places],
             [(template, (seats[source], seats[end])) for template, (source, end) in flows],
-            [(own.received(index), own.sent(index)) for own, index in zip(steps, seats, strict=True)],
+            [
+                (party_step.received(index), party_step.sent(index))
+                for party_step, index in zip(steps, seats, strict=True)
+            ],
         )
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
         """The transfer of all replicas for which this one stands."""
         sends, alike, network = [], self.world.alike(replica), self.world.network
-        for other in alike:
-            source, destination = (self.world.placement[other][end] for end in copy.ends)
+        for alike_replica in alike:
+            source, destination = (self.world.placement[alike_replica][end] for end in copy.ends)
             route = self.world.topology.route(source, destination)
-            sends.append(Send((2, other, *copy.ends, 0), route, source))
+            sends.append(Send((2, alike_replica, *copy.ends, 0), route, source))
         return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 

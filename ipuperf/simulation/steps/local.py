@@ -19,11 +19,11 @@ class PhaseKind(LocalKind[Phase]):
         return ("OnTileExecute" if step.kind == "compute" else "DoExchange",)
 
     @classmethod
-    def row(cls, step: Phase, tiles: int, first: int) -> StepRow:
+    def row(cls, step: Phase, tiles: int, first_tile: int) -> StepRow:
         """The cycles over the tiles."""
         cycles = step.cycles
         longest = cycles.max
-        slowest = cycles.argmax + first if longest else -1
+        slowest = cycles.argmax + first_tile if longest else -1
         mean = cycles.total / tiles
         return (step.kind, longest, mean, cycles.active, slowest, step.bytes_in, step.bytes_out, step.flops)
 
@@ -42,6 +42,6 @@ class SyncKind(LocalKind[Sync]):
     types = ("Sync",)
 
     @classmethod
-    def row(cls, step: Sync, tiles: int, first: int) -> StepRow:
+    def row(cls, step: Sync, tiles: int, first_tile: int) -> StepRow:
         """All tiles alike."""
         return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)

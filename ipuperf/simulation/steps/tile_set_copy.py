@@ -45,16 +45,16 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
         if guests:
             (compute, _), (io, _) = guests
-            first, meant = guests[1 - party.lane]
-            if meant.step is not step:
+            partner, other_leaf = guests[1 - party.lane]
+            if other_leaf.step is not step:
                 raise SimulationError(
-                    f"{party.name} is at copy {step.name!r} and {first.name} at {meant.step.name!r}; compute tiles and "
+                    f"{party.name} is at copy {step.name!r} and {partner.name} at {other_leaf.step.name!r}; compute tiles and "
                     "I/O tiles have to execute the copies between them in the same order"
                 )
             if step.destination == "compute":
                 compute.slices.take_over(io.slices)
                 compute.context = -1
-            last = last_arrival(guests)
-            for one in guests:
-                one.party.arrive(last)
-                one.go_on()
+            last_time = last_arrival(guests)
+            for tile_set in guests:
+                tile_set.party.arrive(last_time)
+                tile_set.go_on()

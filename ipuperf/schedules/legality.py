@@ -110,8 +110,8 @@ def _check_row(table: Timetable, places: _Places, kind: str, stage: int) -> None
             )
         if place[0] <= previous:
             raise ScheduleError(
-                f"{table.name}: {_text(kind, stage, number, place[0])}, but the micro-batch before it in step {previous}; "
-                "a stage takes them in order, one in a step"
+                f"{table.name}: {_text(kind, stage, number, place[0])}, but the micro-batch before it in step "
+                f"{previous}; a stage takes them in order, one in a step"
             )
         previous = place[0]
         for earlier_kind, earlier_places in prerequisites:
@@ -128,6 +128,6 @@ def _check_later(table: Timetable, places: _Places, kind: str, maker: int, reade
     for number, (made_at, read_at) in enumerate(zip(places[kind, maker], places[kind, reader], strict=True)):
         if made_at is not None and read_at is not None and read_at[0] <= made_at[0]:
             raise ScheduleError(
-                f"{table.name}: {_text(kind, reader, number, read_at[0])} reads {_text(kind, maker, number, made_at[0])}; "
-                "results are there from the step after on"
+                f"{table.name}: {_text(kind, reader, number, read_at[0])} reads "
+                f"{_text(kind, maker, number, made_at[0])}; results are there from the step after on"
             )

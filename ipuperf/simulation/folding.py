@@ -1,19 +1,21 @@
 """Loops in steady state: iterations that repeat exactly are added, not simulated.
 
-At the end of an instant in which a loop iteration began, the whole state of the simulation is compared with earlier
-ones: where every IPU is and what it waits for, every flow and how much of it is left, the host's queue and buffers,
-all relative to the present time, but not how many iterations and slices have been counted. The simulation is
-deterministic, so two equal states go on equally, until some counter reaches its end. Therefore n more periods can be
-added at once as long as no loop and no stream ends within them. That is a :class:`Fold`: what ended in (t1, t2] is
-copied n times at a distance of the period, what ends later is shifted, and the counters move on. The event loop
-keeps its own time; rows are moved to their true times at the end (:class:`Unfolding`).
+When a loop iteration began in an instant, the folder compares the state of the simulation at the end of that instant
+with earlier states. A state says where every IPU is and what it waits for, how much of every flow remains, and what is
+in the host's queue and buffers. All of this is relative to the present time. Counts of iterations and slices are left
+out.
 
-States may hold several loops at different depths on different IPUs; the same test covers them all. When there is no
-steady state, because a queue keeps growing or because periods of different IPUs have no common multiple that comes
-round, everything is simulated.
+The simulation is deterministic, so two equal states go on equally until some counter reaches its end. Therefore n more
+periods can be added at once, as long as no loop and no stream ends within them. This is a :class:`Fold`: what ended in
+(t1, t2] is copied n times at a distance of the period, what ends later is shifted, and the counters move on. The event
+loop keeps its own time. Rows are moved to their true times at the end (:class:`Unfolding`).
 
-An IPU that waits for a partner through the whole period is in the same state however long it has waited; the added
-time is added to its wait.
+A state may hold several loops at different depths on different IPUs; the same comparison covers them all. Everything is
+simulated when there is no steady state: a queue keeps growing, or the periods of different IPUs have no common multiple
+within the run.
+
+An IPU may wait for a partner through the whole period. It is then in the same state however long it has waited, and the
+added time becomes part of its wait.
 """
 
 from __future__ import annotations
@@ -32,18 +34,25 @@ if TYPE_CHECKING:
     from .kinds import SharedKind
     from .world import World
 
-_KEPT = 512  # different states kept for comparison
-_BACKLOG = 1024  # a host queue longer than this is taken to be growing: no steady state is looked for
-_SAME = 4  # snapshots kept of one state
+_KEPT = 512  # different states that are remembered for comparison
+_BACKLOG = 1024  # a longer queue of the host is taken to be growing, so looking for a steady state would be in vain
+_SAME = 4  # snapshots that are remembered of each state
 
 
 @dataclass(frozen=True)
 class Fold:
     """``count`` further copies of what ended in (``begin``, ``end``], in the time of the event loop.
 
-    A step that is under way at ``end`` is thus the last copy, which ends as it did in the simulation; one that was
-    under way at ``begin`` ended in the period and is copied. For each process: the ``loop`` (index of its instruction,
-    -1: none) that moves on by ``trips`` iterations in a period, and slices per period of each host load stream.
+    A step that is under way at ``end`` is therefore the last copy, which ends as it did in the simulation. A step that
+    was under way at ``begin`` ended in the period and is copied.
+
+    Attributes:
+        begin: begin of the period.
+        end: end of the period.
+        count: how many periods are added.
+        loop: for each process, the loop that moves on (index of its instruction, -1: none).
+        trips: for each process, by how many iterations that loop moves on in a period.
+        slices: for each process, how many slices of each host-to-device stream it takes in a period.
     """
 
     begin: int
@@ -56,7 +65,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Counters at a time; ``shift`` is what earlier folds had added to the time by then."""
+    """The counters of the simulation at a time; ``shift`` is how many cycles earlier folds had added by then."""
 
     time: int
     shift: int
@@ -79,7 +88,7 @@ class Folder:
         self.folds: list[Fold] = []
 
     def look(self) -> None:
-        """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
+        """Compare the state at the end of this instant with earlier ones. Fold if one is equal, and remember it."""
         time = self._world.events.now
         if self._world.host.backlog(time) > _BACKLOG:
             return
@@ -90,6 +99,7 @@ class Folder:
             tuple(kind.state(time) for kind in self._kinds),
         )
         present = self._snapshot(time)
+        # The latest snapshot comes first, because it gives the shortest period.
         for earlier in reversed(self._seen.get(state, ())):
             if self._try(earlier, present):
                 present = self._snapshot(time)
@@ -112,7 +122,11 @@ class Folder:
         )
 
     def _try(self, earlier: _Snapshot, later: _Snapshot) -> bool:
-        """Fold the stretch between two snapshots of equal state if the counters allow it; whether they did."""
+        """Fold the stretch between two snapshots of equal state, if the counters allow it.
+
+        Returns:
+            Whether they did.
+        """
         steps: list[tuple[int, int]] = []
         for earlier_trips, later_trips in zip(earlier.counters, later.counters, strict=True):
             progress = _advance(earlier_trips, later_trips)
@@ -133,7 +147,7 @@ class Folder:
         return True
 
     def _room(self, advance: Sequence[tuple[int, int]], slices: Mapping[ChannelKey, int]) -> int:
-        """How many periods fit before a loop or a stream comes to its end."""
+        """How many periods fit in before a loop or a stream ends."""
         rooms = []
         for process, (level, trips) in zip(self._processes, advance, strict=True):
             if trips:
@@ -183,7 +197,10 @@ class Folder:
 
 
 def _advance(earlier: tuple[int, ...], later: tuple[int, ...]) -> tuple[int, int] | None:
-    """(level, iterations) of the one loop that moved on, (0, 0) if none did, None if several did or one went back."""
+    """(level, iterations) of the only loop that moved on.
+
+    It is (0, 0) if no loop did, and None if several did or one went back.
+    """
     moved = [
         level
         for level, (earlier_trip, later_trip) in enumerate(zip(earlier, later, strict=True))
@@ -196,15 +213,17 @@ def _advance(earlier: tuple[int, ...], later: tuple[int, ...]) -> tuple[int, int
 
 
 def _same_wait(earlier: tuple[int, int] | None, later: tuple[int, int] | None, begin: int, end: int) -> bool:
-    """Whether two open waits began at the same distance, or are one and the same wait."""
+    """Whether two open waits began equally long before their snapshots, or are one wait that lasts through both."""
     if earlier is None or later is None:
         return earlier is later
     return earlier[0] == later[0] or earlier[1] - begin == later[1] - end
 
 
 class Unfolding:
-    """Moves rows from the time of the event loop to true time, and says which come again: what ended in a fold's period
-    is the first trip of a loop of so many more. A fold inside the period of a later one is a loop inside a loop.
+    """Moves rows from the time of the event loop to true time, and says which rows are repeated.
+
+    What ended in the period of a fold is the first trip of a loop; the copies are its other trips. A fold inside the
+    period of a later fold is a loop inside a loop.
 
     >>> fold = Fold(10, 14, 2, (), (), ())
     >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # ends, and the loop of each row
@@ -223,7 +242,7 @@ class Unfolding:
             self._true.append((begin, end))
 
     def loops(self) -> dict[str, np.ndarray]:
-        """The loops, the later folds first: ``parent``, ``count`` and ``period`` of each."""
+        """``parent``, ``count`` and ``period`` of each loop, later folds first (so a parent precedes its children)."""
         order = range(len(self._folds) - 1, -1, -1)
         parents = [self._around(number) for number in order]
         last_number = len(self._folds) - 1
@@ -234,7 +253,7 @@ class Unfolding:
         }
 
     def _around(self, number: int) -> int:
-        """The first later fold in whose period this one lies, -1 for none."""
+        """The first later fold whose period contains this fold, -1 for none."""
         begin, end = self._true[number]
         end += self._folds[number].count * (end - begin)
         later_numbers = range(number + 1, len(self._folds))
@@ -248,17 +267,17 @@ class Unfolding:
         )
 
     def _level(self, number: int) -> int:
-        """How many loops are around a fold's."""
+        """How many loops are around the loop of a fold."""
         around = self._around(number)
         return 0 if around < 0 else 1 + self._level(around)
 
     @property
     def depth(self) -> int:
-        """Loops within each other at most."""
+        """The largest number of nested loops."""
         return max((1 + self._level(number) for number in range(len(self._folds))), default=0)
 
     def rows(self, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """True end of each row (of its first trip), and its innermost loop (-1: none)."""
+        """The true end of each row in its first trip, and its innermost loop (-1: none)."""
         loop = np.full(len(end), -1, dtype=np.int64)
         for number, (begin, fold_end) in enumerate(self._true):
             inside, end = self._applied(number, end, begin, fold_end)
@@ -266,14 +285,14 @@ class Unfolding:
         return end, loop
 
     def _applied(self, number: int, end: np.ndarray, begin: int, fold_end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows a fold repeats, and the ends of all after it."""
+        """Which rows a fold repeats, and the ends of all rows when the fold is applied."""
         later = end > fold_end
         return (end > begin) & ~later, np.where(later, end + self._folds[number].count * (fold_end - begin), end)
 
     def instances(
         self, process: int, end: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """As `rows` for the executions of one process, whose micro-batches and iterations count on.
+        """As `rows`, for the executions of one process, whose numbers of micro-batches and iterations move on.
 
         Args:
             columns: ``epoch`` (folds made before the counters of the row were read), ``stream``, ``batch``, ``loop``

@@ -112,8 +112,8 @@ def _steps(trace: Trace) -> list[str]:
     for place in np.flatnonzero(overlap)[:3]:
         step, next_step = order[place], order[place + 1]
         faults.append(
-            f"steps: segment {steps['segment'][step]} lane {steps['lane'][step]}: seq {steps['seq'][step]} is still busy "
-            f"when seq {steps['seq'][next_step]} starts"
+            f"steps: segment {steps['segment'][step]} lane {steps['lane'][step]}: seq {steps['seq'][step]} is still "
+            f"busy when seq {steps['seq'][next_step]} starts"
         )
     return faults
 
@@ -179,8 +179,8 @@ def _instances(trace: Trace) -> list[str]:
     for place in np.flatnonzero(same_lane & (end[order][:-1] > start[order][1:]))[:3]:
         busy, second = instance[order[place]], instance[order[place + 1]]
         faults.append(
-            f"instances: busy more than elapsed: replica {instances['replica'][busy]} IPU {instances['ipu'][busy]} lane "
-            f"{lane[part][order[place]]} runs instances {instances['instance'][busy]} and "
+            f"instances: busy more than elapsed: replica {instances['replica'][busy]} IPU {instances['ipu'][busy]} "
+            f"lane {lane[part][order[place]]} runs instances {instances['instance'][busy]} and "
             f"{instances['instance'][second]} at once"
         )
     return faults

@@ -48,8 +48,8 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
             partner, other_leaf = guests[1 - party.lane]
             if other_leaf.step is not step:
                 raise SimulationError(
-                    f"{party.name} is at copy {step.name!r} and {partner.name} at {other_leaf.step.name!r}; compute tiles and "
-                    "I/O tiles have to execute the copies between them in the same order"
+                    f"{party.name} is at copy {step.name!r} and {partner.name} at {other_leaf.step.name!r}; "
+                    "compute tiles and I/O tiles have to execute the copies between them in the same order"
                 )
             if step.destination == "compute":
                 compute.slices.take_over(io.slices)

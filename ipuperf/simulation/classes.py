@@ -1,4 +1,4 @@
-"""Which replicas are taken to do the same (:mod:`.symmetry`)."""
+"""Classes of replicas that are assumed to do the same (:mod:`.symmetry`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class ReplicaClasses:
-    """Replicas that are taken to do the same: ``members`` of each class, ascending, the classes by their first ones."""
+    """Classes of replicas that are assumed to do the same.
+
+    ``members`` has the replicas of each class in ascending order; the classes are sorted by their first replicas.
+    """
 
     members: tuple[tuple[int, ...], ...]
 
     @classmethod
     def all_alike(cls, replicas: int) -> ReplicaClasses:
-        """One class."""
+        """A single class with all replicas."""
         return cls((tuple(range(replicas)),))
 
     @classmethod
     def all_apart(cls, replicas: int) -> ReplicaClasses:
-        """A class for each."""
+        """A class for each replica."""
         return cls(tuple((replica,) for replica in range(replicas)))
 
     @cached_property
@@ -30,7 +33,7 @@ class ReplicaClasses:
         return tuple(classes[replica] for replica in range(len(classes)))
 
     def split(self, apart: Sequence[Collection[int]]) -> ReplicaClasses:
-        """Smaller ones: replicas of different sets ``apart``, or of none, are in different classes.
+        """Smaller classes: two replicas stay together only if both are in the same set of ``apart``, or both in none.
 
         >>> ReplicaClasses.all_alike(5).split([{1, 3}])
         ReplicaClasses(members=((0, 2, 4), (1, 3)))
@@ -43,12 +46,14 @@ class ReplicaClasses:
 
 
 def by_servers(classes: ReplicaClasses, servers: Sequence[int], costs: Sequence[int]) -> ReplicaClasses:
-    """Smaller classes such that the servers of one cost the same and have replicas of the same classes.
+    """Smaller classes, such that all servers of a class cost the same and have replicas of the same classes.
 
     Args:
+        classes: the classes to divide.
         servers: the server of each replica.
-        costs: what it costs each replica there.
+        costs: what each replica's server costs it.
     """
+    # Each division can separate the servers of other classes, so it is repeated until nothing changes.
     while True:
         classes_at: dict[int, set[int]] = {}
         for number, server in zip(classes.of, servers, strict=True):

@@ -1,4 +1,4 @@
-"""Tables of the trace from what was recorded: steps, instances, links, host events, the program tree."""
+"""Makes tables of the trace from what was recorded: steps, instances, links, host events, the program tree."""
 
 from __future__ import annotations
 
@@ -45,22 +45,21 @@ _IDLE_KINDS = ("idle", "host_run")
 class ExecutedRows:
     """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
 
-    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run (and one for a run before
-    it); after its last step it
-    is ``idle`` until the last IPU is through, and ``host_run`` again while the host handles the last slices. The
-    instances of an IPU therefore add up to the run.
-
-    The lane of the I/O tiles shows what they execute and nothing else.
+    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run, and one for a run before
+    it. After its last step it is ``idle`` until the last IPU has finished, and ``host_run`` again while the host
+    handles the last slices. The instances of an IPU therefore add up to the run. The lane of the I/O tiles shows only
+    what they execute.
 
     Args:
-        placement: IPU of the machine by replica and IPU of the replica.
-        classes: the replicas for which the first of each class was simulated.
-        processes: the finished processes, of these.
+        tree: the program.
+        placement: IPU of the machine, by replica and IPU of the replica.
+        classes: the classes of replicas; the first replica of each was simulated.
+        processes: the finished processes of the simulated replicas.
         recorder: holds their rows.
         unfolding: brings rows to true time.
-        host_end: when the host was through, in the time of the event loop.
+        host_end: when the host finished, in the time of the event loop.
         run_cycles: fixed cost of the run, with the run before it.
-        before: a run of the engine that comes before this one: an instance of its own, with its name.
+        run_before: an engine's run before this one; it becomes a separate instance with its name.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class ExecutedRows:
         self._used = self._used[np.argsort(first_places)]
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
-        """Instances of one process in true time."""
+        """The instances of one process in true time."""
         executed = rows.columns()
         numbers, place = self._inside.spread(executed["stretch"])
         row_counters = {name: values[executed["context"]][numbers] for name, values in counters.items()}
@@ -147,7 +146,7 @@ class ExecutedRows:
         )
 
     def _members(self) -> dict[str, np.ndarray]:
-        """Of every process of every replica: the simulated one ``of`` its class, its ``own`` number, replica, IPU."""
+        """For every process: the simulated process ``of`` its class, its ``own`` number, replica and IPU."""
         places = range(self._stride)
         replicas = [(replica, replica_class) for replica, replica_class in enumerate(self._classes.of) for _ in places]
         rows = [
@@ -163,7 +162,7 @@ class ExecutedRows:
         return len(self._indices) // len(self._classes.members)
 
     def _outside(self) -> np.ndarray:
-        """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
+        """For each segment, whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
         kinds = {type(leaf.step): kind_of(leaf.step) for leaf in tree.leaves}
@@ -172,8 +171,12 @@ class ExecutedRows:
         return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
-        """Table ``steps``: the segments that were executed, numbered by first appearance. Of ``tiles`` tiles the last
-        ``io_tiles`` are those of lane 1."""
+        """Table ``steps``: the segments that were executed, numbered by first appearance.
+
+        Args:
+            tiles: how many tiles an IPU has.
+            io_tiles: how many of them, at the end, are the I/O tiles (lane 1).
+        """
         segments = [self._tree.segments[number] for number in self._used.tolist()]
         rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
@@ -209,8 +212,10 @@ class ExecutedRows:
     def _step_rows(
         self, segments: Sequence[Segment], tiles: int, compute_tiles: int
     ) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-        """Different rows, and which of them each step of the segments has: a local step that stands in several has one
-        row, a part of a shared step its own."""
+        """The different rows of table ``steps``, and for each step of the segments the number of its row.
+
+        A local step has one row, however many segments contain it. Each part of a shared step has its own.
+        """
         leaves = self._tree.leaves
         parts: list[tuple[Any, ...]] = []
         keys: list[Sequence[int]] = []  # leaves; -1, -2 ...: parts
@@ -228,12 +233,12 @@ class ExecutedRows:
         return rows + parts, np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
 
     def _loops_before(self) -> list[int]:
-        """Number of loops in the segments before each of table ``steps``."""
+        """For each segment of table ``steps``, the number of loops in the segments before it."""
         counts = [len(self._tree.segments[number].loops) for number in self._used.tolist()]
         return list(accumulate(counts, initial=0))[:-1]
 
     def loops(self) -> Columns:
-        """Table ``loops``: those inside segments, segment by segment."""
+        """Table ``loops``: the loops inside segments, segment by segment."""
         rows: list[tuple[int, int, int]] = []
         for number, known in zip(self._used.tolist(), self._loops_before(), strict=True):
             segment = self._tree.segments[number]
@@ -249,7 +254,7 @@ class ExecutedRows:
 
 
 class _StretchColumns:
-    """What is inside stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
+    """The segments of all stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
 
     def __init__(self, stretches: Sequence[Stretch], lengths: Sequence[int]) -> None:
         segments = [stretch.segments for stretch in stretches]
@@ -260,7 +265,7 @@ class _StretchColumns:
         self.start = begin - np.repeat(begin[np.cumsum(self._sizes) - self._sizes], self._sizes)
 
     def spread(self, stretches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For everything in these stretches: which of them it is in, and its place in the columns."""
+        """For each segment of these stretches: the number of its stretch among them, and its place in the columns."""
         counts = self._sizes[stretches]
         which = np.repeat(np.arange(len(stretches)), counts)
         shift = (np.cumsum(self._sizes) - self._sizes)[stretches] - (np.cumsum(counts) - counts)
@@ -268,7 +273,7 @@ class _StretchColumns:
 
 
 def _sorted(columns: Columns) -> Columns:
-    """Rows of processes by start, process, end and number."""
+    """The rows, sorted by start, process, end and number."""
     keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
     order = np.lexsort(keys)
     return {name: values[order] for name, values in columns.items()}
@@ -281,7 +286,10 @@ def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...
 
 
 def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
-    """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
+    """The row of a part of a shared step.
+
+    All tiles are assumed to take as long as the IPU. No tile is active while the IPU waits for work.
+    """
     program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (part.program, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles
     flow = (part.bytes_in, part.bytes_out, 0)
@@ -314,9 +322,11 @@ def op_rows(program: DeviceProgram) -> Columns:
 
 
 def plan_rows(program: DeviceProgram) -> Columns:
-    """Table ``plans``: of each product the plan that was taken and the cheapest other one, which is searched now (see
-    :func:`~ipuperf.lowering.planner.alternatives.next_best`)."""
-    known: dict[int, list[tuple[Any, ...]]] = {}  # of each plan that was taken: many products share one
+    """Table ``plans``: for each product, the chosen plan and the cheapest other plan.
+
+    The other plan is searched now (see :func:`~ipuperf.lowering.planner.alternatives.next_best`).
+    """
+    known: dict[int, list[tuple[Any, ...]]] = {}  # by chosen plan, because many products share one
 
     def described(chosen: ConvolutionPlan) -> list[tuple[Any, ...]]:
         return [
@@ -355,9 +365,11 @@ def host_rows(
     run_cycles: int,
     run_before: RunBefore | None = None,
 ) -> FoldedHostEvents:
-    """Table ``host_events``: a run before this one, the fixed cost of the run, then what the host does for every slice,
-    by start, server and stream. The first slice of a host sync carries what the sync costs. Servers are named when
-    there are several."""
+    """Table ``host_events``: a run before this one, the fixed cost of the run, then the host's work for every slice.
+
+    The work is sorted by start, server and stream. The first slice of a host sync includes the cost of the sync. Labels
+    name the server when there are several.
+    """
     lines: dict[LineKey, int] = {}
     first_events = [(run_before.name, run_before.cycles, run_before.cycles)] if run_before else []
     first_events.append(("session.run", run_cycles - (run_before.cycles if run_before else 0), run_cycles))
@@ -382,5 +394,5 @@ def host_rows(
 
 
 def whole_numbers(values: Iterable[int]) -> np.ndarray:
-    """A column of them."""
+    """A column of whole numbers (``int64``)."""
     return np.fromiter(values, dtype=np.int64)

@@ -19,15 +19,16 @@ from ..symmetry import Seat
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
-"""LeafStep, IPU of the replica, number of the group."""
+"""Id of the leaf step, IPU of the replica, number of the group."""
 
 
 class Seating:
-    """Who is in which group: for each group the replicas of each class, and for each class its groups. Groups of one
-    have nothing to do and are left out.
+    """The groups of a collective by classes: for each group the replicas of each class, for each class its groups.
+
+    Groups with a single member have nothing to do and are left out.
 
     Raises:
-        Asymmetric: some replicas of a class are in groups of other sizes than the others.
+        Asymmetric: replicas of a class are in groups of different sizes.
     """
 
     def __init__(self, groups: Sequence[Sequence[int]], classes: ReplicaClasses) -> None:
@@ -46,15 +47,16 @@ class Seating:
             raise Asymmetric("a collective has groups of different sizes", list(sizes.values()))
 
     def count(self, replica_class: int) -> int:
-        """Replicas of a class in all its groups."""
+        """How many replicas of a class are in all its groups together."""
         return sum(len(self.groups[number][replica_class]) for number in self.of[replica_class])
 
 
 class Group(Members):
-    """The members of a group: for each seat its replicas.
+    """The members of a group.
 
     Args:
-        ipus: IPU of the machine of each of its replicas.
+        seats: the seats, each with the replicas for which it stands in this group.
+        ipus: for each replica, its IPU of the machine.
     """
 
     def __init__(self, seats: Sequence[tuple[Seat, list[int]]], ipus: dict[int, int]) -> None:
@@ -63,13 +65,13 @@ class Group(Members):
         self._begun = -1
 
     def begin(self, time: int) -> None:
-        """All have waited until now."""
+        """All members have waited until ``time``."""
         self._begun = time
         for seat, _ in self._seats:
             seat.begin()
 
     def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
-        """They go on."""
+        """The members on these IPUs go on."""
         gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
         for seat, replicas in self._seats:
             leaving = replicas if gone is None else [replica for replica in replicas if replica in gone]
@@ -83,7 +85,7 @@ class Group(Members):
 
 @simulates(Collective)
 class CollectiveKind(SharedKind[Collective]):
-    """A group of one has nothing to do."""
+    """The members of each group meet and go through the rounds. A group with a single member has nothing to do."""
 
     types = ("GlobalExchange",)
     symmetric = True
@@ -99,7 +101,7 @@ class CollectiveKind(SharedKind[Collective]):
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
-        """Until its part in the last round is over, in all groups in which it stands for somebody."""
+        """Take part in all groups in which the party stands for replicas, until its last round is over in each."""
         if step.groups not in self._seatings:
             self._seatings[step.groups] = Seating(step.groups, self.world.classes)
         seating = self._seatings[step.groups]
@@ -132,5 +134,5 @@ class CollectiveKind(SharedKind[Collective]):
         del self._runs[key]
 
     def state(self, time: int) -> tuple[object, ...]:
-        """Collectives under way."""
+        """The states of the collectives under way."""
         return tuple(self._runs[key].state(time) for key in sorted(self._runs))

@@ -1,4 +1,4 @@
-"""IPUs that wait for others to communicate."""
+"""Syncs in which IPUs wait until other IPUs are ready to communicate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SyncKey = tuple[int, tuple[int, ...]]
 
 @simulates(ExternalSync)
 class ExternalSyncKind(SharedKind[ExternalSync]):
-    """All participants meet and go on (``sync_external``)."""
+    """All participants meet, which is a part of kind ``sync_external``, and go on together."""
 
     types = ("Sync",)
     symmetric = True
@@ -29,10 +29,10 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         self._places: dict[tuple[int, int], MeetingPlace] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
-        """Until the last one is there.
+        """Wait until the last participant has arrived.
 
         Raises:
-            SimulationError: the IPUs mean different communication.
+            SimulationError: the IPUs expect different communication.
         """
         place = self._places.get((leaf.leaf_id, party.number))
         if place is None:

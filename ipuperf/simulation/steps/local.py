@@ -15,12 +15,12 @@ class PhaseKind(LocalKind[Phase]):
 
     @classmethod
     def programs(cls, step: Phase) -> tuple[str, ...]:
-        """Compute sets and exchanges."""
+        """The type for a compute set or for an exchange."""
         return ("OnTileExecute" if step.kind == "compute" else "DoExchange",)
 
     @classmethod
     def row(cls, step: Phase, tiles: int, first_tile: int) -> StepRow:
-        """The cycles over the tiles."""
+        """The trace's row, from the cycles of the tiles."""
         cycles = step.cycles
         longest = cycles.max
         slowest = cycles.argmax + first_tile if longest else -1
@@ -29,7 +29,7 @@ class PhaseKind(LocalKind[Phase]):
 
     @classmethod
     def tile_cycles(cls, step: Phase, tiles: int) -> np.ndarray:
-        """Those of the phase; tiles it does not speak of do nothing."""
+        """The cycles of the phase. Tiles beyond its vector do nothing."""
         cycles = np.zeros(tiles, dtype=np.int64)
         cycles[: step.cycles.tiles] = step.cycles.dense()
         return cycles
@@ -43,5 +43,5 @@ class SyncKind(LocalKind[Sync]):
 
     @classmethod
     def row(cls, step: Sync, tiles: int, first_tile: int) -> StepRow:
-        """All tiles alike."""
+        """The trace's row: all tiles take equally long."""
         return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)

@@ -1,6 +1,6 @@
 """Memory tables of the trace from the program's memory report: tile memory, variables, live intervals, liveness.
 
-All replicas hold the same, so the first replica stands for all; ``ipu`` is the number of its IPU in the machine.
+All replicas have the same memory, so the first one stands for all; ``ipu`` is the number of its IPU in the machine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _VARYING = "variableNotAlwaysLive"
 
 
 class MemoryTables:
-    """The tables of a memory report, made when they are asked for; ``ipus`` are those of replica 0."""
+    """The tables of a memory report, made when somebody asks for them; ``ipus`` are the IPUs of replica 0."""
 
     def __init__(self, memory: MemoryReport, ipus: Sequence[int]) -> None:
         self._memory = memory
         self._ipus = ipus
 
     def makers(self) -> dict[str, Callable[[], Columns | FoldedVariables]]:
-        """What makes each of the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
+        """The functions that make the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
         return {
             "tile_memory": lambda: _tile_memory(self._memory, self._ipus, self._always),
             "variables": lambda: self._variables[0],
@@ -58,7 +58,7 @@ class MemoryTables:
 
 
 def _always_live(memory: MemoryReport, index: int) -> dict[str, np.ndarray]:
-    """Bytes per tile by category; variables that are always live are added up where the report has no total."""
+    """Bytes per tile by category. Where the report has no total of the variables always live, they are added up."""
     tile_bytes = {name: vector.dense() for name, vector in memory.categories[index].items()}
     if _ALWAYS not in tile_bytes:
         variable_bytes = [
@@ -70,7 +70,10 @@ def _always_live(memory: MemoryReport, index: int) -> dict[str, np.ndarray]:
 
 
 def _peak(memory: MemoryReport, index: int, always: dict[str, np.ndarray]) -> np.ndarray:
-    """Not-always-live bytes per tile at the highest step, raised on each step's fullest tile to what it holds then."""
+    """Not-always-live bytes of each tile at the step with the highest total.
+
+    The fullest tile of each step is raised to its bytes in that step, so that no peak of a tile is lost.
+    """
     peak = np.array(memory.peak[index], dtype=np.int64)
     if len(peak) and len(memory.max_tile[index]):
         fixed = np.sum(list(always.values()), axis=0) if always else np.zeros(len(peak), dtype=np.int64)
@@ -96,7 +99,7 @@ def _tile_memory(memory: MemoryReport, ipus: Sequence[int], always: dict[int, di
 
 
 class _Runs(NamedTuple):
-    """Runs of equal tiles on which a variable has bytes: begin, end and bytes of each."""
+    """The runs of equal tiles on which a variable has bytes: begin, end and bytes of each run."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -110,11 +113,14 @@ def _runs(vector: TileVector) -> _Runs:
 
 
 def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariables, Columns]:
-    """One row per variable and run of equal tiles; variables with the same intervals form a class."""
+    """Tables ``variables`` (a row for each variable and run of equal tiles) and ``live_intervals``.
+
+    Variables with the same live intervals form a class, which has its intervals once.
+    """
     variables = memory.variables
     classes: dict[tuple[tuple[int, int], ...], int] = {}
     group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
-    known: dict[int, int] = {}  # place of each vector among the runs
+    known: dict[int, int] = {}  # place of each vector among the runs; many variables share a vector
     runs: list[_Runs] = []
     for variable in variables:
         if id(variable.bytes) not in known:

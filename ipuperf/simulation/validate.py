@@ -1,4 +1,4 @@
-"""Does a program fit the machine it is to be simulated on? Asked before anything runs."""
+"""Checks, before anything runs, whether a program fits the machine on which it is to be simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_placement(program: DeviceProgram, machine: Machine) -> None:
-    """Every replica has its own IPUs, and they exist."""
+    """Raise :class:`SimulationError` unless every replica has IPUs of its own that exist."""
     placement = program.placement
     if len(placement) != program.replicas or program.replicas < 1:
         raise SimulationError(f"{program.name}: {program.replicas} replicas, {len(placement)} of them are placed")
@@ -40,11 +40,11 @@ def check_placement(program: DeviceProgram, machine: Machine) -> None:
 
 
 def check_steps(tree: ProgramTree, machine: Machine) -> None:
-    """Every leaf step that is executed makes sense on this machine.
+    """Check that every leaf step that is executed can run on this machine.
 
     Raises:
-        SimulationError: wrong kind, negative cycles or bytes, more tiles than the chip has, a copy or a collective that
-            leaves out the IPU or replica that executes it.
+        SimulationError: a step has the wrong kind, negative cycles or bytes, or more tiles than the chip has; or a copy
+            or collective leaves out the IPU or replica that executes it.
         MachineError: a remote transfer where there is no Streaming Memory.
     """
     program = tree.program
@@ -56,10 +56,10 @@ def check_steps(tree: ProgramTree, machine: Machine) -> None:
 
 
 def check_length(tree: ProgramTree, total: int) -> None:
-    """The ``total`` executions that a trace keeps one by one are not too many for memory.
+    """Check that the ``total`` executions that a trace holds one by one are not too many for memory.
 
     Raises:
-        SimulationError: more than :data:`~.instructions.MOST_INSTANCES`; names the longest loop.
+        SimulationError: there are more than :data:`~.instructions.MOST_INSTANCES`; the message names the longest loop.
     """
     program = tree.program
     if total <= MOST_INSTANCES:

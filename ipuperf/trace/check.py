@@ -1,8 +1,8 @@
-"""Conservation: do the figures of a trace agree with each other?
+"""Conservation: checks whether the figures of a trace agree with each other.
 
-Each rule is a function that returns sentences; an empty list means that it holds. The rules are those any honest trace
-must obey whatever the model: nothing is busier than time allows, nothing is negative, parts fit into wholes, a peak is
-not below any of its steps, a link does not move more than its bandwidth.
+Each rule is a function that returns sentences about faults; an empty list means that the rule holds. Every trace must
+obey the rules, whatever the model: nothing is busier than time allows, nothing is negative, parts fit into wholes, a
+peak is not below any of its steps, a link does not move more than its bandwidth.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ def _rows(bad: np.ndarray) -> str:
 
 
 def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
-    """The numbers of a column without making the rows of a folded table; None for strings and where they are made."""
+    """The numbers of a column as stored, without making the rows of a folded table.
+
+    None for strings, and for columns that a folded table does not store.
+    """
     folded = trace.folded(table)
     if (table, column) == ("instances", "parent") and folded is not None:
-        return np.zeros(min(folded.rows, 1), dtype=np.int64)  # of the first run, all of them
+        return np.zeros(min(folded.rows, 1), dtype=np.int64)  # all folded instances belong to run 0
     if folded is not None:
         return None if column in REPEATS else folded.arrays.get(column)
     values = trace.stored(table)[column]
@@ -40,7 +43,7 @@ def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
 
 
 def ranges(trace: Trace) -> list[str]:
-    """Numbers that cannot be: negative ones, and those that are too large."""
+    """Faults of numbers that are negative or too large."""
     faults = []
     for table in TABLES.values():
         for column in table.columns:
@@ -54,7 +57,7 @@ def ranges(trace: Trace) -> list[str]:
 
 
 def counts(trace: Trace) -> list[str]:
-    """Places that the machine or the program of the trace does not have."""
+    """Faults of places (IPUs, tiles, steps) that the machine or the program of the trace does not have."""
     meta, steps = trace.meta, _stored_numbers(trace, "liveness", "step")
     limits = {"ipu": meta["num_ipus"], "replica": meta["replicas"], "active_tiles": meta["tiles_per_ipu"] + 1}
     limits.update(dict.fromkeys(("tile", "argmax_tile", "tile_from"), meta["tiles_per_ipu"]))
@@ -72,7 +75,7 @@ def counts(trace: Trace) -> list[str]:
 
 
 def references(trace: Trace) -> list[str]:
-    """Identifiers of rows that are not there."""
+    """Faults of identifiers whose rows do not exist."""
     faults = []
     for table, column, target_table, key, none_allowed in (
         ("steps", "op_id", "ops", "op_id", True),
@@ -90,7 +93,7 @@ def references(trace: Trace) -> list[str]:
         ("live_intervals", "class_id", "variables", "class_id", False),
     ):
         values, keys = _stored_numbers(trace, table, column), _stored_numbers(trace, target_table, key)
-        if values is None or keys is None or not (len(keys) or none_allowed):  # the other table may be left out
+        if values is None or keys is None or not (len(keys) or none_allowed):  # the target table may be left out
             continue
         bad = ~np.isin(values, keys)
         if none_allowed:
@@ -119,15 +122,14 @@ def _steps(trace: Trace) -> list[str]:
 
 
 def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
-    """Last end of each row of ``steps`` (but the last of ``order``) in one trip of the loops it shares with the
-    next."""
+    """The last end of each step (in ``order``, but the last one) in one trip of the loops it shares with the next."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
     shared = common_depth(loops, loop[:-1], loop[1:])
     return (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
 
 
 def _loops(trace: Trace) -> list[str]:
-    """A trip is over when the next one begins."""
+    """Faults of loops whose trip has not ended when the next one begins."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop
     faults = []
     for row, number in enumerate(loops.ids.tolist()):
@@ -265,7 +267,7 @@ _RULES: tuple[Callable[[Trace], list[str]], ...] = (
 
 
 def check(trace: Trace) -> list[str]:
-    """What does not add up, one sentence each, empty if all is well.
+    """The faults of a trace, a sentence for each; empty if there are none.
 
     Rules: nothing negative, too large or out of place; references lead somewhere; mean <= slowest tile; the steps of
     one lane of a segment do not overlap, trips of a loop do not, and both fit into every instance; one lane of an IPU
@@ -277,6 +279,8 @@ def check(trace: Trace) -> list[str]:
 
 
 def damages(trace: Trace) -> list[str]:
-    """What no trace can hold, whatever was simulated, found without making the rows of folded tables: numbers out of
-    range, places that the machine does not have, identifiers of nothing."""
+    """Faults that no trace may have: numbers out of range, places that do not exist, identifiers without a row.
+
+    They are found without making the rows of folded tables.
+    """
     return [text for rule in (ranges, counts, references) for text in rule(trace)]

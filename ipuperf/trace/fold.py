@@ -1,8 +1,8 @@
-"""Join templates and instances, vectorised: slices, counts and sums without a Python loop over rows.
+"""Joins templates and instances: vectorised slices, counts and sums, without a Python loop over rows.
 
-A slice is one execution of a step of one instance: it starts at ``instances.start + steps.rel_start``, later by whole
-periods of the loops around it (:mod:`ipuperf.trace.loops`), and lasts ``steps.dur``. Sums are taken on the folded
-tables (segment sums times number of instances) and never need the slices.
+A slice is one execution of a step of an instance. It starts at ``instances.start + steps.rel_start`` plus whole periods
+of the loops around the step (:mod:`ipuperf.trace.loops`), and lasts ``steps.dur``. Sums are computed from the folded
+tables (sum of a segment times number of its instances) and never need the slices.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ Window = tuple[int, int]
 """A stretch of time in cycles, half open."""
 
 MOST_SLICES = 20_000_000
-"""Slices that can be expanded at once; some 3 GB as a table."""
+"""Largest number of slices that can be expanded at once; about 3 GB as a table."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The steps sorted by segment and sequence.
+    """The steps, sorted by segment and sequence.
 
-    ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``; ``low`` and
-    ``extent`` are the first start and the last end among them, relative to the instance (0 for a segment of no steps),
-    ``slices`` is how many slices an instance has. ``loop`` is the row of ``Trace.loops`` of each row of table ``steps``
-    (-1: none), ``trips`` how often an instance executes it, ``reach`` the end of its last execution.
+    Attributes:
+        order: ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``.
+        segments: ids of the segments.
+        first: place of the first step of each segment in ``order``.
+        count: number of steps of each segment.
+        low: first start among the steps of each segment, relative to the instance.
+        extent: last end among the steps of each segment, relative to the instance.
+        slices: how many slices an instance of each segment has.
+        loop: for each row of table ``steps``, the row of its loop in ``Trace.loops`` (-1: none).
+        trips: for each row of table ``steps``, how often an instance executes it.
+        reach: for each row of table ``steps``, the end of its last execution.
     """
 
     order: np.ndarray
@@ -60,11 +67,11 @@ class Template:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices in columns of equal length.
+    """Slices, as columns of equal length.
 
-    ``start`` and ``dur`` in cycles (int64); ``step`` and ``instance`` are row numbers of the tables ``steps`` and
-    ``instances``, through which every other property is looked up; ``trip`` is that of the innermost loop of the
-    segment (-1: none).
+    ``start`` and ``dur`` are in cycles (int64). ``step`` and ``instance`` are row numbers of the tables ``steps`` and
+    ``instances``, where all other properties are found. ``trip`` is the trip of the segment's innermost loop (-1: no
+    loop).
     """
 
     start: np.ndarray
@@ -115,7 +122,7 @@ def _is_window(window: object) -> bool:
 
 
 def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
-    """Rows of table ``instances`` with a step that may touch the window, all when it is None."""
+    """The rows of table ``instances`` with a step that may touch the window; all rows if it is None."""
     instances = trace.columns("instances")
     if window is None:
         return np.arange(len(instances["start"]))
@@ -130,7 +137,10 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
 
 
 def pairs(trace: Trace, rows: np.ndarray, included: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Row of ``instances`` and row of ``steps`` for every step (of those ``wanted``, a mask) of the given instances."""
+    """The row of ``instances`` and the row of ``steps`` for every step of the given instances.
+
+    ``included`` is a mask of the rows of ``steps``; None: all.
+    """
     template = trace.template
     order, first_steps, count = template.order, template.first, template.count
     if included is not None:
@@ -154,6 +164,7 @@ def pairs(trace: Trace, rows: np.ndarray, included: np.ndarray | None = None) ->
 
 def _require_few(counts: np.ndarray | int) -> None:
     """Raise :class:`TraceError` for more slices than can be expanded at once."""
+    # The sum is taken in Python where it is large, because it may not fit into int64.
     total = counts if isinstance(counts, int) else sum(counts.tolist()) if counts.sum(dtype=float) > MOST_SLICES else 0
     if total > MOST_SLICES:
         raise TraceError(
@@ -165,10 +176,10 @@ def _require_few(counts: np.ndarray | int) -> None:
 def slices(
     trace: Trace, window: Window | None = None, rows: np.ndarray | None = None, steps: np.ndarray | None = None
 ) -> Slices:
-    """Slices of the given rows of table ``instances`` (all by default) that touch ``window``, by instance and step.
+    """The slices of the given rows of table ``instances`` (default: all) that touch ``window``, by instance and step.
 
-    A slice touches the window if some of it lies inside; a slice of no duration does if its start lies inside. Slices
-    are not cut at the edges of the window. ``steps`` is a mask of the rows of table ``steps`` that are wanted.
+    A slice touches the window if some of it lies inside; a slice without duration does if its start lies inside. Slices
+    are not cut at the edges of the window. ``steps`` is a mask of the rows of table ``steps``; None: all.
 
     Raises :class:`TraceError` for more than ``MOST_SLICES`` slices.
     """
@@ -180,7 +191,7 @@ def slices(
 def _expanded(
     trace: Trace, pairs: tuple[np.ndarray, np.ndarray], durations: np.ndarray, loops: np.ndarray, window: Window | None
 ) -> Slices:
-    """Slices of rows of ``instances`` and ``steps``, with the duration and the loop (row) given for each step."""
+    """The slices of pairs of rows of ``instances`` and ``steps``, with a duration and a loop (row) for each step."""
     instance, step = pairs
     start = trace.columns("instances")["start"][instance] + trace.columns("steps")["rel_start"][step]
     dur, loop = durations[step], loops[step]
@@ -191,9 +202,11 @@ def _expanded(
 
 
 def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
-    """Slices of the given rows of ``instances``, loops in which every step has the same label (one for each row of
-    table ``steps``) as one slice from their first start to the end of their last trip; it counts as one of their first
-    step."""
+    """The slices of the given rows of ``instances``, where a loop of steps with the same label is a single slice.
+
+    Such a slice lasts from the first start in the loop to the end of its last trip, and belongs to the loop's first
+    step. ``label`` has a label for each row of table ``steps``.
+    """
     template, loops = trace.template, trace.loops
     chain = loops.chain[template.loop]
     low, high = np.full(len(loops.ids), label.max(initial=0)), np.full(len(loops.ids), label.min(initial=0))
@@ -219,8 +232,10 @@ def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
 def slice_batches(
     trace: Trace, window: Window | None = None, batch: int = 1_000_000, steps: np.ndarray | None = None
 ) -> Iterator[Slices]:
-    """The slices of :func:`slices` in pieces of about ``batch`` (an instance is not cut), so that memory stays
-    bounded."""
+    """The slices of :func:`slices` in pieces of about ``batch``, so that memory stays bounded.
+
+    The slices of an instance stay in one piece.
+    """
     rows, template = instances_in(trace, window), trace.template
     trips = template.trips if steps is None else np.where(steps, template.trips, 0)
     of_segment = np.add.reduceat(trips[template.order], template.first) if len(trips) else trips
@@ -233,7 +248,7 @@ def slice_batches(
 
 
 def slice_count(trace: Trace, window: Window | None = None) -> int:
-    """Number of slices that :func:`slices` would give."""
+    """The number of slices that :func:`slices` would return."""
     template = trace.template
     if window is None:
         return sum((template.slices * segment_runs(trace)).tolist())
@@ -254,7 +269,8 @@ def slice_count(trace: Trace, window: Window | None = None) -> int:
 
 
 def fitting_window(trace: Trace, limit: int) -> Window | None:
-    """The longest window from the start of the trace that holds at most ``limit`` slices; None if all of it does."""
+    """The longest window from the start of the trace with at most ``limit`` slices; None if the whole trace fits."""
+    # The window grows by doubling until it holds too many slices; then its end is found by bisection.
     total = slice_count(trace)
     if total <= limit:
         return None
@@ -275,8 +291,10 @@ def fitting_window(trace: Trace, limit: int) -> Window | None:
 
 
 def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Segment (as an index into the template), start and last end of the steps of each instance that has some; of a
-    folded table one for all that come again."""
+    """Segment (index into the template), start and last end of the steps of each instance that has steps.
+
+    In a folded table, an instance stands for all its repetitions.
+    """
     template, folded = trace.template, trace.folded("instances")
     table = trace.columns("instances") if folded is None else folded.arrays
     place = template.place(table["segment"])
@@ -308,8 +326,11 @@ def step_runs(trace: Trace) -> np.ndarray:
 
 
 def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
-    """How often a stretch of steps begins with each row of the template (in its order) if it does so with the rows of
-    the mask ``begins`` when they follow the row before them, and with every trip of a loop."""
+    """How often a stretch of steps begins with each row of the template (in the template's order).
+
+    A stretch begins with the rows of the mask ``begins`` when they follow the row before them, and with every trip of a
+    loop.
+    """
     template, loops = trace.template, trace.loops
     loop = template.loop[template.order]
     shared = np.zeros(len(loop), dtype=np.int64)
@@ -322,18 +343,17 @@ def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
 
 
 def working_cycles(trace: Trace) -> np.ndarray:
-    """Cycles of the steps of each segment in which its IPU works: it waits neither for other IPUs nor stands for the
-    host."""
+    """Cycles of each segment in which its IPU works, that is, waits neither for other IPUs nor for the host."""
     waiting = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS, "host_mid"))
     return np.asarray(sum_by_segment(trace, trace.columns("steps")["dur"])[:, ~waiting].sum(axis=1))
 
 
 @dataclass(frozen=True)
 class IpuTotals:
-    """Sums for each stored IPU.
+    """Sums for each stored IPU, one row for each; rows are sorted by ``replica`` and ``ipu``.
 
-    ``replica`` and ``ipu`` (sorted, one row each), ``cycles`` of shape (rows, len(KINDS)), ``first`` and ``last``:
-    start of the first and end of the last instance.
+    ``cycles`` has the shape (rows, len(KINDS)). ``first`` is the start of the first instance, ``last`` the end of the
+    last one.
     """
 
     replica: np.ndarray
@@ -344,8 +364,10 @@ class IpuTotals:
 
 
 def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
-    """Sum of a weight per execution of ``steps`` by segment and kind: shape (segments, len(KINDS)), dtype of
-    the weights."""
+    """Sums of a weight per execution of ``steps``, by segment and kind: shape (segments, len(KINDS)).
+
+    The dtype is that of the weights, or object where int64 could overflow.
+    """
     template = trace.template
     weights = product(weights, template.trips)
     result = np.zeros((len(template.segments), len(KINDS)), dtype=weights.dtype)
@@ -355,7 +377,7 @@ def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
 
 
 def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
-    """Sum of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
+    """Sums of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
     instances = trace.columns("instances")
     per_segment = sum_by_segment(trace, trace.columns("steps")["dur"] if weights is None else weights)
     pairs = np.stack([instances["replica"], instances["ipu"]], axis=1)
@@ -377,7 +399,7 @@ def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
 
 
 def span(trace: Trace) -> Window:
-    """First start and last end over runs and instances, (0, 0) when there are none."""
+    """The first start and the last end of all runs and instances; (0, 0) if there are none."""
     starts: list[int] = []
     ends: list[int] = []
     for name in ("runs", "instances"):

@@ -33,14 +33,14 @@ _UNIQUE: Mapping[str, str] = MappingProxyType(
 class Trace:
     """Tables of one simulation, checked once and then read only.
 
-    ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
-    (arrays or lists, see ``schema.TABLES``), to a folded table (:mod:`.folded`), or to a function that gives either and
-    is called when the table is first asked for. Tables other than ``steps`` and ``instances`` may be left out and are
-    then empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes. Arrays
-    are copied, unless the caller gives them away with ``copy=False``.
+    ``meta`` says what was simulated and in which units (see ``META_KEYS``). ``tables`` maps the name of a table to its
+    columns (arrays or lists, see ``schema.TABLES``), to a folded table (:mod:`.folded`), or to a function that returns
+    either and is called when somebody first asks for the table. Tables other than ``steps`` and ``instances`` may be
+    left out and are then empty. Times are cycles of the tile clock, on one time base for all IPUs and the host; memory
+    is in bytes. Arrays are copied, unless the caller gives them away with ``copy=False``.
 
-    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow (in a table that is
-    made later: when it is made). Whether the figures agree with each other is a different question: see
+    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow. In a table that a
+    function makes, this happens when it is made. Whether the figures agree with each other is a different question: see
     :func:`ipuperf.trace.check`.
     """
 
@@ -62,7 +62,7 @@ class Trace:
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
 
     def _keep(self, name: str, table: Given) -> None:
-        """Check a table and keep it."""
+        """Check a table and store it."""
         if isinstance(table, FoldedTable):
             self._folded[name] = table
             return
@@ -74,34 +74,35 @@ class Trace:
         self._stored[name] = columns
 
     def stored(self, name: str) -> dict[str, Stored]:
-        """A table as it is kept: strings may be words."""
+        """A table as it is stored: strings may be words."""
         return self._table(name)
 
     def _table(self, name: str) -> dict[str, Stored]:
-        """A table as it is kept, made now if it was to be made later."""
+        """A table as it is stored; a table that is made by a function or folded is made now."""
         self._make(name)
         if name not in self._stored:
             self._keep(name, self._folded[name].columns())
         return self._stored[name]
 
     def _make(self, name: str) -> None:
-        """Make a table that was to be made later."""
+        """Make a table now if it was given as a function."""
         if name in self._later:
             self._keep(name, self._later[name]())
             del self._later[name]
 
     def folded(self, name: str) -> FoldedTable | None:
-        """A table as it is kept folded; None for one that is not."""
+        """A table in its folded form; None for a table that is not folded."""
         self._make(name)
         return self._folded.get(name)
 
     def rows(self, name: str) -> int:
-        """Rows of a table, without making those of a folded one."""
+        """The number of rows of a table; the rows of a folded table are not made."""
         folded = self.folded(name)
         return len(next(iter(self._table(name).values()))) if folded is None else folded.rows
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: what was to be made later is made now; a folded table stays as it is."""
+        """The state for pickles: tables given as functions are made now, folded tables stay folded."""
+        # The rows of a folded table are left out, because its folded form can make them again.
         for name in TABLES:
             self._make(name)
         unfolded = {name: columns for name, columns in self._stored.items() if name not in self._folded}
@@ -109,13 +110,13 @@ class Trace:
 
     @property
     def repeats(self) -> list[SteadyLoop]:
-        """What instances repeat as the iterations of a loop in steady state, by start; empty where nothing is."""
+        """The loops in steady state whose iterations were folded, by start; empty if there are none."""
         folded = self.folded("instances")
         return folded.repeats() if isinstance(folded, FoldedInstances) else []
 
     @property
     def replicas(self) -> dict[int, int]:
-        """How many replicas do the same as each that was simulated, itself included (1 where that is not known)."""
+        """For each simulated replica, how many replicas do the same, itself included (1 where that is not known)."""
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
@@ -126,8 +127,10 @@ class Trace:
         return {replica: len(same) for replica, same in alike.items()}
 
     def of_each_class(self) -> Trace:
-        """This trace with the instances of one replica of all that do the same (:attr:`replicas`), and the transfers
-        over the links that its IPUs use."""
+        """This trace with one replica of each class of replicas that do the same (:attr:`replicas`).
+
+        It holds the instances of these replicas, and the transfers over the links that their IPUs use.
+        """
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return self
@@ -140,8 +143,11 @@ class Trace:
         return self._with(tables)
 
     def within(self, window: fold.Window) -> Trace:
-        """This trace with only those instances, transfers and host events that touch ``window`` (cycles); they are
-        whole, and numbered anew. What the run repeats is made only there, so that a window of any run is at hand."""
+        """This trace with only those instances, transfers and host events that touch ``window`` (cycles).
+
+        They are whole, and numbered anew. Repeated rows are made for the window only, so this works for runs of any
+        length.
+        """
         fold.check_window(window)
         tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
         for name in ("instances", "transfers", "host_events"):
@@ -156,16 +162,16 @@ class Trace:
         return self._with(tables)
 
     def _with(self, tables: Mapping[str, Any]) -> Trace:
-        """The trace with other tables but of the same steps."""
+        """A trace with other tables but the same steps."""
         part = Trace(self.meta, tables, copy=False)
-        for name in ("template", "loops", "step_ops", "step_programs"):  # those of the same steps
+        for name in ("template", "loops", "step_ops", "step_programs"):  # these follow from the steps alone
             part.__dict__[name] = getattr(self, name)
         return part
 
     # -- access ------------------------------------------------------------------------------------------------------
 
     def columns(self, name: str) -> dict[str, np.ndarray]:
-        """Columns of a table as read-only arrays, strings as object arrays (made when the table is first asked for)."""
+        """The columns of a table as read-only arrays. Strings are object arrays, made when somebody first asks."""
         if name not in TABLES:
             raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
         stored = self._table(name)
@@ -221,8 +227,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int = store.MOST_BYTES) -> Trace:
-        """Read a file written by :meth:`save`; its contents may take ``most_bytes`` unpacked (2 GiB). Raises
-        :class:`TraceError` naming the file and the reason; numbers out of range and identifiers of nothing are one."""
+        """Read a file written by :meth:`save`. Unpacked, its contents may take ``most_bytes`` (default: 2 GiB).
+
+        Raises :class:`TraceError` naming the file and the reason, also for numbers out of range and for identifiers
+        without a row."""
         from ipuperf.trace.check import damages
 
         meta, tables = store.load(path, most_bytes)
@@ -239,17 +247,19 @@ class Trace:
     def expand(
         self, window: fold.Window | None = None, kinds: Collection[str] = KINDS, clip: bool = False
     ) -> pd.DataFrame:
-        """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given,
-        and only those of these ``kinds``. They are whole, so that their cycles can be more than the window has; with
-        ``clip`` start and dur are those of the part inside the window (bytes are still those of the whole slice).
+        """The slices as a DataFrame, sorted by replica, IPU, lane and start.
+
+        ``window`` (cycles) selects the slices that touch it, ``kinds`` the slices of these kinds. Slices are whole, so
+        their cycles can exceed the window. With ``clip``, start and dur describe the part inside the window; bytes are
+        still those of the whole slice.
 
         Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
         op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
-        where a step has none; iteration is that of the innermost loop around the step; micro_batch is -1 for steps of
-        the weight update, whatever else their instance has.
+        where a step has none. iteration is the iteration of the innermost loop around the step. micro_batch is -1 for
+        steps of the weight update, whatever else their instance has.
 
         Raises :class:`TraceError` for more than ``fold.MOST_SLICES`` rows, with their number: give a window then.
-        ``ValueError`` for what is no window, and for ``clip`` without one.
+        ``ValueError`` for an invalid window, and for ``clip`` without one.
         """
         import pandas as pd
 
@@ -302,11 +312,11 @@ class Trace:
         return lookup(self.columns("steps")["program_id"], programs["program_id"], programs["name"], "")
 
     def totals(self) -> pd.DataFrame:
-        """Cycles by kind for each stored IPU: columns replica, ipu, one per kind, and elapsed (first start to last
-        end).
+        """Cycles by kind for each stored IPU.
 
-        The same as the sum of the durations of the expanded slices. Overlapping lanes each count, so that the kinds of
-        an IPU with I/O tiles may add up to more than elapsed.
+        Columns: replica, ipu, one column per kind, and elapsed (from the first start to the last end). The cycles equal
+        the sums over the expanded slices. Overlapping lanes all count, so that the kinds of an IPU with I/O tiles may
+        add up to more than elapsed.
         """
         import pandas as pd
 
@@ -349,7 +359,7 @@ class Trace:
         return html(self)
 
     def diff(self, other: Trace, rtol: float = 0.0) -> pd.DataFrame:
-        """What moved from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
+        """The differences from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
         from ipuperf.trace.compare import diff
 
         return diff(self, other, rtol)

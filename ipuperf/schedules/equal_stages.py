@@ -1,8 +1,8 @@
-"""Time of a schedule whose stages all take the same: by walking the table, and in closed form.
+"""The time of a schedule whose stages all take equally long: by walking the table, and in closed form.
 
-``f``, ``b`` and ``r`` (forward, backward, recomputation) are any non-negative numbers in any one unit; copies, I/O and
-weight update are free. ``w`` is the part of ``b`` that gradients of weights take, where a timetable has cells of their
-own for them. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
+``f`` and ``b`` (forward and backward) are non-negative numbers in one unit; a recomputation takes ``f``. Copies, I/O
+and weight update are free. ``w`` is the part of ``b`` for gradients of weights, where a timetable has separate cells
+for these. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _busy(table: Timetable, forward: Number, backward: Number, weights: Number) 
 
 
 def equal_stage_time(table: Timetable, f: Number, b: Number, w: Number = 0) -> Number:
-    """Sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
+    """The sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
     return sum(max(step) for step in _busy(table, f, b, w))
 
 
 def bubble_fraction(table: Timetable, f: Number, b: Number, w: Number = 0) -> float:
-    """Part of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
+    """The share of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
     busy = _busy(table, f, b, w)
     total = len(table.ipus) * sum(max(step) for step in busy)
     return 1 - sum(map(sum, busy)) / total if total else 0.0

@@ -106,8 +106,11 @@ def _phased(
 
 
 def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, list[int], list[int]]:
-    """How many time steps there are, and those of each stage's forward and backward. A phase without stages has one
-    step; where the last forward and the first backward are one phase, the last turn's step is common."""
+    """The number of time steps, and the step of each stage's forward and of its backward.
+
+    A phase without stages has one step. Where the last forward and the first backward are one phase, they share the
+    step of the last turn.
+    """
     counts = [max(phase_turns) + 1 for phase_turns in turns]
     last_phase = numbers.forward[-1] if inference else numbers.backward[0]
     widths = [1] * (last_phase + 1)
@@ -206,7 +209,7 @@ def phased_parallel(
 
 
 def _groups(name: str, phases: int, ipus: Sequence[Sequence[int]], turns: Turns | None) -> tuple[tuple[int, ...], ...]:
-    """The IPUs of each phase, checked; stages of different turns may share one."""
+    """The IPUs of each phase, checked. Stages of different turns may share an IPU."""
     if turns is None:
         return check_devices(name, phases, ipus, concurrent=True)
     for phase, (group, phase_turns) in enumerate(zip(ipus, turns, strict=True)):

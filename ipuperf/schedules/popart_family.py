@@ -17,7 +17,7 @@ from .timetable import Cell, ScheduleError, Timetable
 
 
 def _cells(stages: int, starts: range, inference: bool, recompute: bool, last_position: int) -> Iterator[Placement]:
-    """Backward stage ``i`` stands ``last - i`` steps after its micro-batch's start."""
+    """The cells of all micro-batches; backward stage ``i`` runs ``last_position - i`` steps after ``starts``."""
     for micro_batch, start in enumerate(starts):
         for stage in range(stages):
             yield start + stage, stage, Cell("F", stage, micro_batch)

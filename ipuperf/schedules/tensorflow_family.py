@@ -173,7 +173,7 @@ def grouped_overlapped(
 
 
 def _free_rotations(order: list[tuple[int, ...]]) -> list[int]:
-    """Start offsets, taken greedily, at which copies of ``order`` repeated for ever never use an IPU together."""
+    """Start offsets, chosen greedily, at which endlessly repeated copies of ``order`` never use an IPU together."""
     size = len(order)
     occupied: list[int] = []
     for offset in range(size):

@@ -44,7 +44,7 @@ def link_totals(trace: Trace) -> list[dict[str, Any]]:
 
 
 def span_of_transfers(trace: Trace) -> fold.Window:
-    """Span of the trace, widened to its transfers if one sticks out."""
+    """The span of the trace, extended if a transfer begins before it or ends after it."""
     begin, end = fold.span(trace)
     transfers = trace.columns("transfers")
     if len(transfers["start"]) == 0:

@@ -65,6 +65,7 @@ def assemble(
         name, len(devices), micro_batches, steps, slots, stashed, devices, inference, ramp, ramp, length
     )  # fmt: skip
     check_order(table, chain(len(devices)) if reads is None else reads)
+    # The stash follows from the table, so the table is built without it first.
     if stash is None and not inference:
         table = replace(table, stash=tuple(_waiting(table, stage) for stage in range(table.stages)))
     check_stash(table)

@@ -22,6 +22,7 @@ def check_counts(name: str, stages: int, micro_batches: int, noun: str = "stages
 def check_multiple(name: str, stages: int, micro_batches: int, by: int) -> None:
     """Raise unless ``micro_batches`` is a multiple of ``by`` (as TensorFlow's Grouped and Interleaved require)."""
     if micro_batches % by:
+        # 0 is not allowed, so small numbers have one nearest multiple only.
         below = micro_batches - micro_batches % by
         nearest = f"{below} or {below + by}" if below else f"{by}"
         raise ScheduleError(

@@ -15,6 +15,7 @@ Number = float
 
 def _busy(table: Timetable, forward: Number, backward: Number, weights: Number) -> list[list[Number]]:
     cost = {"F": forward, "R": forward, "B": backward, "W": weights, "I": 0, "O": 0}
+    # In stages with separate cells for gradients of weights, `B` takes only the rest of `b`.
     split = {stage for stage in range(table.stages) if table.last_kind(stage) == "W"}
 
     def cell_time(cell: Cell) -> Number:

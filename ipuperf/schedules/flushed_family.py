@@ -138,6 +138,7 @@ def _placed(rows: Sequence[Sequence[Cell]], stages: int) -> Iterator[Placement]:
     while any(turn[row] < len(cells) for row, cells in enumerate(rows)):
         for row, cells in enumerate(rows):
             cell = cells[turn[row]] if turn[row] < len(cells) else None
+            # An input must be placed in an earlier step: results arrive at the end of a step.
             if cell is not None and all(placed.get(read_cell, step) < step for read_cell in _read_by(cell, stages)):
                 placed[cell] = step
                 turn[row] += 1

@@ -69,6 +69,7 @@ def _places(table: Timetable) -> _Places:
                 _check_cell(table, cell, time, ipu)
                 places = places_by_kind[cell.kind, cell.stage]
                 place = places[cell.micro_batch]
+                # A concurrent stage has the same cell in several rows, but always in one step.
                 if place is not None and (cell in seen or place[0] != time):
                     description = _text(cell.kind, cell.stage, cell.micro_batch, time)
                     raise ScheduleError(f"{table.name}: {description} runs twice; it ran in {place[0]}")

@@ -89,6 +89,7 @@ def _phased(
                     yield micro_batch * length + backward[stage], 1, Cell("B", stage, micro_batch)
 
     if turns is not None:
+        # With turns, each stage has a number of its own.
         groups = tuple((ipu,) for group in groups for ipu in group)
     return assemble(
         name,
@@ -113,6 +114,7 @@ def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, l
     """
     counts = [max(phase_turns) + 1 for phase_turns in turns]
     last_phase = numbers.forward[-1] if inference else numbers.backward[0]
+    # A phase has one step for each turn of its stages; gaps between phases have one step.
     widths = [1] * (last_phase + 1)
     for number, back, count in zip(numbers.forward, numbers.backward, counts, strict=True):
         widths[number] = count

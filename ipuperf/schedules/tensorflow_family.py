@@ -66,10 +66,12 @@ def _placements(
     stages: int, starts: list[int], inference: bool, mode: RecomputationMode | None, overlapped: bool
 ) -> Iterator[Placement]:
     """Every cell with its step; ``starts[m]`` is the step in which micro-batch ``m`` enters."""
+    # With overlapped I/O the infeed takes the step before the compute.
     lead = 1 if overlapped else 0
     for micro_batch, start in enumerate(starts):
         if overlapped:
             yield start, _INFEED_RANK, Cell("I", 0, micro_batch)
+            # The compute is one step late because of the infeed, and the outfeed follows it in the step after.
             yield start + stages - 1 + 2, _OUTFEED_RANK, Cell("O", stages - 1, micro_batch)
         for stage in range(stages):
             yield start + lead + stage, -stage, Cell("F", stage, micro_batch)

@@ -128,6 +128,7 @@ def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
 
     Rungs and rails follow from the numbers, as everywhere: IPUs ``2 n`` and ``2 n + 1`` of a rack are a rung.
     """
+    # Three coordinates of each member: its IPU of the rung, its rung in the rack, and its rack.
     places = {}
     for ipu in members:
         place = topology.place_in_rack(ipu)
@@ -275,6 +276,7 @@ class Planner:
                 phases.append(
                     min(options, key=lambda option: self.estimate(CollectivePlan(HIERARCHICAL, option), step, members))
                 )
+                # After a reduce-scatter along one dimension, each member holds this part for the next.
                 part /= len(rings[0])
             rounds += [planned_round for phase in (phases if reduces else phases[::-1]) for planned_round in phase]
         return CollectivePlan(HIERARCHICAL, tuple(rounds))

@@ -39,6 +39,7 @@ class ReplicaClasses:
         ReplicaClasses(members=((0, 2, 4), (1, 3)))
         """
         members: dict[tuple[int, int], list[int]] = {}
+        # Replicas in none of the sets share the number -1, so they stay together.
         sets = {replica: number for number, replicas in enumerate(apart) for replica in replicas}
         for replica, number in enumerate(self.of):
             members.setdefault((number, sets.get(replica, -1)), []).append(replica)

@@ -266,6 +266,7 @@ class CollectiveRun:
         if self._round + 1 == len(self._rounds):
             self._events.after(self._present_round.reduce, lambda: self._leave(ipus))
         elif not self._busy_members:
+            # Every member meets the others again in the sync before the next round.
             delay = self._present_round.reduce + self._sync
             self._next_start = self._events.now + delay
             self._events.after(delay, self._between)
@@ -339,6 +340,7 @@ class CollectiveRun:
             members_by_parts.setdefault(id(parts), (parts, []))[1].append(ipu)
         self._remaining_members -= len(ipus)
         if not self._remaining_members:
+            # The run is closed before anybody goes on, because a member may come back with the same key.
             self._finished()
         for parts, group in [(first_parts, ipus)] if self._alike else list(members_by_parts.values()):
             self._members.leave(group, parts)

@@ -72,6 +72,7 @@ class EventLoop(simpy.Environment):
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
         if delay:
             if stage != NORMAL:
+                # Lists of later times have no stages; the action chooses its stage when its time has come.
                 action = partial(self.after, 0, action, stage)
             time = self.now + delay
             if time in self._due:
@@ -132,6 +133,7 @@ class EventLoop(simpy.Environment):
         if between is not None:
             between()
         time = times[0] if times and not (queue and queue[0][0] < times[0]) else queue[0][0]
+        # SimPy reads `_now`.
         self._now = self.now = time  # type: ignore[assignment]
         while queue and queue[0][0] == time:
             _, stage, _, event = heappop(queue)
@@ -141,6 +143,7 @@ class EventLoop(simpy.Environment):
             if self._random is not None:
                 self._random.shuffle(due)
             ready.extend(due)
+        # The instant may have actions of later stages only.
         return bool(ready) or self._refill()
 
     def _shuffle_in(self, action: Action) -> None:

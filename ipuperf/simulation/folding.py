@@ -177,6 +177,7 @@ class Folder:
             loaded.append(change)
         for process, wait in zip(self._processes, earlier.waits, strict=True):
             if wait is not None and wait[0] == process.serial:
+                # The added time belongs to the wait that is still open.
                 process.parts.mark -= count * period
         self._world.host.skip({key: count * number for key, number in slices.items()})
         moving = zip(self._processes, advance, strict=True)
@@ -186,6 +187,7 @@ class Folder:
         )
         self._world.recorder.epoch += 1
         for process in self._processes:
+            # The epoch is one of the counters, so every process needs new ones.
             process.context = -1
         self._shift += count * period
         self._world.folded = self._shift

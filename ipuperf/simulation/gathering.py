@@ -74,6 +74,7 @@ class Meetings:
         place.party.open_wait = place.waits_for
         if self._missing:
             return ()
+        # The next meeting needs a new list, because the places of this one go to the caller.
         self._missing = len(places)
         self._taken = [None] * len(places)
         return tuple(places)

@@ -230,6 +230,7 @@ class HostServer:
             server.busy = self._events.now
         for key, line in self._inputs():
             line.requested = dict.fromkeys(line.requested, self._depth)
+            # The first slices of all streams are one host sync, hence the common `_RUN`.
             self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
     def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
@@ -334,6 +335,7 @@ class HostServer:
                 line.requested[replica] += 1
             if go is not None:
                 line.waiting[replica].append((ipu, go))
+        # All requests are noted first, so that those of one sync pay for it once.
         groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
         for key, (line, sync) in syncs.items():
             room = line.room
@@ -351,6 +353,7 @@ class HostServer:
             server, line = self._servers[key.server], self._lines[key]
             cost += self._callback[key.server]
             start = max(server.busy, self._events.now)
+            # The server works on one slice after the other.
             server.busy = start + cost
             self._served.append((server.busy + answer, key))
             for alike in line.keys:

@@ -122,6 +122,7 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
             parents[following], begins[following] = opened[-1] if opened else -1, time
             opened.append(following)
             following += 1
+        # Only the first trip of a loop is laid out; when it ends, the time jumps over the other trips.
         starts.append(time)
         inside.append(opened[-1] if opened else -1)
         time += duration

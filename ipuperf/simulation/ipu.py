@@ -106,6 +106,7 @@ class IpuProcess(Party):
                 self.pc = pc
                 shared = prepared[pc] or self._prepare(instruction)
                 clock, parts = self.clock, self.parts
+                # The comparison is repeated here to save a call for each step.
                 if clock + world.folded >= world.most:
                     world.require_countable(clock)
                 self.inside = True

@@ -136,10 +136,12 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     def join(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
 
+    # Only classes of variables with tiles are listed.
     used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
     seen = {intervals: code for intervals, code in classes.items() if code in used}
     ends = whole_numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
     codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, seen)))
+    # Intervals without a step say nothing.
     live = ends[:, 0] < ends[:, 1]
     arrays = {
         "name": words["name"].codes,

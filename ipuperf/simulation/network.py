@@ -86,6 +86,7 @@ class Network:
         self._recorder = recorder
         self._units_per_byte = clock_hz * SCALE
         self._link_ids = {link.name: index for index, link in enumerate(links)}
+        # Flows compete for resources, not for links: links of one resource share its bandwidth.
         resources: dict[str, int] = {}
         capacity: list[int] = []
         self._resource: list[int] = []
@@ -219,6 +220,7 @@ class Network:
         """
         batches = []
         for start, end, flights in moved:
+            # The entry holds the flights, so their identity cannot be that of later ones.
             key = (id(flights), owner, size, label)
             if key not in self._recorded_batches:
                 number = self._recorder.template(TransferTemplate(owner, flights, size, label))
@@ -273,6 +275,7 @@ class Network:
         self._entered += moving
         if self._entered:
             self._changed()
+        # A flow without bytes needs no bandwidth and is done at once.
         if len(moving) < len(flows):
             for flow in flows:
                 if not flow.units:
@@ -374,6 +377,7 @@ class Network:
         # Events of the loop cannot be withdrawn: an end that is no longer planned is passed over.
         if time != self._planned_end or sharing is None:
             return
+        # The rates end with the first flow; `_settle` works out those of the others.
         self._planned_end, self._sharing = -1, None
         split = sharing.splits.get(id(self._flows[0]))
         if split is None or split.flows != self._flows:

@@ -255,6 +255,7 @@ class Party:
         for replica in alike:
             owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
+        # Programs may have any number of routes, so the cache must not grow without bound.
         if len(self._bundles) == _BUNDLES_KEPT:
             self._bundles.clear()
         return world.network.bundle(sends, alike)

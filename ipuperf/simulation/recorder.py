@@ -104,6 +104,7 @@ class Rows:
     def columns(self) -> dict[str, np.ndarray]:
         """The columns, ``int64``."""
         self.pack()
+        # Rows lie one after the other; each column becomes contiguous, which NumPy handles faster.
         numbers = np.array(self._packed, dtype=np.int64).reshape(-1, len(self._names))
         return dict(zip(self._names, np.ascontiguousarray(numbers.T), strict=True))
 

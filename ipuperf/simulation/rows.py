@@ -178,6 +178,7 @@ class ExecutedRows:
             io_tiles: how many of them, at the end, are the I/O tiles (lane 1).
         """
         segments = [self._tree.segments[number] for number in self._used.tolist()]
+        # A step's row is made once, and repeated for all segments that contain it.
         rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
@@ -225,6 +226,7 @@ class ExecutedRows:
                 continue
             leaf = leaves[segment.leaves[0]] if segment.leaves else None
             own_tiles = tiles - compute_tiles if leaf is not None and leaf.lane else compute_tiles
+            # Parts get negative keys, because leaves have the numbers from 0 on.
             keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
             parts += [_part_row(leaf, part, own_tiles) for part in segment.parts]
         key = whole_numbers(chain.from_iterable(keys))

@@ -38,6 +38,7 @@ def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> li
     while open_flows:
         shares = {resource: remaining[resource] // number for resource, number in count.items() if number}
         share = min(shares.values())
+        # All resources with the smallest share go together, so the order of the routes does not matter.
         tight = [resource for resource, fair_share in shares.items() if fair_share == share]
         for index in {index for resource in tight for index in users[resource]} & open_flows:
             open_flows.discard(index)
@@ -66,6 +67,7 @@ class Sharing:
 
     def __init__(self, kinds: tuple[int, ...], left: tuple[int, ...], rates: tuple[int, ...]) -> None:
         self.kinds, self.left, self.rates = kinds, left, rates
+        # Rounded up: a flow ends at the next whole cycle after its last byte.
         self.lasts = lasts = min([-(-units // rate) for units, rate in zip(left, rates, strict=True)])
         left_at_end = self.left_after(lasts)
         self.ended = [place for place, units in enumerate(left_at_end) if units <= 0]
@@ -130,6 +132,7 @@ class Sharings:
         if shares is None:
             if len(self._shares) == _RATES_KEPT:
                 self._shares.clear()
+            # The rates belong to single sends, because sends of one flow may cross different links.
             flows = [self._resources[kind] for kind in kinds]
             rates = iter(fair_rates([route for flow in flows for route in flow], self._capacity))
             shares = []

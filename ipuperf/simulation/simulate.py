@@ -180,6 +180,7 @@ def _build(
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
     lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
+    # Replicas of one class must also be served alike, so the servers divide the classes further.
     servers = _servers(program, machine, options.processes)
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
@@ -294,6 +295,7 @@ def _run(
             if folder is not None:
                 folder.look()
 
+    # The events end when all processes have finished, or when all that are left wait for ever.
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:

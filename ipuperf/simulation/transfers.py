@@ -23,6 +23,7 @@ def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
     """Table ``transfers``. Transfers that differ only in their times share a template."""
     moved, templates = recorder.transfers.columns(), recorder.templates
     sizes = whole_numbers(map(len, recorder.batches))
+    # A batch is expanded into its templates, a row for each.
     counts = sizes[moved["batch"]]
     shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
     flat = whole_numbers(number for batch in recorder.batches for number in batch)
@@ -50,6 +51,7 @@ def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
 
     Templates with the same flights and the same owner share their sends. Sends over the same links share a list.
     """
+    # By identity, because the network gives equal flights as the same object (while its cache has them).
     bundles = {id(row.flights): row.flights for row in templates}
     flights = {id(flight): flight for bundle in bundles.values() for flight in bundle}
     place = dict(zip(flights, range(len(flights)), strict=True))

@@ -68,6 +68,7 @@ def check_length(tree: ProgramTree, total: int) -> None:
     limit = f"at most {MOST_INSTANCES:,} are allowed"
     if not loops:
         raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {limit}")
+    # The longest loop is the most likely cause, so the message names it.
     loop, shared = max(loops, key=lambda loop_step: loop_step[0].count)
     inside = (
         f"it contains the step {shared!r}, which the IPU shares with others or the host" if shared else "no folding"

@@ -253,6 +253,7 @@ class ProgramTree:
             durations += block.durations
         segment = self.local_segment(tuple(leaves), tuple(durations), tuple(loops))
         name = f"Repeat {step.name!r} of {step.count:,} trips"
+        # The trips cost nothing here, so only this check notices loops that are too long.
         require_countable(self.lengths[segment], name)
         require_countable(self.segments[segment].executions, name, "executions of steps")
         return [_Block(segment)]

@@ -105,6 +105,7 @@ def references(trace: Trace) -> list[str]:
 
 def _steps(trace: Trace) -> list[str]:
     steps = trace.columns("steps")
+    # The mean is a float, so it may exceed the maximum by rounding.
     bad = steps["dur_mean"] > steps["dur"] * (1 + 1e-9)
     faults = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
     order = np.lexsort((steps["rel_start"], steps["lane"], steps["segment"]))
@@ -146,6 +147,7 @@ def _loops(trace: Trace) -> list[str]:
 def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Segment, lane, first start and last end of each lane of each segment, sorted by segment."""
     steps = trace.columns("steps")
+    # Segment and lane in one number, so that they are a single key.
     key = steps["segment"].astype(np.int64) << 32 | steps["lane"].astype(np.int64)
     keys, row = np.unique(key, return_inverse=True)
     low = np.full(len(keys), np.iinfo(np.int64).max)

@@ -276,6 +276,7 @@ def fitting_window(trace: Trace, limit: int) -> Window | None:
         return None
     place, start, end = _placed(trace)
     begin, end_of_trace = int((start + trace.template.low[place]).min()), int(end.max()) + 1
+    # The first guess assumes that slices are spread evenly over time.
     fits, exceeds = begin, min(end_of_trace, begin + max(1, (end_of_trace - begin) * limit // total))
     while exceeds < end_of_trace and slice_count(trace, (begin, exceeds)) <= limit:
         fits, exceeds = exceeds, min(end_of_trace, begin + 2 * (exceeds - begin))
@@ -387,6 +388,7 @@ def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
     cycles = np.zeros((len(keys), len(KINDS)), dtype=per_segment.dtype)
     known = place >= 0
     row_and_segment = row[known] * max(len(per_segment), 1) + place[known]
+    # Each pair of IPU and segment is summed once, times its number of instances.
     used, times = np.unique(row_and_segment, return_counts=True)
     if len(used):
         rows, places = np.divmod(used, len(per_segment))

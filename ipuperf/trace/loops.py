@@ -76,6 +76,7 @@ def build_loops(columns: Mapping[str, np.ndarray]) -> Loops:
     chain = np.full((len(chains) + 1, depth), -1, dtype=np.int64)
     for row, loops in enumerate(chains):
         chain[row, : len(loops)] = loops
+    # The additional row is for "no loop": one trip that takes no time.
     count, period = np.append(columns["count"], 1), np.append(columns["period"], 0)
     return Loops(columns["loop"].astype(np.int64), chain, count[chain], period[chain])
 

@@ -163,6 +163,7 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     step = template.order[np.repeat(template.first[segment], counts) + within]
     runs = product(np.repeat(times, counts), template.trips[step])
+    # Each pair of IPU and segment stands for all its instances, which `runs` counts.
     keys, row = np.unique(np.stack([steps["op_id"][step], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
     row, spent, done = row.reshape(-1), product(steps["dur"][step], runs), product(steps["flops"][step], runs)
     cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)

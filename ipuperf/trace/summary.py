@@ -24,6 +24,7 @@ def link_totals(trace: Trace) -> list[dict[str, Any]]:
     begin, end = span_of_transfers(trace)
     result = []
     order = np.lexsort((transfers["start"], transfers["link_id"]))
+    # Sorted by link, the transfers of a link are one stretch, which bisection finds.
     ids = transfers["link_id"][order]
     for row, link_id in enumerate(links["link_id"]):
         rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
@@ -57,6 +58,7 @@ def union_length(start: np.ndarray, end: np.ndarray) -> int:
     """Length of the union of intervals, sorted by start."""
     if len(start) == 0:
         return 0
+    # How far the intervals up to each one reach; what lies before that is counted already.
     reach = np.maximum.accumulate(end)
     covered_until = np.concatenate([start[:1], reach[:-1]])
     return int(np.maximum(reach - np.maximum(start, covered_until), 0).sum())

@@ -43,6 +43,7 @@ class Seating:
                     members.setdefault(classes.of[replica], []).append(replica)
                 for replica_class in members:
                     self.of.setdefault(replica_class, []).append(number)
+        # Replicas in groups of different sizes do different rounds, so they cannot be of one class.
         if classes.split(list(sizes.values())) != classes:
             raise Asymmetric("a collective has groups of different sizes", list(sizes.values()))
 

@@ -54,6 +54,7 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
             guest.party.go_on()
 
     def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> MeetingPlace:
+        # The step is not part of the key: IPUs at different syncs meet and are reported.
         key = (party.replica, step.participants)
         meetings = self._meetings.get(key)
         if meetings is None:

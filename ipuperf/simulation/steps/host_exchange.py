@@ -85,6 +85,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
         Raises:
             SimulationError: the IPUs are at different exchanges.
         """
+        # The step is not part of the key: IPUs at different exchanges meet and are reported.
         key = (guest.party.replica, step.participants, end)
         ipus = ", ".join(map(str, step.participants))
         waits_for = f"the {end} of host exchange {step.name!r} of IPUs {ipus} of its replica"

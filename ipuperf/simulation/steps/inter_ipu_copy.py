@@ -174,6 +174,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def _exchange(self, places: Sequence[MeetingPlace]) -> _Exchange:
         _require_same(places)
+        # Copies name IPUs of the replica; flows need the places of the parties.
         seats = {place.party.index: number for number, place in enumerate(places)}
         steps = [place.leaf.step for place in places if isinstance(place.leaf.step, InterIpuCopy)]
         copies = sorted(steps[0].copies, key=lambda copy: copy.ends)

@@ -44,6 +44,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         waits_for = f"the {'compute' if party.lane else 'I/O'} tiles at copy {step.name!r}"
         guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
         if guests:
+            # Guests are sorted by lane.
             (compute, _), (io, _) = guests
             partner, other_leaf = guests[1 - party.lane]
             if other_leaf.step is not step:

@@ -44,7 +44,7 @@ def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
 
 def ranges(trace: Trace) -> list[str]:
     """Faults of numbers that are negative or too large."""
-    faults = []
+    sentences = []
     for table in TABLES.values():
         for column in table.columns:
             values = _stored_numbers(trace, table.name, column.name)
@@ -52,8 +52,8 @@ def ranges(trace: Trace) -> list[str]:
                 continue
             for bad, text in ((values < column.least, "negative"), (values >= BELOW, "too large")):
                 if bad.any():
-                    faults.append(f"{table.name}.{column.name}: {text}, {values[bad][0]} ({_rows(bad)})")
-    return faults
+                    sentences.append(f"{table.name}.{column.name}: {text}, {values[bad][0]} ({_rows(bad)})")
+    return sentences
 
 
 def counts(trace: Trace) -> list[str]:
@@ -64,19 +64,19 @@ def counts(trace: Trace) -> list[str]:
     limits["tile_to"] = meta["tiles_per_ipu"] + 1
     if steps is not None and len(steps):
         limits["step_from"] = limits["step_to"] = int(steps.max()) + 2
-    faults = []
+    sentences = []
     for table in TABLES.values():
         for column in sorted({column.name for column in table.columns} & limits.keys()):
             values = _stored_numbers(trace, table.name, column)
             if values is not None and (bad := values >= limits[column]).any():
                 least = limits[column]
-                faults.append(f"{table.name}.{column}: {values[bad][0]}, allowed: below {least:,} ({_rows(bad)})")
-    return faults
+                sentences.append(f"{table.name}.{column}: {values[bad][0]}, allowed: below {least:,} ({_rows(bad)})")
+    return sentences
 
 
 def references(trace: Trace) -> list[str]:
     """Faults of identifiers whose rows do not exist."""
-    faults = []
+    sentences = []
     for table, column, target_table, key, none_allowed in (
         ("steps", "op_id", "ops", "op_id", True),
         ("steps", "program_id", "programs", "program_id", True),
@@ -99,15 +99,15 @@ def references(trace: Trace) -> list[str]:
         if none_allowed:
             bad &= values != NO_OP
         if bad.any():
-            faults.append(f"{table}.{column}: {values[bad][0]} is not in {target_table}.{key} ({_rows(bad)})")
-    return faults
+            sentences.append(f"{table}.{column}: {values[bad][0]} is not in {target_table}.{key} ({_rows(bad)})")
+    return sentences
 
 
 def _steps(trace: Trace) -> list[str]:
     steps = trace.columns("steps")
     # The mean is a float, so it may exceed the maximum by rounding.
     bad = steps["dur_mean"] > steps["dur"] * (1 + 1e-9)
-    faults = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
+    sentences = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
     order = np.lexsort((steps["rel_start"], steps["lane"], steps["segment"]))
     same_lane = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
         steps["lane"][order][1:] == steps["lane"][order][:-1]
@@ -115,11 +115,11 @@ def _steps(trace: Trace) -> list[str]:
     overlap = same_lane & (_left(trace, order) > steps["rel_start"][order][1:])
     for place in np.flatnonzero(overlap)[:3]:
         step, next_step = order[place], order[place + 1]
-        faults.append(
+        sentences.append(
             f"steps: segment {steps['segment'][step]} lane {steps['lane'][step]}: seq {steps['seq'][step]} is still "
             f"busy when seq {steps['seq'][next_step]} starts"
         )
-    return faults
+    return sentences
 
 
 def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
@@ -132,7 +132,7 @@ def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
 def _loops(trace: Trace) -> list[str]:
     """Faults of loops whose trip has not ended when the next one begins."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop
-    faults = []
+    sentences = []
     for row, number in enumerate(loops.ids.tolist()):
         level = int((loops.chain[row] >= 0).sum()) - 1
         inside = loops.chain[loop, level] == row
@@ -140,8 +140,8 @@ def _loops(trace: Trace) -> list[str]:
         length = int(ends.max() - steps["rel_start"][inside].min()) if len(ends) else 0
         period, count = int(loops.period[row, level]), int(loops.count[row, level])
         if count > 1 and length > period:
-            faults.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
-    return faults
+            sentences.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
+    return sentences
 
 
 def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -165,12 +165,12 @@ def _instances(trace: Trace) -> list[str]:
     instance = np.repeat(np.arange(len(count)), count)
     within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     part = np.repeat(first_lane, count) + within
-    faults = []
+    sentences = []
     too_long = high[part] > instances["dur"][instance]
     if too_long.any():
         place = int(np.argmax(too_long))
         row = instance[place]
-        faults.append(
+        sentences.append(
             f"instances: instance {instances['instance'][row]} lasts {instances['dur'][row]} cycles, its segment "
             f"{instances['segment'][row]} needs {high[part][place]}"
         )
@@ -182,38 +182,38 @@ def _instances(trace: Trace) -> list[str]:
         same_lane &= values[order][1:] == values[order][:-1]
     for place in np.flatnonzero(same_lane & (end[order][:-1] > start[order][1:]))[:3]:
         busy, second = instance[order[place]], instance[order[place + 1]]
-        faults.append(
+        sentences.append(
             f"instances: busy more than elapsed: replica {instances['replica'][busy]} IPU {instances['ipu'][busy]} "
             f"lane {lane[part][order[place]]} runs instances {instances['instance'][busy]} and "
             f"{instances['instance'][second]} at once"
         )
-    return faults
+    return sentences
 
 
 def _runs(trace: Trace) -> list[str]:
     runs, instances = trace.columns("runs"), trace.columns("instances")
-    faults = []
+    sentences = []
     for run, start, dur in zip(runs["run"], runs["start"], runs["dur"], strict=True):
         rows = instances["parent"] == run
         outside = rows & ((instances["start"] < start) | (instances["start"] + instances["dur"] > start + dur))
         if outside.any():
-            faults.append(f"runs: run {run} [{start}, {start + dur}) does not hold its instances ({_rows(outside)})")
+            sentences.append(f"runs: run {run} [{start}, {start + dur}) does not hold its instances ({_rows(outside)})")
     if trace.meta["num_ipus"] % trace.meta["replicas"]:
-        faults.append(f"meta: {trace.meta['num_ipus']} IPUs cannot be shared by {trace.meta['replicas']} replicas")
-    return faults
+        sentences.append(f"meta: {trace.meta['num_ipus']} IPUs cannot be shared by {trace.meta['replicas']} replicas")
+    return sentences
 
 
 def _memory(trace: Trace) -> list[str]:
     memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
     tiles, limit = trace.meta["tiles_per_ipu"], trace.meta["bytes_per_tile"]
-    faults = []
+    sentences = []
     total = liveness["always_live"] + liveness["not_always_live"]
     for bad, text in (
         (liveness["max_tile"] > total, "the fullest tile holds more than the IPU"),
         (liveness["max_tile"] * tiles < total, "the fullest tile is below the mean over tiles"),
     ):
         if bad.any():
-            faults.append(f"liveness: {text} ({_rows(bad)})")
+            sentences.append(f"liveness: {text} ({_rows(bad)})")
     ipu, _, tile_bytes = tile_totals(memory)
     for name in np.unique(liveness["ipu"]).tolist():
         rows, on_ipu = liveness["ipu"] == name, memory["ipu"] == name
@@ -221,30 +221,32 @@ def _memory(trace: Trace) -> list[str]:
             continue
         peak, fullest = int(liveness["max_tile"][rows].max()), int(tile_bytes[ipu == name].max())
         if fullest < peak:
-            faults.append(f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}")
+            sentences.append(
+                f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}"
+            )
         varying = int(memory["bytes"][on_ipu & (memory["category"] == "variableNotAlwaysLive")].sum())
         highest = int(liveness["not_always_live"][rows].max())
         if varying < highest:
-            faults.append(
+            sentences.append(
                 f"tile_memory: variableNotAlwaysLive of IPU {name} is {varying} bytes at its peak, "
                 f"liveness reaches {highest}"
             )
     if len(tile_bytes) and bool((tile_bytes > limit).any()) != trace.meta["oom"]:
-        faults.append(f"meta.oom is {trace.meta['oom']}, the fullest tile holds {tile_bytes.max()} of {limit} bytes")
+        sentences.append(f"meta.oom is {trace.meta['oom']}, the fullest tile holds {tile_bytes.max()} of {limit} bytes")
     intervals = trace.columns("live_intervals")
     if (intervals["step_from"] >= intervals["step_to"]).any():
-        faults.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
+        sentences.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
     for table in ("variables", "tile_runs"):
         columns = trace.columns(table)
         bad = columns["tile_to"] < columns["tile_from"]
         if bad.any():
-            faults.append(f"{table}: tiles are not a range ({_rows(bad)})")
-    return faults
+            sentences.append(f"{table}: tiles are not a range ({_rows(bad)})")
+    return sentences
 
 
 def _links(trace: Trace) -> list[str]:
     links, transfers = trace.columns("links"), trace.columns("transfers")
-    faults = []
+    sentences = []
     for link_id, name, rate in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
         rows = np.flatnonzero(transfers["link_id"] == link_id)
         rows = rows[np.argsort(transfers["start"][rows], kind="stable")]
@@ -252,10 +254,10 @@ def _links(trace: Trace) -> list[str]:
         moved = int(transfers["bytes"][rows].sum())
         capacity = rate * trace.seconds(busy + len(rows))  # a transfer ends at a whole cycle
         if moved > capacity * (1 + 1e-6):
-            faults.append(
+            sentences.append(
                 f"links: {name} moves {moved} bytes in {busy} busy cycles, its bandwidth allows {capacity:.0f}"
             )
-    return faults
+    return sentences
 
 
 _RULES: tuple[Callable[[Trace], list[str]], ...] = (
@@ -276,8 +278,8 @@ def check(trace: Trace) -> list[str]:
     runs one instance at a time (busy <= elapsed); instances lie within their run; the fullest tile lies between the
     mean and the total; peaks are not below any step; no link moves more than its bandwidth allows.
     """
-    faults = damages(trace)
-    return faults if faults else [text for rule in _RULES for text in rule(trace)]
+    sentences = damages(trace)
+    return sentences if sentences else [text for rule in _RULES for text in rule(trace)]
 
 
 def damages(trace: Trace) -> list[str]:

@@ -100,7 +100,7 @@ class FoldedTable(ABC):
         for name, values in self.arrays.items():
             shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
             self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
-            # Sums of times must fit into int64, hence the bound.
+            # Sums of two numbers must fit into int64, hence the bound.
             large = np.flatnonzero((values >= BELOW) | (values <= -BELOW)).tolist()[:1]
             self._require(not large, f"{name} is too large in row {large}")
             size = sizes.setdefault(self.ARRAYS[name], len(values))

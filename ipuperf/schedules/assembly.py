@@ -1,4 +1,4 @@
-"""From "this cell in this step" to a :class:`Timetable`."""
+"""Builds a :class:`Timetable` from cells and their time steps."""
 
 from __future__ import annotations
 
@@ -26,15 +26,27 @@ def assemble(
     period: int | None = None,
     reads: Iterable[tuple[int, int]] | None = None,
 ) -> Timetable:
-    """Sort the placements into ``total`` steps and one row per IPU.
+    """Sort the placements into ``total`` steps with one row per IPU.
 
-    A stage on several IPUs has its cell in each of their rows. ``stash`` is what upstream says; None: as many
-    micro-batches as are between forward and backward at once. ``ramp`` is the length of ramp-up and of ramp-down (every
-    schedule is symmetric in them), ``period`` after how many steps the rest repeats itself (None: it does not).
-    ``reads`` are (maker, reader) of stages; None: each reads the one before it.
+    A stage on several IPUs has its cell in each of their rows.
+
+    Args:
+        name: name of the schedule.
+        micro_batches: M.
+        devices: per stage, its IPUs.
+        placements: the cells with their steps and ranks.
+        total: number of time steps.
+        stash: the stash of each stage as upstream has it. None: as many micro-batches as wait between forward and
+            backward at once.
+        stashed: what waits there, see :class:`Timetable`.
+        inference: whether there are no backward cells.
+        ramp: length of the ramp-up and of the ramp-down, which are equal in every schedule.
+        period: number of steps after which the steady part repeats itself (None: it does not).
+        reads: pairs (maker, reader) of stages. None: each stage reads the stage before it.
 
     Raises:
-        ScheduleError: a cell outside the steps or stages, twice, missing, or before what it reads; too small a stash.
+        ScheduleError: a cell is outside the steps or stages, occurs twice, is missing, or comes before what it reads;
+            or a stash is too small.
     """
     ipus = sorted({ipu for group in devices for ipu in group})
     row = {ipu: index for index, ipu in enumerate(ipus)}
@@ -53,6 +65,7 @@ def assemble(
         name, len(devices), micro_batches, steps, slots, stashed, devices, inference, ramp, ramp, length
     )  # fmt: skip
     check_order(table, chain(len(devices)) if reads is None else reads)
+    # The stash follows from the table, so the table is built without it first.
     if stash is None and not inference:
         table = replace(table, stash=tuple(_waiting(table, stage) for stage in range(table.stages)))
     check_stash(table)
@@ -60,7 +73,7 @@ def assemble(
 
 
 def _waiting(table: Timetable, stage: int) -> int:
-    """Micro-batches between forward and backward; none where both are in one step."""
+    """How many micro-batches wait between forward and backward at once; 0 where both are always in one step."""
     cells = ((Cell("F", stage, number), Cell("B", stage, number)) for number in range(table.micro_batches))
     waits = any(table.when[forward] < table.when[backward] for forward, backward in cells)
     return table.alive(stage, "F", "B") if waits else 0

@@ -1,4 +1,4 @@
-"""Legality checks shared by the schedules. Every message says what was seen and what is allowed."""
+"""Checks of arguments that the schedules share. Every message says what was given and what is allowed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ Devices = Sequence["int | Sequence[int]"]
 """Per stage one IPU, or a list of IPUs for a concurrent stage (TensorFlow's ``device_mapping``)."""
 
 
-def check_counts(name: str, stages: int, micro_batches: int, what: str = "stages") -> None:
-    """Both counts are integers of at least 1."""
-    for label, value in ((what, stages), ("micro-batches", micro_batches)):
+def check_counts(name: str, stages: int, micro_batches: int, noun: str = "stages") -> None:
+    """Raise unless both counts are integers of at least 1; ``noun`` names the first one in messages."""
+    for label, value in ((noun, stages), ("micro-batches", micro_batches)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise ScheduleError(f"{name}: the number of {label} has to be an integer of at least 1, not {value!r}")
     if stages < 1 or micro_batches < 1:
-        raise ScheduleError(f"{name}: {stages} {what} and {micro_batches} micro-batches; both have to be at least 1")
+        raise ScheduleError(f"{name}: {stages} {noun} and {micro_batches} micro-batches; both have to be at least 1")
 
 
 def check_multiple(name: str, stages: int, micro_batches: int, by: int) -> None:
-    """``micro_batches`` is a multiple of ``by`` (TensorFlow Grouped and Interleaved)."""
+    """Raise unless ``micro_batches`` is a multiple of ``by`` (as TensorFlow's Grouped and Interleaved require)."""
     if micro_batches % by:
+        # 0 is not allowed, so small numbers have one nearest multiple only.
         below = micro_batches - micro_batches % by
         nearest = f"{below} or {below + by}" if below else f"{by}"
         raise ScheduleError(
@@ -31,7 +32,7 @@ def check_multiple(name: str, stages: int, micro_batches: int, by: int) -> None:
 
 
 def check_apart(name: str, groups: Sequence[tuple[int, ...]], instead: str) -> None:
-    """No IPU has two stages; ``instead`` says what is allowed where one has to."""
+    """Raise if an IPU has two stages; ``instead`` names a schedule that allows it."""
     used = [ipu for group in groups for ipu in group]
     if len(set(used)) != len(used):
         raise ScheduleError(
@@ -40,23 +41,23 @@ def check_apart(name: str, groups: Sequence[tuple[int, ...]], instead: str) -> N
         )
 
 
-def check_at_least(name: str, stages: int, micro_batches: int, least: int, formula: str, what: str) -> None:
-    """``micro_batches`` is at least ``least``; ``formula`` says why, ``what`` is the option's name."""
+def check_at_least(name: str, stages: int, micro_batches: int, least: int, formula: str, option: str) -> None:
+    """Raise unless ``micro_batches`` is at least ``least``; ``formula`` gives the reason, ``option`` is its name."""
     if micro_batches < least:
         raise ScheduleError(
-            f"{name} with {stages} stages: {what} has to be at least {least} ({formula}), but it is {micro_batches}"
+            f"{name} with {stages} stages: {option} has to be at least {least} ({formula}), but it is {micro_batches}"
         )
 
 
 def check_devices(name: str, stages: int, devices: Devices | None, concurrent: bool) -> tuple[tuple[int, ...], ...]:
-    """Normalise a device mapping; ``None`` means stage ``i`` on IPU ``i``.
+    """The IPUs of each stage, from a device mapping; ``None`` means stage ``i`` on IPU ``i``.
 
     Raises:
-        ScheduleError: wrong length, an IPU that is not an integer of at least 0, an IPU twice in one stage, or a
-            list of IPUs where the family knows no concurrent stages.
+        ScheduleError: the length is wrong; an IPU is not an integer of at least 0 or occurs twice in one stage; or a
+            stage has several IPUs where the family has no concurrent stages.
     """
     if devices is None:
-        return tuple((i,) for i in range(stages))
+        return tuple((stage,) for stage in range(stages))
     if len(devices) != stages:
         raise ScheduleError(f"{name}: {len(devices)} entries in devices for {stages} stages; one for each is needed")
     result = []

@@ -1,8 +1,8 @@
-"""Time of a schedule whose stages all take the same: by walking the table, and in closed form.
+"""The time of a schedule whose stages all take equally long: by walking the table, and in closed form.
 
-``f``, ``b`` and ``r`` (forward, backward, recomputation) are any non-negative numbers in any one unit; copies, I/O and
-weight update are free. ``w`` is the part of ``b`` that gradients of weights take, where a timetable has cells of their
-own for them. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
+``f`` and ``b`` (forward and backward) are non-negative numbers in one unit; a recomputation takes ``f``. Copies, I/O
+and weight update are free. ``w`` is the part of ``b`` for gradients of weights, where a timetable has separate cells
+for these. Steps end together on all IPUs, so a step lasts as long as its busiest IPU.
 """
 
 from __future__ import annotations
@@ -13,34 +13,46 @@ Number = float
 """Integers stay integers."""
 
 
-def _busy(table: Timetable, f: Number, b: Number, w: Number) -> list[list[Number]]:
-    cost = {"F": f, "R": f, "B": b, "W": w, "I": 0, "O": 0}
+def _busy(table: Timetable, forward: Number, backward: Number, weights: Number) -> list[list[Number]]:
+    cost = {"F": forward, "R": forward, "B": backward, "W": weights, "I": 0, "O": 0}
+    # In stages with separate cells for gradients of weights, `B` takes only the rest of `b`.
     split = {stage for stage in range(table.stages) if table.last_kind(stage) == "W"}
 
-    def taken(cell: Cell) -> Number:
-        return b - w if cell.kind == "B" and cell.stage in split else cost[cell.kind]
+    def cell_time(cell: Cell) -> Number:
+        return backward - weights if cell.kind == "B" and cell.stage in split else cost[cell.kind]
 
-    return [[sum(taken(cell) for cell in cells) for cells in step] for step in table.steps]
+    return [[sum(cell_time(cell) for cell in cells) for cells in step] for step in table.steps]
 
 
 def equal_stage_time(table: Timetable, f: Number, b: Number, w: Number = 0) -> Number:
-    """Sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
+    """The sum over the steps of the busiest IPU's time; a recomputation takes ``f``."""
     return sum(max(step) for step in _busy(table, f, b, w))
 
 
 def bubble_fraction(table: Timetable, f: Number, b: Number, w: Number = 0) -> float:
-    """Part of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
+    """The share of the IPUs' time in which they run nothing, for equal stages; 0 if nothing takes any time."""
     busy = _busy(table, f, b, w)
     total = len(table.ipus) * sum(max(step) for step in busy)
     return 1 - sum(map(sum, busy)) / total if total else 0.0
 
 
-def _popart_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
-    return (n - 1) * f + 2 * (f + b) + (m - 2) * (2 * f + b) + (n - 1) * (f + b)
+def _popart_recomputed(forward: Number, backward: Number, stages: int, micro_batches: int) -> Number:
+    return (
+        (stages - 1) * forward
+        + 2 * (forward + backward)
+        + (micro_batches - 2) * (2 * forward + backward)
+        + (stages - 1) * (forward + backward)
+    )
 
 
-def _grouped_recomputed(f: Number, b: Number, n: int, m: int) -> Number:
-    return n * f + max(2 * f, f + b) + (m - 3) * (2 * f + b) + n * (f + b) + b
+def _grouped_recomputed(forward: Number, backward: Number, stages: int, micro_batches: int) -> Number:
+    return (
+        stages * forward
+        + max(2 * forward, forward + backward)
+        + (micro_batches - 3) * (2 * forward + backward)
+        + stages * (forward + backward)
+        + backward
+    )
 
 
 def closed_form_time(

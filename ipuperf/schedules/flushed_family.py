@@ -4,9 +4,9 @@ One-forward-one-backward (Narayanan et al. 2021, "Efficient Large-Scale Language
 also interleaved, as in Megatron-LM's ``megatron/core/pipeline_parallel/schedules.py``) and ZB-H1 (Qi et al. 2024, "Zero
 Bubble Pipeline Parallelism"). No front end of the IPU has them: they are chosen by name (``timetable_of``).
 
-Each IPU has a list of cells, one in a step. A cell runs as soon as those before it in the list have run and what it
-reads has come. Steps end together here, so that a step lasts as long as its longest cell. The closed forms of the
-papers hold where all cells of a step last the same.
+Each IPU has a list of cells and runs at most one of them in a step. A cell runs as soon as the cells before it in the
+list have run and its inputs have arrived. Steps end together here, so a step lasts as long as its longest cell. The
+closed forms of the papers hold where all cells of a step take the same time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def interleaved_one_forward_one_backward(
         raise ScheduleError(f"{name}: {stages} stages in {chunks} chunks; allowed are multiples of {chunks}")
     ipus = stages // chunks
     check_multiple(name, stages, micro_batches, ipus)
-    groups = check_devices(name, stages, devices or [s % ipus for s in range(stages)], concurrent=False)
+    groups = check_devices(name, stages, devices or [stage % ipus for stage in range(stages)], concurrent=False)
     check_apart(name, groups[:ipus], f"1f1b; the stages of an IPU are every {ipus}th")
     if groups != groups[:ipus] * chunks:
         raise ScheduleError(
@@ -76,19 +76,19 @@ def interleaved_one_forward_one_backward(
 
 
 def _turns(ipus: int, chunks: int, micro_batches: int) -> Iterator[tuple[int, int]]:
-    """(chunk, micro-batch) in Megatron's order: as many micro-batches as IPUs through each chunk in turn."""
-    for first in range(0, micro_batches, ipus):
+    """Pairs (chunk, micro-batch) in Megatron's order: groups of as many micro-batches as IPUs, chunk by chunk."""
+    for begin in range(0, micro_batches, ipus):
         for chunk in range(chunks):
-            for number in range(first, first + ipus):
+            for number in range(begin, begin + ipus):
                 yield chunk, number
 
 
 @schedule(name="zb_h1", copies=_COPIES)
 def zero_bubble_h1(stages: int, micro_batches: int, *, devices: Devices | None = None) -> Timetable:
-    """ZB-H1: gradients of weights have cells of their own, where an IPU would wait; ``3M + N - 1`` steps (M >= N).
+    """ZB-H1: cells for gradients of weights fill steps in which an IPU would wait; ``3M + N - 1`` steps (M >= N).
 
-    Stage i computes the gradients of its weights i micro-batches late. So all stages keep N micro-batches at most, as
-    the first of 1F1B does. Any M.
+    Stage i computes the gradients of its weights i micro-batches late. All stages therefore keep N micro-batches at
+    most, as the first stage of 1F1B does. Any M.
 
     Raises:
         ScheduleError: counts below 1, or devices that give an IPU two stages.
@@ -101,7 +101,7 @@ def zero_bubble_h1(stages: int, micro_batches: int, *, devices: Devices | None =
 
 
 def _in_three(stage: int, ahead: int, micro_batches: int) -> Iterator[Cell]:
-    """The cells of a stage of ZB-H1: forwards are ``ahead`` of backwards, those of its number before the weights'."""
+    """The cells of a stage of ZB-H1: forwards run ``ahead`` of backwards, gradients of weights ``stage`` behind."""
     for turn in range(-ahead, micro_batches + stage):
         for kind, number in (("B", turn), ("W", turn - stage), ("F", turn + ahead)):
             if 0 <= number < micro_batches:
@@ -109,12 +109,12 @@ def _in_three(stage: int, ahead: int, micro_batches: int) -> Iterator[Cell]:
 
 
 def _alternating(forwards: Sequence[Cell], backwards: Sequence[Cell], ahead: int) -> list[Cell]:
-    """One forward and one backward in turn, after ``ahead`` forwards."""
+    """First ``ahead`` forwards, then a backward and a forward in turn."""
     ahead = min(ahead, len(forwards))
-    found = list(forwards[:ahead])
+    cells = list(forwards[:ahead])
     for number, cell in enumerate(backwards):
-        found += [*forwards[ahead + number : ahead + number + 1], cell]
-    return found
+        cells += [*forwards[ahead + number : ahead + number + 1], cell]
+    return cells
 
 
 def _assembled(
@@ -131,14 +131,15 @@ def _assembled(
 
 
 def _placed(rows: Sequence[Sequence[Cell]], stages: int) -> Iterator[Placement]:
-    """Each cell of the rows in the first step in which its turn has come and what it reads is there."""
+    """Each cell of the rows, in the first step in which it is next in its row and its inputs are there."""
     placed: dict[Cell, int] = {}
     turn = [0] * len(rows)
     step = 0
     while any(turn[row] < len(cells) for row, cells in enumerate(rows)):
         for row, cells in enumerate(rows):
             cell = cells[turn[row]] if turn[row] < len(cells) else None
-            if cell is not None and all(placed.get(other, step) < step for other in _read_by(cell, stages)):
+            # An input must be placed in an earlier step: results arrive at the end of a step.
+            if cell is not None and all(placed.get(read_cell, step) < step for read_cell in _read_by(cell, stages)):
                 placed[cell] = step
                 turn[row] += 1
                 yield step, 0, cell
@@ -146,7 +147,7 @@ def _placed(rows: Sequence[Sequence[Cell]], stages: int) -> Iterator[Placement]:
 
 
 def _read_by(cell: Cell, stages: int) -> list[Cell]:
-    """What a cell reads: of the stage before it, of the one after it, of its own."""
+    """The cells whose results a cell reads: of the stage before it, of the stage after it, of its own stage."""
     stage, number = cell.stage, cell.micro_batch
     if cell.kind == "F":
         return [Cell("F", stage - 1, number)] if stage else []

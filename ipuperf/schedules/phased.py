@@ -62,13 +62,13 @@ def phase_numbers(
     if not isinstance(liveness, Liveness):
         names = ", ".join(mode.name for mode in Liveness)
         raise ScheduleError(f"phased: liveness {liveness!r}; allowed are the members of Liveness: {names}")
-    forward = tuple(_STRIDE[liveness] * k for k in range(phases))
+    forward = tuple(_STRIDE[liveness] * phase for phase in range(phases))
     count = forward[-1] + 1
     if liveness is not Liveness.AlwaysLive:
         count += 3
     elif separate_backward_phase:
         count += 1
-    return PhaseNumbers(count, forward, tuple(2 * count - 2 - p for p in forward))
+    return PhaseNumbers(count, forward, tuple(2 * count - 2 - phase_number for phase_number in forward))
 
 
 def _phased(
@@ -89,6 +89,7 @@ def _phased(
                     yield micro_batch * length + backward[stage], 1, Cell("B", stage, micro_batch)
 
     if turns is not None:
+        # With turns, each stage has a number of its own.
         groups = tuple((ipu,) for group in groups for ipu in group)
     return assemble(
         name,
@@ -106,21 +107,33 @@ def _phased(
 
 
 def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, list[int], list[int]]:
-    """How many time steps there are, and those of each stage's forward and backward. A phase without stages has one
-    step; where the last forward and the first backward are one phase, the last turn's step is common."""
-    counts = [max(of_phase) + 1 for of_phase in turns]
-    last = numbers.forward[-1] if inference else numbers.backward[0]
-    widths = [1] * (last + 1)
+    """The number of time steps, and the step of each stage's forward and of its backward.
+
+    A phase without stages has one step. Where the last forward and the first backward are one phase, they share the
+    step of the last turn.
+    """
+    counts = [max(phase_turns) + 1 for phase_turns in turns]
+    last_phase = numbers.forward[-1] if inference else numbers.backward[0]
+    # A phase has one step for each turn of its stages; gaps between phases have one step.
+    widths = [1] * (last_phase + 1)
     for number, back, count in zip(numbers.forward, numbers.backward, counts, strict=True):
         widths[number] = count
         if not inference:
             widths[back] = 2 * count - 1 if back == number else count
     begins = [sum(widths[:number]) for number in range(len(widths))]
-    forward = [begins[n] + turn for n, of_phase in zip(numbers.forward, turns, strict=True) for turn in of_phase]
+    forward = [
+        begins[number] + turn
+        for number, phase_turns in zip(numbers.forward, turns, strict=True)
+        for turn in phase_turns
+    ]
     if inference:
         return sum(widths), forward, []
-    ends = [begins[b] + widths[b] - 1 for b in numbers.backward]
-    return sum(widths), forward, [end - turn for end, of_phase in zip(ends, turns, strict=True) for turn in of_phase]
+    ends = [begins[backward_number] + widths[backward_number] - 1 for backward_number in numbers.backward]
+    return (
+        sum(widths),
+        forward,
+        [end - turn for end, phase_turns in zip(ends, turns, strict=True) for turn in phase_turns],
+    )
 
 
 def phased_serial(
@@ -198,14 +211,14 @@ def phased_parallel(
 
 
 def _groups(name: str, phases: int, ipus: Sequence[Sequence[int]], turns: Turns | None) -> tuple[tuple[int, ...], ...]:
-    """The IPUs of each phase, checked; stages of different turns may share one."""
+    """The IPUs of each phase, checked. Stages of different turns may share an IPU."""
     if turns is None:
         return check_devices(name, phases, ipus, concurrent=True)
-    for phase, (group, of_phase) in enumerate(zip(ipus, turns, strict=True)):
+    for phase, (group, phase_turns) in enumerate(zip(ipus, turns, strict=True)):
         check_devices(name, len(group), [(ipu,) for ipu in group], concurrent=False)
-        if not group or len(set(zip(group, of_phase, strict=True))) < len(group) or min(of_phase) < 0:
+        if not group or len(set(zip(group, phase_turns, strict=True))) < len(group) or min(phase_turns) < 0:
             raise ScheduleError(
-                f"{name}: phase {phase} has stages on IPUs {list(group)} in turns {list(of_phase)}; at least one is "
+                f"{name}: phase {phase} has stages on IPUs {list(group)} in turns {list(phase_turns)}; at least one is "
                 "needed, and an IPU has one stage in a turn"
             )
     return tuple(tuple(group) for group in ipus)

@@ -16,17 +16,19 @@ from .registry import schedule
 from .timetable import Cell, ScheduleError, Timetable
 
 
-def _cells(stages: int, starts: range, inference: bool, recompute: bool, last: int) -> Iterator[Placement]:
-    """Backward stage ``i`` stands ``last - i`` steps after its micro-batch's start."""
+def _cells(stages: int, starts: range, inference: bool, recompute: bool, last_position: int) -> Iterator[Placement]:
+    """The cells of all micro-batches; backward stage ``i`` runs ``last_position - i`` steps after ``starts``."""
     for micro_batch, start in enumerate(starts):
         for stage in range(stages):
             yield start + stage, stage, Cell("F", stage, micro_batch)
             if inference:
                 continue
-            position = last - stage
+            position = last_position - stage
+            # Positions run in ascending order, so backward ranks follow all forward ranks.
             rank = 2 * stages - 1 - stage
             yield start + position, rank, Cell("B", stage, micro_batch)
             if recompute and stage < stages - 1:
+                # Recomputation comes directly before its backward.
                 yield start + position, rank - 0.5, Cell("R", stage, micro_batch)
 
 
@@ -73,8 +75,12 @@ def popart_pipeline(
         check_at_least(name, stages, micro_batches, stages, "N", "device iterations (batches per step)")
     else:
         check_at_least(name, stages, micro_batches, 2 * stages - 1, "2N - 1", "gradient accumulation")
+    # The last forward and the first backward are one stage in PopART.
     positions = stages if inference else 2 * stages - 1
-    stash = tuple(0 if inference or i == stages - 1 else 2 * (stages - 1 - i) + 1 for i in range(stages))
+    stash = tuple(
+        0 if inference or stage_number == stages - 1 else 2 * (stages - 1 - stage_number) + 1
+        for stage_number in range(stages)
+    )
     return assemble(
         name,
         micro_batches,

@@ -1,7 +1,7 @@
-"""Schedules by name: those that :func:`ipuperf.pipelines.build_pipeline` builds from stages and micro-batches alone.
+"""Schedules by name: those that :func:`ipuperf.pipelines.build_pipeline` can build from stages and micro-batches alone.
 
-A schedule is registered where it is written, by :func:`schedule`; whoever offers schedules (scenarios, the pipeline
-builder, sweeps) asks here and needs no list of its own.
+The decorator :func:`schedule` registers a schedule where it is written. Callers that offer schedules (scenarios, the
+pipeline builder, sweeps) look them up here and need no list of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .timetable import ScheduleError, Timetable
 
 
 class Rule(Protocol):
-    """A function that makes timetables; options by keyword."""
+    """A function that makes timetables and takes its options by keyword."""
 
     __name__: str
 
@@ -29,10 +29,11 @@ class Schedule:
     """A registered schedule.
 
     Attributes:
-        make: its function.
-        copies: how stages copy, ``every step`` or ``when needed`` (:func:`ipuperf.pipelines.build_pipeline`).
-        recompute: what its option ``recompute`` takes to recompute as upstream chooses (None: it never recomputes).
-        stages_per_ipu: how many stages an IPU has unless its option ``devices`` says otherwise.
+        make: the function that makes its timetables.
+        copies: when stages copy, ``every step`` or ``when needed`` (:func:`ipuperf.pipelines.build_pipeline`).
+        recompute: the value of its option ``recompute`` with which it recomputes as upstream does by default (None: it
+            never recomputes).
+        stages_per_ipu: how many stages an IPU has, unless the option ``devices`` says otherwise.
     """
 
     make: Rule
@@ -50,7 +51,7 @@ _Made = TypeVar("_Made", bound=Callable[..., Timetable])
 def schedule(
     *, copies: str = "every step", recompute: Any = None, name: str | None = None, stages_per_ipu: int = 1
 ) -> Callable[[_Made], _Made]:
-    """Register the function below under ``name`` (None: its own), which its timetables have to bear."""
+    """Register the decorated function under ``name`` (None: its own name). Its timetables must have that name."""
 
     def register(make: _Made) -> _Made:
         SCHEDULES[name or make.__name__] = Schedule(make, copies, recompute, stages_per_ipu)
@@ -60,23 +61,29 @@ def schedule(
 
 
 def timetable_of(name: str, stages: int, micro_batches: int, *, recompute: bool = False, **options: Any) -> Timetable:
-    """The timetable of a registered schedule; ``recompute`` asks those that can for recomputation.
+    """The timetable of a registered schedule.
+
+    ``recompute`` turns recomputation on in the schedules that have it; others ignore it.
 
     Raises:
-        ScheduleError: an unknown name, or numbers and options that the schedule cannot run.
+        ScheduleError: the name is unknown, or the schedule does not allow these numbers and options.
     """
     if name not in SCHEDULES:
         raise ScheduleError(f"schedule is {name!r}; allowed: {', '.join(SCHEDULES)}")
-    found = SCHEDULES[name]
-    if recompute and found.recompute is not None:
-        options["recompute"] = found.recompute
-    allowed = [key for key, p in inspect.signature(found.make).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    registered = SCHEDULES[name]
+    if recompute and registered.recompute is not None:
+        options["recompute"] = registered.recompute
+    allowed = [
+        key
+        for key, parameter in inspect.signature(registered.make).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     for option in options:
         if option not in allowed:
             raise ScheduleError(f"{name}: no option {option!r}; allowed: {', '.join(allowed)}")
-    return found.make(stages, micro_batches, **options)
+    return registered.make(stages, micro_batches, **options)
 
 
 def copies_of(table: Timetable) -> str:
-    """How the stages of a timetable copy; in every step when its schedule is not registered."""
+    """When the stages of a timetable copy; in every step if its schedule is not registered."""
     return SCHEDULES[table.name].copies if table.name in SCHEDULES else "every step"

@@ -66,10 +66,12 @@ def _placements(
     stages: int, starts: list[int], inference: bool, mode: RecomputationMode | None, overlapped: bool
 ) -> Iterator[Placement]:
     """Every cell with its step; ``starts[m]`` is the step in which micro-batch ``m`` enters."""
+    # With overlapped I/O the infeed takes the step before the compute.
     lead = 1 if overlapped else 0
     for micro_batch, start in enumerate(starts):
         if overlapped:
             yield start, _INFEED_RANK, Cell("I", 0, micro_batch)
+            # The compute is one step late because of the infeed, and the outfeed follows it in the step after.
             yield start + stages - 1 + 2, _OUTFEED_RANK, Cell("O", stages - 1, micro_batch)
         for stage in range(stages):
             yield start + lead + stage, -stage, Cell("F", stage, micro_batch)
@@ -101,9 +103,9 @@ def _schedule(
     mode = _mode(name, recompute, inference)
     positions = stages if inference else 2 * stages
     count = len(offsets)
-    starts = [positions * (m // count) + offsets[m % count] for m in range(micro_batches)]
+    starts = [positions * (micro_batch // count) + offsets[micro_batch % count] for micro_batch in range(micro_batches)]
     extra = 2 if overlapped else 0
-    fifo = tuple(0 if inference else depth * (stages - 1 - i) for i in range(stages))
+    fifo = tuple(0 if inference else depth * (stages - 1 - stage) for stage in range(stages))
     return assemble(
         name,
         micro_batches,
@@ -173,14 +175,16 @@ def grouped_overlapped(
 
 
 def _free_rotations(order: list[tuple[int, ...]]) -> list[int]:
-    """Start offsets, taken greedily, at which copies of ``order`` repeated for ever never use an IPU together."""
+    """Start offsets, chosen greedily, at which endlessly repeated copies of ``order`` never use an IPU together."""
     size = len(order)
-    taken: list[int] = []
+    occupied: list[int] = []
     for offset in range(size):
-        meets = (set(order[k]) & set(order[(k + offset - other) % size]) for other in taken for k in range(size))
+        meets = (
+            set(order[k]) & set(order[(k + offset - rotation) % size]) for rotation in occupied for k in range(size)
+        )
         if not any(meets):
-            taken.append(offset)
-    return taken
+            occupied.append(offset)
+    return occupied
 
 
 @schedule(recompute=RecomputationMode.Auto)

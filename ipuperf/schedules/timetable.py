@@ -1,7 +1,8 @@
-"""What every schedule hands back: a :class:`Timetable` of cells, with its counts and its text.
+"""The result of every schedule: a :class:`Timetable` of cells, with its counts and its text.
 
-A timetable knows no cycles: it says which stage runs which micro-batch in which time step and in which order inside
-the step. The rules that fill it are in the family modules (``tensorflow_family``, ``popart_family``, ``phased``).
+A timetable knows no cycles. It says which stage runs which micro-batch in which time step, and in which order inside
+the step. The rules that fill it are in the family modules (``tensorflow_family``, ``popart_family``,
+``flushed_family``, ``phased``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ KINDS = ("F", "R", "B", "W", "I", "O")
 
 
 class ScheduleError(ValueError):
-    """Stages, micro-batches, devices or options that the schedule cannot run; the message says what is allowed."""
+    """The schedule does not allow these stages, micro-batches, devices or options; the message says what it allows."""
 
 
 @dataclass(frozen=True)

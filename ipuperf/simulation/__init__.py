@@ -1,9 +1,9 @@
 """Room ``simulation``: IPUs, links, DDR and host move through simulated time.
 
-``simulate(program, machine)`` runs a :class:`~ipuperf.lowering.program.DeviceProgram` once and gives a
-:class:`~ipuperf.trace.Trace`. One process per IPU walks its steps (:mod:`.ipu`) and meets the others in the
-network (:mod:`.network`) and at the host (:mod:`.host`); what happens in a step, meetings of IPUs included, stands in
-one module per kind of step (:mod:`.steps`). Loops in steady state are folded (:mod:`.folding`).
+``simulate(program, machine)`` runs a :class:`~ipuperf.lowering.program.DeviceProgram` once and returns a
+:class:`~ipuperf.trace.Trace`. One process per IPU walks its steps (:mod:`.ipu`) and meets the others in the network
+(:mod:`.network`) and at the host (:mod:`.host`). Each kind of step has a module of its own that says what happens in
+the step, including meetings of IPUs (:mod:`.steps`). Loops in steady state are folded (:mod:`.folding`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the simulation raises."""
+"""Exceptions of the simulation."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 
 
 class SimulationError(RuntimeError):
-    """A program that cannot be simulated on this machine, or that waits for ever (who waits for what)."""
+    """A program cannot be simulated on this machine, or waits for ever; the message then says who waits for what."""
 
 
 class Asymmetric(SimulationError):
-    """Replicas that were taken to do the same do not; never seen by users (:mod:`.symmetry`).
+    """Replicas that were assumed to do the same do not. Users never see this error (:mod:`.symmetry`).
 
     Attributes:
-        apart: sets of replicas that did the same; those of different sets, or of none, did not.
+        apart: sets of replicas that did the same. Replicas of different sets, or of none, did not.
     """
 
     def __init__(self, reason: str, apart: Sequence[Collection[int]] = ()) -> None:

@@ -1,14 +1,14 @@
 """The event loop: SimPy's environment with a stated order of simultaneous events.
 
-Everything that happens in one cycle forms an *instant*. Within an instant the IPU processes run first and only say
-what they want; then the network shares its links between the flows it has (:data:`NETWORK`); last the host takes the
-requests of the instant, sorted by replica and stream (:data:`HOST`). What one of them sets off at no delay belongs to
-the same instant and goes through the same three stages again. Nothing therefore depends on the order in which processes
-of the same instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
+Everything that happens in one cycle forms an *instant*. Within an instant the IPU processes run first and only make
+their requests. Then the network shares its links between the present flows (:data:`NETWORK`). Last, the host takes the
+requests of the instant, sorted by stream, kind of work and replica (:data:`HOST`). What one of them causes without
+delay belongs to the same instant and goes through the same three stages again. Therefore nothing depends on the order
+in which the processes of an instant are resumed: ``seed`` shuffles it, and a test shows that the trace stays the same.
 
-Speed. What is to happen later stands in a list for each time, what is to happen in the present instant in a list for
-each stage. SimPy's own processes and events work beside it, in SimPy's queue, and come first in their instant; a test
-runs everything as events of SimPy's own loop, with the same traces.
+For speed there is a list of actions for each later time, and one for each stage of the present instant. SimPy's own
+processes and events also work. They stand in SimPy's queue and come first in their instant. A test runs everything as
+events of SimPy's own loop, with the same traces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOST = 3
 Action = Callable[[], None]
 
 Waiting = Generator["int | None", None, None]
-"""What a process walks: it yields the cycles it lets pass, or None to wait until it is told to go on."""
+"""The generator of a process: it yields the cycles that it lets pass, or None to wait until it is told to go on."""
 
 
 class EventLoop(simpy.Environment):
@@ -59,10 +59,10 @@ class EventLoop(simpy.Environment):
         self._times: list[int] = []  # a heap of these times
         self._stages = {NETWORK: self._network, HOST: self._host}
         self.soon: Callable[[Action], None] = self._ready.append if self._random is None else self._shuffle_in
-        """Call an action in the present instant, with the processes."""
+        """Call an action in the present instant, in the stage of the processes."""
 
     def schedule(self, event: Event, priority: Any = NORMAL, delay: Any = 0) -> None:
-        """Put an event into the queue; those of an instant and stage in sequence, or shuffled by the seed."""
+        """Put an event into the queue. Those of an instant and stage stay in sequence, or the seed shuffles them."""
         order: Any = next(self._eid)
         if self._random is not None:
             order = (self._random.random(), order)
@@ -72,6 +72,7 @@ class EventLoop(simpy.Environment):
         """Call ``action`` ``delay`` cycles from now, in the given stage of that instant."""
         if delay:
             if stage != NORMAL:
+                # Lists of later times have no stages; the action chooses its stage when its time has come.
                 action = partial(self.after, 0, action, stage)
             time = self.now + delay
             if time in self._due:
@@ -85,7 +86,7 @@ class EventLoop(simpy.Environment):
             self._stages[stage].append(action)
 
     def step(self) -> None:
-        """Handle what happens next: the present instant, or the next one, up to an event of SimPy's own in it.
+        """Handle the actions of the present or the next instant, up to an event of SimPy's own in it.
 
         Raises:
             EmptySchedule: nothing can happen any more.
@@ -102,7 +103,7 @@ class EventLoop(simpy.Environment):
             later.popleft()()
 
     def peek(self) -> int | float:
-        """When the next thing happens, infinity if nothing does."""
+        """The time of the next event, infinity if there is none."""
         if self._ready or self._network or self._host:
             return self.now
         return min(super().peek(), self._times[0]) if self._times else super().peek()
@@ -114,7 +115,11 @@ class EventLoop(simpy.Environment):
             step()
 
     def _refill(self, between: Action | None = None) -> bool:
-        """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant."""
+        """Make ready what comes next: SimPy's events of this instant, its next stage, or the next instant.
+
+        Returns:
+            Whether there is anything left to do.
+        """
         queue, ready, times = self._queue, self._ready, self._times
         if queue and queue[0][0] == self.now and queue[0][1] <= NORMAL:
             ready.append(partial(_trigger, heappop(queue)[3]))
@@ -128,6 +133,7 @@ class EventLoop(simpy.Environment):
         if between is not None:
             between()
         time = times[0] if times and not (queue and queue[0][0] < times[0]) else queue[0][0]
+        # SimPy reads `_now`.
         self._now = self.now = time  # type: ignore[assignment]
         while queue and queue[0][0] == time:
             _, stage, _, event = heappop(queue)
@@ -137,6 +143,7 @@ class EventLoop(simpy.Environment):
             if self._random is not None:
                 self._random.shuffle(due)
             ready.extend(due)
+        # The instant may have actions of later stages only.
         return bool(ready) or self._refill()
 
     def _shuffle_in(self, action: Action) -> None:
@@ -145,7 +152,7 @@ class EventLoop(simpy.Environment):
 
 
 def _trigger(event: Event) -> None:
-    """Call back those who wait for an event of SimPy. Events of this simulation do not fail."""
+    """Call the callbacks of an event of SimPy. Events of this simulation do not fail."""
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
     for callback in callbacks:
         callback(event)

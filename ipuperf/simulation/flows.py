@@ -1,4 +1,4 @@
-"""Flows of the network: what they are made from, and what begins and ends together."""
+"""Flows of the network: what they are made of, and which of them begin and end together."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import NamedTuple
 from .recorder import Flight, TransferTemplate
 
 Resources = tuple[tuple[int, ...], ...]
-"""What each send of a flow occupies."""
+"""For each send of a flow, the resources that it occupies."""
 
 Done = Callable[[tuple[Flight, ...]], None]
-"""Told which sends are over."""
+"""A listener, which is told the sends that have ended."""
 
 
 class SendBundle(NamedTuple):
-    """Sends of one latency, which occupy these ``resources``, known by this ``kind`` (:class:`.sharing.Sharings`); they
-    are not parted if they are those of ``replicas`` (one send each) that do the same."""
+    """Sends with the same latency.
+
+    Attributes:
+        latency: cycles before the sends enter the network.
+        flights: the sends.
+        resources: what each send occupies.
+        kind: the number of these resources (:class:`.sharing.Sharings`).
+        replicas: replicas that do the same, one send each; their bundle must not be split. Empty for other sends.
+    """
 
     latency: int
     flights: tuple[Flight, ...]
@@ -30,10 +37,10 @@ class FlowTemplate(NamedTuple):
     """What is the same each time the same sends begin together.
 
     Attributes:
-        number: of what was sent, in the recorder.
+        number: the number of ``sent`` in the recorder.
         bundle: the sends.
         sent: what the trace says about them.
-        units: what each of them moves.
+        units: what each send moves, in units of the network (:data:`.network.SCALE`).
     """
 
     number: int
@@ -43,8 +50,10 @@ class FlowTemplate(NamedTuple):
 
 
 class NetworkFlow:
-    """Sends of a ``template``, which enter at the time ``start`` and have the same rate as long as they are in flight;
-    ``done`` is told when they are over. When it is over, a flow may be started again."""
+    """Sends of a ``template`` that enter at the time ``start`` and have the same rate as long as they are in flight.
+
+    ``done`` is told when they have ended. A flow that has ended may be started again.
+    """
 
     __slots__ = ("done", "kind", "latency", "start", "template", "units")
 
@@ -52,23 +61,28 @@ class NetworkFlow:
         self.template = template
         self.done = done
         self.start = start
-        # where they are read all the time
+        # Copies of the bundle's fields, because the network reads them all the time.
         self.kind, self.latency, self.units = template.bundle.kind, template.bundle.latency, template.units
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Flows that began and end together, of which one is ``first``, and who is told: the number of what was sent, and
-    the sends."""
+    """Flows that began and end together and have the same listener.
 
-    first: NetworkFlow
+    Attributes:
+        listener_flow: one of the flows, for its listener and its start.
+        number: the number of the batch in the recorder.
+        flights: the sends of all flows.
+    """
+
+    listener_flow: NetworkFlow
     number: int
     flights: tuple[Flight, ...]
 
 
-@dataclass(eq=False, slots=True)  # read faster than a tuple with names
+@dataclass(eq=False, slots=True)  # its fields are read faster than those of a named tuple
 class FlowSplit:
-    """These ``flows``: those that end, and those that do not."""
+    """The present ``flows`` of the network, divided into those that end next and those that do not."""
 
     flows: list[NetworkFlow]
     ended: list[Batch]

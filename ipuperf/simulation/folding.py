@@ -1,19 +1,21 @@
 """Loops in steady state: iterations that repeat exactly are added, not simulated.
 
-At the end of an instant in which a loop iteration began, the whole state of the simulation is compared with earlier
-ones: where every IPU is and what it waits for, every flow and how much of it is left, the host's queue and buffers,
-all relative to the present time, but not how many iterations and slices have been counted. The simulation is
-deterministic, so two equal states go on equally, until some counter reaches its end. Therefore n more periods can be
-added at once as long as no loop and no stream ends within them. That is a :class:`Fold`: what ended in (t1, t2] is
-copied n times at a distance of the period, what ends later is shifted, and the counters move on. The event loop
-keeps its own time; rows are moved to their true times at the end (:class:`Unfolding`).
+When a loop iteration began in an instant, the folder compares the state of the simulation at the end of that instant
+with earlier states. A state says where every IPU is and what it waits for, how much of every flow remains, and what is
+in the host's queue and buffers. All of this is relative to the present time. Counts of iterations and slices are left
+out.
 
-States may hold several loops at different depths on different IPUs; the same test covers them all. When there is no
-steady state, because a queue keeps growing or because periods of different IPUs have no common multiple that comes
-round, everything is simulated.
+The simulation is deterministic, so two equal states go on equally until some counter reaches its end. Therefore n more
+periods can be added at once, as long as no loop and no stream ends within them. This is a :class:`Fold`: what ended in
+(t1, t2] is copied n times at a distance of the period, what ends later is shifted, and the counters move on. The event
+loop keeps its own time. Rows are moved to their true times at the end (:class:`Unfolding`).
 
-An IPU that waits for a partner through the whole period is in the same state however long it has waited; the added
-time is added to its wait.
+A state may hold several loops at different depths on different IPUs; the same comparison covers them all. Everything is
+simulated when there is no steady state: a queue keeps growing, or the periods of different IPUs have no common multiple
+within the run.
+
+An IPU may wait for a partner through the whole period. It is then in the same state however long it has waited, and the
+added time becomes part of its wait.
 """
 
 from __future__ import annotations
@@ -32,18 +34,25 @@ if TYPE_CHECKING:
     from .kinds import SharedKind
     from .world import World
 
-_KEPT = 512  # different states kept for comparison
-_BACKLOG = 1024  # a host queue longer than this is taken to be growing: no steady state is looked for
-_SAME = 4  # snapshots kept of one state
+_KEPT = 512  # different states that are remembered for comparison
+_BACKLOG = 1024  # a longer queue of the host is taken to be growing, so looking for a steady state would be in vain
+_SAME = 4  # snapshots that are remembered of each state
 
 
 @dataclass(frozen=True)
 class Fold:
     """``count`` further copies of what ended in (``begin``, ``end``], in the time of the event loop.
 
-    A step that is under way at ``end`` is thus the last copy, which ends as it did in the simulation; one that was
-    under way at ``begin`` ended in the period and is copied. For each process: the ``loop`` (index of its instruction,
-    -1: none) that moves on by ``trips`` iterations in a period, and slices per period of each host load stream.
+    A step that is under way at ``end`` is therefore the last copy, which ends as it did in the simulation. A step that
+    was under way at ``begin`` ended in the period and is copied.
+
+    Attributes:
+        begin: begin of the period.
+        end: end of the period.
+        count: how many periods are added.
+        loop: for each process, the loop that moves on (index of its instruction, -1: none).
+        trips: for each process, by how many iterations that loop moves on in a period.
+        slices: for each process, how many slices of each host-to-device stream it takes in a period.
     """
 
     begin: int
@@ -56,7 +65,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """Counters at a time; ``shift`` is what earlier folds had added to the time by then."""
+    """The counters of the simulation at a time; ``shift`` is how many cycles earlier folds had added by then."""
 
     time: int
     shift: int
@@ -79,30 +88,31 @@ class Folder:
         self.folds: list[Fold] = []
 
     def look(self) -> None:
-        """Compare the state at the end of this instant with earlier ones, fold if one is equal, and remember it."""
-        now = self._world.events.now
-        if self._world.host.backlog(now) > _BACKLOG:
+        """Compare the state at the end of this instant with earlier ones. Fold if one is equal, and remember it."""
+        time = self._world.events.now
+        if self._world.host.backlog(time) > _BACKLOG:
             return
         state = (
-            tuple(process.state(now) for process in self._processes),
-            self._world.network.state(now),
-            self._world.host.state(now),
-            tuple(kind.state(now) for kind in self._kinds),
+            tuple(process.state(time) for process in self._processes),
+            self._world.network.state(time),
+            self._world.host.state(time),
+            tuple(kind.state(time) for kind in self._kinds),
         )
-        present = self._snapshot(now)
+        present = self._snapshot(time)
+        # The latest snapshot comes first, because it gives the shortest period.
         for earlier in reversed(self._seen.get(state, ())):
             if self._try(earlier, present):
-                present = self._snapshot(now)
+                present = self._snapshot(time)
                 break
         self._seen[state] = [*self._seen.get(state, ()), present][-_SAME:]
         self._seen.move_to_end(state)
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)
 
-    def _snapshot(self, now: int) -> _Snapshot:
+    def _snapshot(self, time: int) -> _Snapshot:
         processes = self._processes
         return _Snapshot(
-            now,
+            time,
             self._shift,
             tuple(tuple(process.loops.begins) for process in processes),
             tuple(tuple(process.loops.trips) for process in processes),
@@ -111,26 +121,33 @@ class Folder:
             tuple((process.serial, process.parts.mark) if process.open_wait else None for process in processes),
         )
 
-    def _try(self, one: _Snapshot, two: _Snapshot) -> bool:
-        """Fold the stretch between two snapshots of equal state if the counters allow it; whether they did."""
+    def _try(self, earlier: _Snapshot, later: _Snapshot) -> bool:
+        """Fold the stretch between two snapshots of equal state, if the counters allow it.
+
+        Returns:
+            Whether they did.
+        """
         steps: list[tuple[int, int]] = []
-        for before, after in zip(one.counters, two.counters, strict=True):
-            moved = _advance(before, after)
-            if moved is None:
+        for earlier_trips, later_trips in zip(earlier.counters, later.counters, strict=True):
+            progress = _advance(earlier_trips, later_trips)
+            if progress is None:
                 return False
-            steps.append(moved)
+            steps.append(progress)
         if not any(trips for _, trips in steps):
             return False
-        same = all(_same_wait(a, b, one.time, two.time) for a, b in zip(one.waits, two.waits, strict=True))
-        slices = {key: two.issued[key] - one.issued[key] for key in two.issued}
+        same_waits = all(
+            _same_wait(earlier_wait, later_wait, earlier.time, later.time)
+            for earlier_wait, later_wait in zip(earlier.waits, later.waits, strict=True)
+        )
+        slices = {key: later.issued[key] - earlier.issued[key] for key in later.issued}
         count = self._room(steps, slices)
-        if not same or count < 1:
+        if not same_waits or count < 1:
             return False
-        self._fold(one, two, steps, slices, count)
+        self._fold(earlier, later, steps, slices, count)
         return True
 
     def _room(self, advance: Sequence[tuple[int, int]], slices: Mapping[ChannelKey, int]) -> int:
-        """How many periods fit before a loop or a stream comes to its end."""
+        """How many periods fit in before a loop or a stream ends."""
         rooms = []
         for process, (level, trips) in zip(self._processes, advance, strict=True):
             if trips:
@@ -142,60 +159,73 @@ class Folder:
 
     def _fold(
         self,
-        one: _Snapshot,
-        two: _Snapshot,
+        earlier: _Snapshot,
+        later: _Snapshot,
         advance: Sequence[tuple[int, int]],
         slices: Mapping[ChannelKey, int],
         count: int,
     ) -> None:
-        period = two.time + two.shift - one.time - one.shift
+        period = later.time + later.shift - earlier.time - earlier.shift
         loaded = []
-        for process, (level, trips), before in zip(self._processes, advance, one.loaded, strict=True):
+        for process, (level, trips), loaded_earlier in zip(self._processes, advance, earlier.loaded, strict=True):
             if trips:
                 process.loops.trips[level] += count * trips
             counted = process.slices.loaded
-            change = {stream: number - before.get(stream, 0) for stream, number in counted.items()}
+            change = {stream: number - loaded_earlier.get(stream, 0) for stream, number in counted.items()}
             for stream, number in change.items():
                 counted[stream] += count * number
             loaded.append(change)
-        for process, wait in zip(self._processes, one.waits, strict=True):
+        for process, wait in zip(self._processes, earlier.waits, strict=True):
             if wait is not None and wait[0] == process.serial:
+                # The added time belongs to the wait that is still open.
                 process.parts.mark -= count * period
         self._world.host.skip({key: count * number for key, number in slices.items()})
         moving = zip(self._processes, advance, strict=True)
         loops = tuple(process.loops.begins[level] if trips else -1 for process, (level, trips) in moving)
-        self.folds.append(Fold(one.time, two.time, count, loops, tuple(trips for _, trips in advance), tuple(loaded)))
+        self.folds.append(
+            Fold(earlier.time, later.time, count, loops, tuple(trips for _, trips in advance), tuple(loaded))
+        )
         self._world.recorder.epoch += 1
         for process in self._processes:
+            # The epoch is one of the counters, so every process needs new ones.
             process.context = -1
         self._shift += count * period
         self._world.folded = self._shift
-        self._world.require_countable(two.time)
+        self._world.require_countable(later.time)
         for state, snapshots in list(self._seen.items()):
-            self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= one.time]
+            self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= earlier.time]
             if not self._seen[state]:
                 del self._seen[state]
 
 
-def _advance(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, int] | None:
-    """(level, iterations) of the one loop that moved on, (0, 0) if none did, None if several did or one went back."""
-    moved = [level for level, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+def _advance(earlier: tuple[int, ...], later: tuple[int, ...]) -> tuple[int, int] | None:
+    """(level, iterations) of the only loop that moved on.
+
+    It is (0, 0) if no loop did, and None if several did or one went back.
+    """
+    moved = [
+        level
+        for level, (earlier_trip, later_trip) in enumerate(zip(earlier, later, strict=True))
+        if earlier_trip != later_trip
+    ]
     if not moved:
         return (0, 0)
     level = moved[0]
-    return (level, after[level] - before[level]) if len(moved) == 1 and after[level] > before[level] else None
+    return (level, later[level] - earlier[level]) if len(moved) == 1 and later[level] > earlier[level] else None
 
 
-def _same_wait(one: tuple[int, int] | None, two: tuple[int, int] | None, begin: int, end: int) -> bool:
-    """Whether two open waits began at the same distance, or are one and the same wait."""
-    if one is None or two is None:
-        return one is two
-    return one[0] == two[0] or one[1] - begin == two[1] - end
+def _same_wait(earlier: tuple[int, int] | None, later: tuple[int, int] | None, begin: int, end: int) -> bool:
+    """Whether two open waits began equally long before their snapshots, or are one wait that lasts through both."""
+    if earlier is None or later is None:
+        return earlier is later
+    return earlier[0] == later[0] or earlier[1] - begin == later[1] - end
 
 
 class Unfolding:
-    """Moves rows from the time of the event loop to true time, and says which come again: what ended in a fold's period
-    is the first trip of a loop of so many more. A fold inside the period of a later one is a loop inside a loop.
+    """Moves rows from the time of the event loop to true time, and says which rows are repeated.
+
+    What ended in the period of a fold is the first trip of a loop; the copies are its other trips. A fold inside the
+    period of a later fold is a loop inside a loop.
 
     >>> fold = Fold(10, 14, 2, (), (), ())
     >>> Unfolding([fold]).rows(np.array([10, 12, 15]))  # ends, and the loop of each row
@@ -207,57 +237,64 @@ class Unfolding:
         self._true: list[tuple[int, int]] = []  # begin and end of each fold when all earlier ones are applied
         for fold in folds:
             begin, end = fold.begin, fold.end
-            for (first, last), earlier in zip(self._true, folds, strict=False):
-                added = earlier.count * (last - first)
-                begin += added if begin >= last else 0  # a moment at `last` is one after the jump
-                end += added if end >= last else 0
+            for (true_begin, true_end), earlier in zip(self._true, folds, strict=False):
+                added = earlier.count * (true_end - true_begin)
+                begin += added if begin >= true_end else 0  # a moment at `last` is one after the jump
+                end += added if end >= true_end else 0
             self._true.append((begin, end))
 
     def loops(self) -> dict[str, np.ndarray]:
-        """The loops, the later folds first: ``parent``, ``count`` and ``period`` of each."""
+        """``parent``, ``count`` and ``period`` of each loop, later folds first (so a parent precedes its children)."""
         order = range(len(self._folds) - 1, -1, -1)
         parents = [self._around(number) for number in order]
-        last = len(self._folds) - 1
+        last_number = len(self._folds) - 1
         return {
-            "parent": np.array([last - around if around >= 0 else -1 for around in parents], dtype=np.int64),
+            "parent": np.array([last_number - around if around >= 0 else -1 for around in parents], dtype=np.int64),
             "count": np.array([self._folds[number].count + 1 for number in order], dtype=np.int64),
             "period": np.array([self._true[number][1] - self._true[number][0] for number in order], dtype=np.int64),
         }
 
     def _around(self, number: int) -> int:
-        """The first later fold in whose period this one lies, -1 for none."""
+        """The first later fold whose period contains this fold, -1 for none."""
         begin, end = self._true[number]
         end += self._folds[number].count * (end - begin)
-        later = range(number + 1, len(self._folds))
-        return next((one for one in later if self._true[one][0] <= begin and end <= self._true[one][1]), -1)
+        later_numbers = range(number + 1, len(self._folds))
+        return next(
+            (
+                outer_number
+                for outer_number in later_numbers
+                if self._true[outer_number][0] <= begin and end <= self._true[outer_number][1]
+            ),
+            -1,
+        )
 
     def _level(self, number: int) -> int:
-        """How many loops are around a fold's."""
+        """How many loops are around the loop of a fold."""
         around = self._around(number)
         return 0 if around < 0 else 1 + self._level(around)
 
     @property
     def depth(self) -> int:
-        """Loops within each other at most."""
+        """The largest number of nested loops."""
         return max((1 + self._level(number) for number in range(len(self._folds))), default=0)
 
     def rows(self, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """True end of each row (of its first trip), and its innermost loop (-1: none)."""
+        """The true end of each row in its first trip, and its innermost loop (-1: none)."""
         loop = np.full(len(end), -1, dtype=np.int64)
-        for number, (first, last) in enumerate(self._true):
-            inside, end = self._applied(number, end, first, last)
+        for number, (begin, fold_end) in enumerate(self._true):
+            inside, end = self._applied(number, end, begin, fold_end)
             loop = np.where(inside & (loop < 0), len(self._folds) - 1 - number, loop)
         return end, loop
 
-    def _applied(self, number: int, end: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows a fold repeats, and the ends of all after it."""
-        later = end > last
-        return (end > first) & ~later, np.where(later, end + self._folds[number].count * (last - first), end)
+    def _applied(self, number: int, end: np.ndarray, begin: int, fold_end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows a fold repeats, and the ends of all rows when the fold is applied."""
+        later = end > fold_end
+        return (end > begin) & ~later, np.where(later, end + self._folds[number].count * (fold_end - begin), end)
 
     def instances(
         self, process: int, end: np.ndarray, columns: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """As `rows` for the executions of one process, whose micro-batches and iterations count on.
+        """As `rows`, for the executions of one process, whose numbers of micro-batches and iterations move on.
 
         Args:
             columns: ``epoch`` (folds made before the counters of the row were read), ``stream``, ``batch``, ``loop``
@@ -270,9 +307,9 @@ class Unfolding:
         ends, repeat = self.rows(end)
         batch, iteration = columns["batch"].copy(), columns["iteration"].copy()
         steps = {name: np.zeros((len(end), self.depth), dtype=np.int64) for name in ("batch", "iteration")}
-        for number, (fold, (first, last)) in enumerate(zip(self._folds, self._true, strict=True)):
-            inside, moved = self._applied(number, end, first, last)
-            before = (end > last) & (columns["epoch"] <= number)  # under way when the fold was made
+        for number, (fold, (begin, fold_end)) in enumerate(zip(self._folds, self._true, strict=True)):
+            inside, moved = self._applied(number, end, begin, fold_end)
+            under_way = (end > fold_end) & (columns["epoch"] <= number)  # under way when the fold was made
             moves = (columns["loop"] == fold.loop[process]) & (columns["loop"] >= 0)
             slices = sum(
                 (np.where(columns["stream"] == stream, count, 0) for stream, count in fold.slices[process].items()),
@@ -282,10 +319,10 @@ class Unfolding:
                 ("iteration", iteration, np.where(moves, fold.trips[process], 0)), ("batch", batch, slices)
             ):  # fmt: skip
                 steps[name][:, self._level(number)] += np.where(inside, added, 0)
-                values += np.where(before, fold.count * added, 0)
+                values += np.where(under_way, fold.count * added, 0)
             end = moved
-        found = {"repeat": repeat, "batch": batch, "iteration": iteration}
-        return ends, {**found, **{f"{name}_steps": values for name, values in steps.items()}}
+        counted = {"repeat": repeat, "batch": batch, "iteration": iteration}
+        return ends, {**counted, **{f"{name}_steps": values for name, values in steps.items()}}
 
     def time(self, time: int) -> int:
         """True time of a moment that is not inside a folded period."""

@@ -1,8 +1,8 @@
 """How parties wait for each other.
 
-A meeting begins when its last party arrives. Nobody can arrive at the next meeting of the same key before leaving this
-one, so a key (which step, which group; which pairs of IPUs) identifies a meeting, and a party that waits for ever can
-be named. Parties say that they arrive ahead of time (``party.clock``).
+A meeting begins when its last party arrives. No party can arrive at the next meeting with the same key before it leaves
+this one. A key (step and group, or pairs of IPUs) therefore identifies a meeting, and a party that waits for ever can
+be named in messages. Parties announce their arrival ahead of time (``party.clock``).
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Guest(NamedTuple):
-    """A party and the step it came with."""
+    """A party at a meeting, and the step with which it arrived."""
 
     party: Party
     leaf: LeafStep
 
     @property
     def go_on(self) -> Callable[[], None]:
-        """What to call when it may go on."""
+        """The call that ends the wait of the party."""
         return self.party.go_on
 
 
 class MeetingPlace:
-    """Where a party sits each time it arrives with the same step.
+    """The place of a party each time it arrives with the same step.
 
     Attributes:
-        meetings: at which it sits, ``number`` which place there.
-        waits_for: what it says while it waits.
+        party: the party.
+        leaf: the step.
+        meetings: the meetings to which the place belongs.
+        number: the number of the place at these meetings.
+        waits_for: what the party waits for there, for messages.
     """
 
     __slots__ = ("leaf", "meetings", "number", "party", "waits_for")
@@ -48,7 +51,7 @@ class MeetingPlace:
 
 
 class Meetings:
-    """Meetings of the same number of places, one after the other."""
+    """Meetings with the same number of places, one after the other."""
 
     __slots__ = ("_missing", "_taken")
 
@@ -59,20 +62,22 @@ class Meetings:
     def take(self, place: MeetingPlace) -> tuple[MeetingPlace, ...]:
         """The party of ``place`` waits until all places are taken.
 
+        A party that finds its place taken replaces the other party, which waits for ever.
+
         Returns:
-            All places when this was the last one (they wait no longer, which whoever asked has to say), else none. Who
-            finds its place taken takes it over, and the other waits for ever.
+            All places if this was the last one, else none. The caller has to end the waits of the parties.
         """
-        taken = self._taken
-        if taken[place.number] is None:
+        places = self._taken
+        if places[place.number] is None:
             self._missing -= 1
-        taken[place.number] = place
+        places[place.number] = place
         place.party.open_wait = place.waits_for
         if self._missing:
             return ()
-        self._missing = len(taken)
-        self._taken = [None] * len(taken)
-        return tuple(taken)
+        # The next meeting needs a new list, because the places of this one go to the caller.
+        self._missing = len(places)
+        self._taken = [None] * len(places)
+        return tuple(places)
 
 
 class Gathering(Generic[K]):
@@ -84,9 +89,10 @@ class Gathering(Generic[K]):
     def arrive(self, key: K, seat: int, guest: Guest, expected: int, waits_for: str) -> list[Guest]:
         """``guest`` waits (``waits_for`` says for what) until ``expected`` seats are taken.
 
+        A guest that finds its seat taken replaces the other guest, which waits for ever.
+
         Returns:
-            All guests by seat when this was the last one, else none. Who finds its seat taken takes it over, and the
-            other waits for ever.
+            All guests by seat if this was the last one, else none.
         """
         guests = self._waiting.get(key)
         if guests is None:
@@ -102,5 +108,5 @@ class Gathering(Generic[K]):
 
 
 def last_arrival(guests: Sequence[Guest | MeetingPlace]) -> int:
-    """When the last of them is there, now at the earliest."""
+    """The time at which the last guest arrives, which is now or later."""
     return max(max([guest.party.clock for guest in guests]), guests[0].party.events.now)

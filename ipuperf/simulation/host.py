@@ -1,28 +1,30 @@
 """The host: a server that answers the IPUs' host syncs and runs the callbacks of streams.
 
-The replicas of an engine sync with the host together unless Poplar's option ``target.syncReplicasIndependently`` is
-set, and one thread runs all callbacks unless ``streamCallbacks.multiThreadMode`` and ``numWorkerThreads`` say
-otherwise; no front end sets either for the replicas of one process. So a *host sync* costs ``host.sync_seconds`` once,
-however many replicas take part in it and however many streams it is for, and ``host.callback_seconds`` for each stream
-and replica in it (with several threads, which share the replicas: for each stream and the replicas of the busiest
-thread). A stream copy of its own is a sync of its own, the copies of a `HostExchange` share one. A machine of several
-racks has a host server for each rack, which serves the replicas that begin there (a POD64 and so each rack of a larger
-Pod comes with host servers of its own); instances of ``poprun`` are processes with a server each.
+The replicas of an engine sync with the host together, unless Poplar's option ``target.syncReplicasIndependently`` is
+set. One thread runs all callbacks, unless ``streamCallbacks.multiThreadMode`` and ``numWorkerThreads`` say otherwise.
+No front end sets either option for the replicas of one process. A *host sync* therefore costs ``host.sync_seconds``
+once, however many replicas and streams take part. In addition it costs ``host.callback_seconds`` for each stream and
+replica in it. Several threads share the replicas; then the replicas of the busiest thread count.
+
+A stream copy that stands alone has its own sync; the copies of a `HostExchange` share one. A machine of several racks
+has a host server for each rack, which serves the replicas whose first IPU is there: a POD64, and so each rack of a
+larger Pod, has its own host servers. Instances of ``poprun`` are processes with one server each.
 
 What the host does for a slice of a stream:
 
-- With prefetching a host-to-device stream has buffers of ``depth`` slices, which the host fills ahead of the IPUs: it
-  *prepares* the first ones in one sync as the run begins (what was prefetched for a run before is dropped: PopART
-  connects the inputs of every run anew, ``popart: willow/src/popx/devicex.cpp``, ``reconnectInputStreams``), and the
-  next one when a slice has arrived on all replicas. The host prepares no more slices than the run takes. It *handles* a
-  device-to-host slice when all replicas have sent it; the IPUs do not wait for that, only the run does.
-- Without prefetching (depth 0) the IPUs wait for the host at both ends of a copy: it prepares a slice when they ask for
-  it and *completes* it when it has arrived; it *accepts* a slice that they want to send and handles it before they go
-  on. They see each answer ``host.answer_seconds`` after the host gave it, during which the host is free.
+- With prefetching, a host-to-device stream has buffers of ``depth`` slices, which the host fills ahead of the IPUs. It
+  *prepares* the first slices in one sync as the run begins, and the next one when a slice has arrived on all replicas.
+  Slices prefetched for an earlier run are dropped, because PopART reconnects the inputs for every run
+  (``popart: willow/src/popx/devicex.cpp``, ``reconnectInputStreams``). The host prepares no more slices than the run
+  takes. It *handles* a device-to-host slice when all replicas have sent it. The IPUs do not wait for that; only the end
+  of the run does.
+- Without prefetching (depth 0) the IPUs wait for the host at both ends of a copy. The host prepares a slice when they
+  ask for it, and *completes* it when it has arrived. It *accepts* a slice that they want to send, and handles it before
+  they go on. They see each answer ``host.answer_seconds`` after the host gave it; the host is free meanwhile.
 
-The server takes syncs in the order in which they came; those of one instant by stream (in the order of
-``DeviceProgram.streams``). Simplifications: a host sync that the host has answered ahead costs the IPU nothing; output
-buffers are never full; the bytes that a callback copies cost nothing besides their way over PCIe.
+The server takes syncs in the order in which they arrived, and those of one instant by stream (in the order of
+``DeviceProgram.streams``). Simplifications: a host sync that the host has answered in advance costs the IPU nothing;
+output buffers are never full; a callback's copying of bytes costs nothing besides the transfer over PCIe.
 """
 
 from __future__ import annotations
@@ -44,25 +46,32 @@ ChannelKey = tuple[int, int]
 """Server and stream number."""
 
 Sync = tuple[int, ...]
-"""Which requests of an instant are one host sync."""
+"""What the requests of one host sync have in common; requests of an instant with equal ones are one sync."""
 
 PREPARE, COMPLETE, ACCEPT, HANDLE = "prepare", "complete", "accept", "handle"
 _RUN: Sync = ()
 
 Go = Callable[[], None]
-"""Something to call: an IPU goes on, or says something to the host."""
+"""A call by which an IPU goes on, or sends a request to the host."""
 
 
 @dataclass
 class _Line:
-    """One sort of work for one stream, slice by slice and for all replicas of a server at once; counts are slices.
+    """One sort of work for one stream, slice by slice, for all replicas of a server. All counts are slices.
 
-    ``keys`` has a key for each server for which this one stands, its own first; ``asked`` and ``granted`` are those of
-    each replica, ``total`` is what the run takes (None: whatever is asked for), ``awaited`` whether IPUs wait for it.
+    Attributes:
+        keys: a key for each server for which this server stands, its own first.
+        requested: how many each replica has asked for.
+        granted: how many each replica may use.
+        waiting: for each replica, the IPUs that wait, and what to call when they may go on.
+        awaited: whether IPUs wait for this work.
+        total: how many the run takes; None: as many as are requested.
+        issued: how many the host was told of.
+        done: how many the host has finished.
     """
 
     keys: tuple[LineKey, ...]
-    asked: dict[int, int]
+    requested: dict[int, int]
     granted: dict[int, int]
     waiting: dict[int, list[tuple[int, Callable[[], None]]]]
     awaited: bool
@@ -72,15 +81,15 @@ class _Line:
 
     @property
     def room(self) -> int:
-        """Slices that all replicas have asked for and the host was not told of."""
-        least = min(self.asked.values())
-        return max(0, (least if self.total is None else min(least, self.total)) - self.issued)
+        """How many slices all replicas have asked for that the host was not told of."""
+        requested = min(self.requested.values())
+        return max(0, (requested if self.total is None else min(requested, self.total)) - self.issued)
 
     def state(self) -> tuple[object, ...]:
-        """What the future depends on, apart from how many slices are left."""
+        """Everything on which the future depends, but for the number of remaining slices."""
         return (
             self.issued - self.done,
-            tuple(self.issued - count for count in self.asked.values()),
+            tuple(self.issued - count for count in self.requested.values()),
             tuple(
                 (self.done - self.granted[replica] if self.awaited else 0, *(ipu for ipu, _ in goers))
                 for replica, goers in self.waiting.items()
@@ -88,12 +97,12 @@ class _Line:
         )
 
     def finish(self) -> None:
-        """The host is through with one more slice."""
+        """The host has finished one more slice."""
         self.done += 1
         self.grant()
 
     def grant(self) -> None:
-        """Let those go on whose slice is done."""
+        """Let those IPUs go on whose slice is done."""
         for replica, goers in self.waiting.items():
             while goers and self.granted[replica] < self.done:
                 self.granted[replica] += 1
@@ -101,7 +110,7 @@ class _Line:
 
 
 class _Request(NamedTuple):
-    """Replica ``replica`` asks for one more slice of a line, or waits for one, or both."""
+    """A replica asks for one more slice of a line (``asks``), or waits for one (``go``), or both."""
 
     key: LineKey
     replica: int
@@ -113,14 +122,20 @@ class _Request(NamedTuple):
 
 
 def _order(request: _Request) -> tuple[object, ...]:
-    """The requests of an instant are taken by line, replica, IPU and sync."""
+    """The sort key of the requests of an instant: line, replica, IPU and sync."""
+    # The other fields are not compared: they are calls and objects without an order.
     return request[:4]
 
 
 @dataclass(frozen=True)
 class HostCycles:
-    """What the host's work costs: ``sync`` for each host sync, ``callback`` for each stream and replica in it, and how
-    much later the IPUs see an ``answer`` they wait for."""
+    """What the host's work costs in cycles.
+
+    Attributes:
+        sync: for each host sync.
+        callback: for each stream and replica in it.
+        answer: from the host's answer until the IPUs that wait for it see it.
+    """
 
     sync: int
     callback: int
@@ -136,7 +151,12 @@ class _Server:
 
 
 def callbacks_at(servers: Sequence[int], threads: int | None) -> list[int]:
-    """How many callbacks of a stream the server of each replica runs one after the other, for its ``threads``."""
+    """For each replica, how many callbacks of a stream its server runs one after the other.
+
+    Args:
+        servers: the server of each replica.
+        threads: threads of a server; None: as many as it has replicas.
+    """
     counts = Counter(servers)
     return [-(-counts[server] // (threads or counts[server])) for server in servers]
 
@@ -146,14 +166,15 @@ class HostServer:
 
     Args:
         events: the event loop.
-        cycles: what its work costs.
-        depth: slices of a host-to-device stream the host may be ahead of the IPUs; 0: it begins when they ask.
-        totals: slices that each host-to-device stream takes in the run, for a replica.
-        recorder: gets every callback.
+        cycles: what the host's work costs.
+        depth: how many slices of a host-to-device stream the host may be ahead of the IPUs; 0: it begins when they ask.
+        totals: how many slices of each host-to-device stream a replica takes in the run.
+        recorder: records every callback.
         servers: the server of each replica.
-        classes: the first replica of each speaks for all, to one of the servers on which they are; these cost the same
-            and have the same classes (:func:`.classes.by_servers`). None: each speaks for itself.
-        threads: that run the callbacks; None: as many as there are replicas.
+        classes: the first replica of each class speaks for all of them, to one of the servers on which they are. These
+            servers cost the same and have the same classes (:func:`.classes.by_servers`). None: each replica speaks for
+            itself.
+        threads: how many threads of a server run the callbacks; None: as many as it has replicas.
     """
 
     def __init__(
@@ -173,13 +194,13 @@ class HostServer:
         self._totals = totals
         self._recorder = recorder
         members = [(replica,) for replica in range(len(servers))] if classes is None else classes.members
-        found: dict[tuple[int, ...], list[int]] = {}  # servers by those that speak to them
+        servers_by_speakers: dict[tuple[int, ...], list[int]] = {}  # servers by those that speak to them
         for server in sorted(set(servers)):
-            speakers = [own[0] for own in members if any(servers[replica] == server for replica in own)]
-            found.setdefault(tuple(speakers), []).append(server)
-        self._alike = {own[0]: own for own in found.values()}  # those for which a server stands
-        self._servers = {own[0]: _Server(list(speakers)) for speakers, own in found.items()}
-        self._server_of = {replica: server for server, own in self._servers.items() for replica in own.replicas}
+            speakers = [group[0] for group in members if any(servers[replica] == server for replica in group)]
+            servers_by_speakers.setdefault(tuple(speakers), []).append(server)
+        self._alike = {group[0]: group for group in servers_by_speakers.values()}  # those for which a server stands
+        self._servers = {group[0]: _Server(list(speakers)) for speakers, group in servers_by_speakers.items()}
+        self._server_of = {replica: server for server, group in self._servers.items() for replica in group.replicas}
         self._callback = {
             server: cycles.callback * times
             for server, times in zip(servers, callbacks_at(servers, threads), strict=True)
@@ -193,7 +214,7 @@ class HostServer:
 
     @property
     def busy_until(self) -> int:
-        """End of the last callback asked for until now."""
+        """When the last callback ends that was requested until now."""
         return max(server.busy for server in self._servers.values())
 
     @property
@@ -208,26 +229,32 @@ class HostServer:
         for server in self._servers.values():
             server.busy = self._events.now
         for key, line in self._inputs():
-            line.asked = dict.fromkeys(line.asked, self._depth)
+            line.requested = dict.fromkeys(line.requested, self._depth)
+            # The first slices of all streams are one host sync, hence the common `_RUN`.
             self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
     def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
-        """What an IPU calls each time it wants the next slice; ``go`` is called when there is one."""
+        """The call by which an IPU asks for the next slice each time; ``go`` is called when there is one."""
         return self._asking(PREPARE, replica, stream, ipu, sync, not self.prefetches, go)
 
     def end_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
-        """What an IPU calls when the slice has arrived; ``go`` is called when it may go on (with prefetching at
-        once)."""
+        """The call by which an IPU says that the slice has arrived; ``go`` is called when it may go on.
+
+        With prefetching that is at once.
+        """
         if self.prefetches:
             return _both(self._asking(PREPARE, replica, stream, ipu, sync, True, None), go)
         return self._asking(COMPLETE, replica, stream, ipu, sync, True, go)
 
     def begin_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
-        """What an IPU calls when it wants to send a slice; ``go`` is called when it may (with prefetching at once)."""
+        """The call by which an IPU asks to send a slice; ``go`` is called when it may (with prefetching at once)."""
         return go if self.prefetches else self._asking(ACCEPT, replica, stream, ipu, sync, True, go)
 
     def end_store(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
-        """What an IPU calls when it has sent a slice; ``go`` is called when it may go on (with prefetching at once)."""
+        """The call by which an IPU says that it has sent a slice; ``go`` is called when it may go on.
+
+        With prefetching that is at once.
+        """
         if self.prefetches:
             return _both(self._asking(HANDLE, replica, stream, ipu, sync, True, None), go)
         return self._asking(HANDLE, replica, stream, ipu, sync, True, go)
@@ -235,42 +262,46 @@ class HostServer:
     def _asking(
         self, work: str, replica: int, stream: int, ipu: int, sync: Sync, asks: bool, go: Go | None
     ) -> Callable[[], None]:
-        """Sends a request, the same each time."""
+        """A call that sends the same request each time."""
+        # Steps run many times, so the request is built once and not in each execution.
         key = LineKey(self._server_of[replica], stream, work)
         return partial(self._put, _Request(key, replica, ipu, sync, asks, go, self._line(key)))
 
     def _line(self, key: LineKey) -> _Line:
         if key not in self._lines:
             replicas = self._servers[key.server].replicas
-            asked, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
+            requested, granted = dict.fromkeys(replicas, 0), dict.fromkeys(replicas, 0)
             awaited = key.work == PREPARE or not self.prefetches
             total = self._totals[key.stream] if key.work == PREPARE else None
             keys = tuple([key._replace(server=alike) for alike in self._alike[key.server]])
-            self._lines[key] = _Line(keys, asked, granted, {replica: [] for replica in replicas}, awaited, total)
+            self._lines[key] = _Line(keys, requested, granted, {replica: [] for replica in replicas}, awaited, total)
         return self._lines[key]
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
-    def backlog(self, now: int) -> int:
-        """Slices asked for that are not answered yet."""
+    def backlog(self, time: int) -> int:
+        """How many slices were requested that are not answered yet."""
         if self._served:
-            self._served = [item for item in self._served if item[0] > now]
+            self._served = [answer for answer in self._served if answer[0] > time]
         return len(self._served)
 
-    def state(self, now: int) -> tuple[object, ...]:
-        """Everything the future depends on, relative to ``now``, but for the slices left (end of an instant)."""
-        self.backlog(now)
+    def state(self, time: int) -> tuple[object, ...]:
+        """Everything on which the future depends, relative to ``time``, at the end of an instant.
+
+        The number of remaining slices is not part of it.
+        """
+        self.backlog(time)
         return (
-            tuple((end - now, key) for end, key in self._served),
+            tuple((end - time, key) for end, key in self._served),
             tuple(self._lines[key].state() for key in sorted(self._lines)),
         )
 
     def issued(self) -> dict[ChannelKey, int]:
-        """Slices of inputs the host was told to prepare until now, by channel."""
+        """How many slices of inputs the host was told to prepare until now, by channel."""
         return {(key.server, key.stream): line.issued for key, line in self._inputs()}
 
     def left(self) -> dict[ChannelKey, int]:
-        """Slices of inputs not yet asked for, by channel."""
+        """How many slices of inputs were not requested yet, by channel."""
         return {(key.server, key.stream): (line.total or 0) - line.issued for key, line in self._inputs()}
 
     def skip(self, slices: Mapping[ChannelKey, int]) -> None:
@@ -279,7 +310,7 @@ class HostServer:
             line = self._lines[LineKey(server, stream, PREPARE)]
             line.issued += number
             line.done += number
-            for counts in (line.asked, line.granted):
+            for counts in (line.requested, line.granted):
                 for replica in counts:
                     counts[replica] += number
 
@@ -294,16 +325,17 @@ class HostServer:
         self._inbox.append(request)
 
     def _settle(self) -> None:
-        """Take the requests of this instant in their stated order."""
+        """Take the requests of this instant, in an order that does not depend on who came first."""
         inbox, self._inbox = sorted(self._inbox, key=_order), []
         syncs: dict[LineKey, tuple[_Line, Sync]] = {}
         for key, replica, ipu, sync, asks, go, line in inbox:
             if key not in syncs:
                 syncs[key] = (line, sync)
             if asks:
-                line.asked[replica] += 1
+                line.requested[replica] += 1
             if go is not None:
                 line.waiting[replica].append((ipu, go))
+        # All requests are noted first, so that those of one sync pay for it once.
         groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
         for key, (line, sync) in syncs.items():
             room = line.room
@@ -321,20 +353,21 @@ class HostServer:
             server, line = self._servers[key.server], self._lines[key]
             cost += self._callback[key.server]
             start = max(server.busy, self._events.now)
+            # The server works on one slice after the other.
             server.busy = start + cost
             self._served.append((server.busy + answer, key))
             for alike in line.keys:
                 self._recorder.host_event(start, cost, alike)
             line.issued += 1
             self._events.after(server.busy + answer - self._events.now, line.finish)
-            cost = 0
+            cost = 0  # only the first slice pays for the sync
 
 
-def _both(first: Go, second: Go) -> Go:
-    """Calls two things one after the other."""
+def _both(earlier_call: Go, later_call: Go) -> Go:
+    """A call that makes two calls, one after the other."""
 
     def call() -> None:
-        first()
-        second()
+        earlier_call()
+        later_call()
 
     return call

@@ -1,4 +1,4 @@
-"""What an IPU process executes: instructions, and the segments of the trace they are made of. Plain values."""
+"""Plain values: the instructions of an IPU process, and the segments of the trace of which they are made."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from ipuperf.lowering.steps import Step
 
 MOST_INSTANCES = 20_000_000
-"""Executions of segments that a trace holds at most; each takes a few hundred bytes while a run is simulated."""
+"""Largest number of executions in a trace; each takes a few hundred bytes while a run is simulated."""
 
 MOST_CYCLES = 2**62
 """Cycles and executions of steps are below this, over all IPUs together, so that int64 holds them and their sums."""
 
 
 class LeafStep(NamedTuple):
-    """A leaf of the program tree: the step and the ids of its control programs (three where host and IPU copy);
-    ``lane`` 1 is that of the I/O tiles."""
+    """A leaf of the program tree: a step and the ids of its control programs.
+
+    There are three control programs where host and IPU copy. ``lane`` 1 is the lane of the I/O tiles.
+    """
 
     leaf_id: int
     step: Step
@@ -30,7 +32,7 @@ class LeafStep(NamedTuple):
 
 
 class StepPart(NamedTuple):
-    """A stretch of time inside a segment: ``kind`` of the trace, which of the leaf's programs, cycles and bytes."""
+    """A part of a segment: its ``kind`` in the trace, the index of its control program in the leaf, cycles, bytes."""
 
     kind: str
     program: int
@@ -49,8 +51,15 @@ class LocalLoop(NamedTuple):
 
 @dataclass(eq=False)
 class Segment:
-    """A template of the trace: ``leaves`` in order. ``parts`` is set for a shared step (one leaf, measured parts), and
-    ``durations`` for local steps (one for each leaf). ``loops`` lie within each other or apart, outer ones first."""
+    """A template of the trace.
+
+    Attributes:
+        segment_id: its number.
+        leaves: its leaves in order.
+        parts: the parts of a shared step (a single leaf), as the simulation measured them.
+        durations: the cycles of local steps, one for each leaf.
+        loops: its loops, outer ones first. Two loops are nested or do not overlap.
+    """
 
     segment_id: int
     leaves: tuple[int, ...]
@@ -67,12 +76,12 @@ class Segment:
 
     @cached_property
     def layout(self) -> LoopTimes:
-        """When its leaves run, of a segment with loops."""
+        """The times of the leaves of a segment with loops."""
         return lay_out(self.durations, self.loops)
 
     @property
     def executions(self) -> int:
-        """How many steps are executed in the whole segment."""
+        """How many steps a segment with loops executes."""
         trips: list[int] = []
         for parent, loop in zip(self.layout.parents, self.loops, strict=True):
             trips.append(loop.trips * (trips[parent] if parent >= 0 else 1))
@@ -80,8 +89,15 @@ class Segment:
 
 
 class LoopTimes(NamedTuple):
-    """``starts`` of the leaves in the first trips; ``inside``: the innermost loop of each leaf (-1: none); ``parents``
-    and ``periods`` of the loops, ``dur`` of the whole."""
+    """The times of a segment with loops.
+
+    Attributes:
+        starts: the start of each leaf in the first trips.
+        inside: the innermost loop of each leaf (-1: none).
+        parents: the loop around each loop (-1: none).
+        periods: cycles of a trip of each loop.
+        dur: cycles of the whole segment.
+    """
 
     starts: tuple[int, ...]
     inside: tuple[int, ...]
@@ -91,7 +107,7 @@ class LoopTimes(NamedTuple):
 
 
 def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
-    """Leaves of these durations one after the other, with loops around some of them.
+    """The times of leaves with these durations, one after the other, with loops around some of them.
 
     >>> lay_out((5, 2), (LocalLoop(0, 2, 3), LocalLoop(1, 2, 10)))
     LoopTimes(starts=(0, 5), inside=(0, 1), parents=(-1, 0), periods=(25, 2), dur=75)
@@ -106,6 +122,7 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
             parents[following], begins[following] = opened[-1] if opened else -1, time
             opened.append(following)
             following += 1
+        # Only the first trip of a loop is laid out; when it ends, the time jumps over the other trips.
         starts.append(time)
         inside.append(opened[-1] if opened else -1)
         time += duration
@@ -118,8 +135,10 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
 
 @dataclass(eq=False, slots=True)
 class Stretch:
-    """Segments (their numbers) one after the other; ``dur`` is the length of the whole, ``number`` its own among the
-    stretches of a program."""
+    """Segments (by number) one after the other.
+
+    ``dur`` is the cycles of all of them; ``number`` identifies the stretch in its program.
+    """
 
     number: int
     segments: tuple[int, ...]
@@ -143,7 +162,7 @@ class Enter:
 
 @dataclass(frozen=True)
 class Next:
-    """End of a loop's body; ``begin`` is the index of its `Enter`. ``shared``: there is a shared step in it."""
+    """End of a loop's body. ``begin`` is the index of its `Enter`; ``shared`` says whether it has a shared step."""
 
     begin: int
     count: int
@@ -170,7 +189,7 @@ def count_copies(instructions: Sequence[Instruction], ipu: int) -> dict[tuple[st
 
 
 def count_instances(instructions: Sequence[Instruction]) -> int:
-    """How many executions of segments one run of ``instructions`` adds to the trace, those of folded loops included."""
+    """How many executions of segments one run of ``instructions`` makes, including those of folded trips."""
     count, factors = 0, [1]
     for instruction in instructions:
         if isinstance(instruction, Enter):
@@ -183,20 +202,26 @@ def count_instances(instructions: Sequence[Instruction]) -> int:
 
 
 def longest_loop(instructions: Sequence[Instruction]) -> tuple[Enter, str] | None:
-    """The loop with most trips and the first shared step inside it ("" for none); None where there is no loop."""
-    begins = [i for i, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
+    """The loop with the most trips, and the first shared step inside it ("" for none). None if there is no loop."""
+    begins = [index for index, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
     if not begins:
         return None
-    begin = max(begins, key=lambda i: instructions[i].count)  # type: ignore[union-attr]
-    end = next(i for i, found in enumerate(instructions) if isinstance(found, Next) and found.begin == begin)
-    shared = (found.leaf.step.name for found in instructions[begin:end] if isinstance(found, Shared))
+    begin = max(begins, key=lambda index: instructions[index].count)  # type: ignore[union-attr]
+    end = next(
+        index
+        for index, instruction in enumerate(instructions)
+        if isinstance(instruction, Next) and instruction.begin == begin
+    )
+    shared = (instruction.leaf.step.name for instruction in instructions[begin:end] if isinstance(instruction, Shared))
     loop = instructions[begin]
     assert isinstance(loop, Enter)
     return loop, next(shared, "")
 
 
-def require_countable(count: int, what: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
+def require_countable(count: int, subject: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:
     """``count`` if int64 can hold it and its sums, :class:`SimulationError` otherwise."""
     if count >= most:
-        raise SimulationError(f"{what} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})")
+        raise SimulationError(
+            f"{subject} takes {count:.4g} {unit}, more than can be counted (allowed: below {most:.4g})"
+        )
     return count

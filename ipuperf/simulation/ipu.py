@@ -1,8 +1,8 @@
-"""One IPU: a process that walks its instructions and yields only where something shared is touched.
+"""One IPU: a process that walks its instructions and stops only where it touches something shared.
 
-Local stretches are laid out ahead of time and cost no event, however many segments, calls and loop iterations they
-span: the IPU says at once when it will arrive at the next shared step (:mod:`.party`). What happens in a shared step
-says its kind (:mod:`.kinds`), part by part: waiting for others, latency and transfer, work.
+Local stretches are laid out ahead of time. They cost no event, however many segments, calls and loop iterations they
+span: the IPU announces at once when it will arrive at the next shared step (:mod:`.party`). The kind of a shared step
+(:mod:`.kinds`) says what happens in it, part by part: waiting for others, latency and transfer, work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Prepared:
-    """A shared step: what to call, the streams that it copies in, and the parts that it can have."""
+    """A shared step, prepared for execution: what to call, the streams that it copies in, and where its parts begin."""
 
     __slots__ = ("loads", "run", "trail")
 
@@ -39,17 +39,17 @@ class IpuProcess(Party):
     """A party that walks its list of instructions in ``tree``.
 
     Args:
-        kinds: what it does in a shared step, by class of the step.
-        tiles: the tiles one by one, or None.
+        kinds: the kind of each shared step, by class of the step.
+        tiles: the single tiles, or None where they are not simulated.
 
     Attributes:
         pc: index of the present instruction.
         loops: the open loops.
-        ahead: what was laid out since it last caught up: instruction (``-1 - pc``: a loop was left there), time, and
-            the parts of a shared step.
-        inside: in a shared step.
-        serial: shared steps begun.
-        finish: when it was through, -1 before.
+        ahead: what was laid out since the event loop last caught up: instruction (``-1 - pc``: a loop was left there),
+            time, and the parts of a shared step.
+        inside: whether the process is in a shared step.
+        serial: how many shared steps have begun.
+        finish: when the process finished, -1 before.
     """
 
     def __init__(
@@ -83,28 +83,30 @@ class IpuProcess(Party):
 
     @property
     def step_name(self) -> str:
-        """Name of the shared step this process is in, "" elsewhere."""
-        at = self.instructions[self.pc] if self.pc < len(self.instructions) else None
-        return at.leaf.step.name if isinstance(at, Shared) else ""
+        """Name of the shared step in which this process is, "" elsewhere."""
+        instruction = self.instructions[self.pc] if self.pc < len(self.instructions) else None
+        return instruction.leaf.step.name if isinstance(instruction, Shared) else ""
 
     # -- the walk ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Run: the fixed host cost of the run, then every instruction."""
+        """Begin the run: first the fixed cost of the host, then every instruction."""
         self.sleep(self.world.delays.run)
         self.events.after(self.clock, self._walk)
 
     def _walk(self) -> None:
-        """Walk on from the present instruction up to something that has to be waited for."""
+        """Walk from the present instruction until the process has to wait."""
+        # This loop is the busiest of the simulation, hence the local names for attributes.
         instructions, prepared, add, world = self.instructions, self._shared, self._add_row, self.world
         folds = world.folds
-        pc, last = self.pc, len(self.instructions)
-        while pc < last:
+        pc, end = self.pc, len(self.instructions)
+        while pc < end:
             instruction = instructions[pc]
             if isinstance(instruction, Shared):
                 self.pc = pc
                 shared = prepared[pc] or self._prepare(instruction)
                 clock, parts = self.clock, self.parts
+                # The comparison is repeated here to save a call for each step.
                 if clock + world.folded >= world.most:
                     world.require_countable(clock)
                 self.inside = True
@@ -129,6 +131,7 @@ class IpuProcess(Party):
                     if not self._is_over():
                         return
             elif isinstance(instruction, Next):
+                # A fold compares states between trips, so a trip with a shared step must not begin ahead of time.
                 if folds and instruction.shared and self._behind(pc):
                     return
                 pc = self._next(pc, instruction)
@@ -139,7 +142,7 @@ class IpuProcess(Party):
             self.finish = self.events.now
 
     def resume(self) -> None:
-        """Go on with the present instruction, and when that is over, walk on."""
+        """Continue the present instruction; when it is over, walk on."""
         if self._waiting is None or self._is_over():
             if self.inside:
                 self._leave_shared()
@@ -147,7 +150,7 @@ class IpuProcess(Party):
             self._walk()
 
     def _is_over(self) -> bool:
-        """Go on with the present instruction, which waits several times; whether it waits no longer."""
+        """Continue the present instruction, which may wait several times, and return whether it is over."""
         assert self._waiting is not None
         for cycles in self._waiting:
             if cycles is not None:
@@ -157,8 +160,10 @@ class IpuProcess(Party):
         return True
 
     def _behind(self, pc: int) -> bool:
-        """Whether the event loop is behind what was laid out up to this instruction; then the walk goes on with it when
-        that has passed."""
+        """Whether the event loop is behind what was laid out up to this instruction.
+
+        If it is, the walk is continued when the event loop has caught up.
+        """
         self.pc = pc
         self.world.require_countable(self.clock)
         if self.clock > self.events.now:
@@ -168,34 +173,37 @@ class IpuProcess(Party):
         return False
 
     def _enter(self, pc: int) -> None:
-        """A loop begins."""
+        """Enter a loop."""
         self.ahead.append((pc, self.clock, ()))
         self.loops.enter(pc)
         self.context = -1
         self.world.looped = True
 
     def _next(self, pc: int, instruction: Next) -> int:
-        """Begin the next trip of the innermost loop, or leave it (on the way ahead as ``-1 - pc``); the instruction
-        before the next one. Where loops are folded, no trip with a shared step begins ahead of time."""
+        """Begin the next trip of the innermost loop, or leave the loop (``-1 - pc`` in :attr:`ahead`).
+
+        Returns:
+            The instruction before the next one.
+        """
         world = self.world
         if self.clock + world.folded >= world.most:
             world.require_countable(self.clock)
-        again = self.loops.again(instruction.count)
+        another_trip = self.loops.again(instruction.count)
         self.context = -1
         if world.folds:
-            self.ahead.append((pc if again else -1 - pc, self.clock, ()))
+            self.ahead.append((pc if another_trip else -1 - pc, self.clock, ()))
             world.looped = True
-        return instruction.begin if again else pc
+        return instruction.begin if another_trip else pc
 
     def _count(self) -> int:
-        """Number of the counters as they are now, kept until one of them changes."""
+        """The number of the present counters, which stays the same until one of them changes."""
         slices, loops, recorder = self.slices, self.loops, self.world.recorder
         loop, trip = (loops.begins[-1], loops.trips[-1]) if loops.begins else (-1, -1)
         self.context = context = recorder.context((recorder.epoch, slices.last, slices.batch, loop, trip))
         return context
 
     def _run_tiles(self, stretch: Stretch) -> Waiting:
-        """The stretch with the tiles one by one, with the durations that come out."""
+        """Run the stretch with its single tiles, and record the durations that the clock shows."""
         assert self.tiles is not None
         tree, events = self._tree, self.events
         yield from self.catch_up()
@@ -203,7 +211,9 @@ class IpuProcess(Party):
             segment, start, durations = tree.segments[number], events.now, []
             opened: list[tuple[int, int]] = []
             for place, leaf in enumerate(segment.leaves):
-                opened += [(n, events.now) for n, loop in enumerate(segment.loops) if loop.first == place]
+                opened += [
+                    (loop_number, events.now) for loop_number, loop in enumerate(segment.loops) if loop.first == place
+                ]
                 begin = events.now
                 step = tree.leaves[leaf].step
                 yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
@@ -215,8 +225,13 @@ class IpuProcess(Party):
         self.arrive()
 
     def _further_trips(self, segment: Segment, opened: list[tuple[int, int]], stop: int) -> Waiting:
-        """Let the other trips of the loops that end here pass: they last as long as the first one, which began when
-        ``opened`` says."""
+        """Let the other trips of the loops that end here pass. Each lasts as long as the first trip.
+
+        Args:
+            segment: the segment with the loops.
+            opened: the open loops, and when the first trip of each began.
+            stop: the position in the segment.
+        """
         while opened and segment.loops[opened[-1][0]].stop == stop:
             number, begin = opened.pop()
             self.sleep((segment.loops[number].trips - 1) * (self.events.now - begin))
@@ -225,16 +240,16 @@ class IpuProcess(Party):
     # -- shared steps ------------------------------------------------------------------------------------------------
 
     def _load(self, streams: Sequence[int]) -> None:
-        """A slice of each of these is copied in."""
+        """Count a slice of each of these streams as copied in."""
         for stream in streams:
             self.slices.load(stream)
         self.context = -1
 
     def _leave_shared(self) -> None:
-        """The shared step is over: record the parts that passed."""
-        now, trail = self.events.now, self.parts.trail
-        if self.clock <= now:
-            self.clock = now
+        """End the shared step and record its parts."""
+        time, trail = self.events.now, self.parts.trail
+        if self.clock <= time:
+            self.clock = time
             if self.ahead:
                 self.ahead.clear()
         elif self.world.folds:
@@ -251,24 +266,26 @@ class IpuProcess(Party):
         leaf, streams = instruction.leaf, self.world.streams
         loads = [copy for copy in leaf.step.host_slices(self.index) if copy.direction == "h2d"]
         numbers = [streams[copy.direction, copy.stream] for copy in loads]
-        found = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
-        self._shared[self.pc] = found
-        return found
+        shared = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
+        self._shared[self.pc] = shared
+        return shared
 
     # -- folding -----------------------------------------------------------------------------------------------------
 
-    def state(self, now: int) -> tuple[object, ...]:
-        """Everything the future and the records of this process depend on, relative to ``now``, but for loop counters,
-        slice counts and how long it has been waiting already (`open_wait`)."""
-        early = self.clock - now if self.clock > now else 0
+    def state(self, time: int) -> tuple[object, ...]:
+        """Everything on which the future and the records of this process depend, relative to ``time``.
+
+        Loop counters, slice counts and how long the process has been waiting already (`open_wait`) are left out.
+        """
+        early = self.clock - time if self.clock > time else 0
         return (
             self.pc,
             self.finish >= 0,
             self.open_wait,
             self.inside,
-            self.parts.mark - now if self.inside and (early or not self.open_wait) else 0,
+            self.parts.mark - time if self.inside and (early or not self.open_wait) else 0,
             early,
-            tuple((pc, start - now, parts) for pc, start, parts in self.ahead) if early else (),
+            tuple((pc, start - time, parts) for pc, start, parts in self.ahead) if early else (),
             self.parts.trail.parts if self.inside else (),
             self.slices.last,
             tuple(self.loops.begins),

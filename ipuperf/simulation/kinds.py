@@ -1,8 +1,9 @@
 """How each kind of step is simulated: one class per kind, registered for the class of the step.
 
-A kind of local step (:class:`LocalKind`) says how its tiles pass the time; nothing is shared, so one object serves all.
-A kind of shared step (:class:`SharedKind`) has one object per simulation, which holds who is meeting whom, and
-:meth:`SharedKind.run` is what an IPU does in the step. The kinds stand in :mod:`.steps`.
+A kind of local step (:class:`LocalKind`) says how its tiles spend the time. It shares nothing and has no state, so its
+methods belong to the class. A kind of shared step (:class:`SharedKind`) has one object per simulation, which knows the
+IPUs that are meeting. Its method :meth:`SharedKind.run` is what an IPU does in the step. The kinds are in
+:mod:`.steps`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ L = TypeVar("L", bound=LocalStep)
 K = TypeVar("K", bound="type[StepKind]")
 
 StepRow = tuple[str, int, float, int, int, int, int, int]
-"""Columns of table ``steps`` of a local step: kind, cycles of the slowest tile and of the mean one, active tiles, which
-tile is the slowest (-1: all alike), bytes in and out, floating-point operations."""
+"""A row of table ``steps`` for a local step.
+
+The columns are kind, cycles of the slowest tile, mean cycles over the tiles, active tiles, the slowest tile (-1: all
+are equal), bytes in, bytes out, and floating-point operations."""
 
 
 class StepKind(Generic[S]):
-    """What both sorts of kinds say.
+    """What local and shared kinds have in common.
 
     Class attributes:
-        types: type of the control programs of a step, as libpva calls them; parts of a shared step count into them.
-        in_micro_batch: the step belongs to the micro-batch that was loaded last.
+        types: types of the control programs of a step, by libpva's names; parts of a shared step are indices into them.
+        in_micro_batch: whether the step belongs to the micro-batch that was loaded last.
     """
 
     types: ClassVar[tuple[str, ...]]
@@ -45,31 +48,33 @@ class StepKind(Generic[S]):
 
     @classmethod
     def programs(cls, step: S) -> tuple[str, ...]:
-        """Types of the control programs of ``step``."""
+        """The types of the control programs of ``step``."""
         return cls.types
 
 
 class LocalKind(StepKind[L]):
-    """A kind of step on the tiles of one IPU. How long one lasts it says itself (``LocalStep.duration``)."""
+    """A kind of step on the tiles of one IPU. The step itself says how long it lasts (``LocalStep.duration``)."""
 
     types = ("OnTileExecute",)
 
     @classmethod
-    def row(cls, step: L, tiles: int, first: int) -> StepRow:
-        """What the trace says about ``step``; as it stands, all tiles are busy in it.
+    def row(cls, step: L, tiles: int, first_tile: int) -> StepRow:
+        """The trace's row of ``step``. This default says that all tiles are busy for the whole step.
 
         Args:
             step: the step.
-            tiles: tiles of the IPU.
-            first: first tile of the set (compute or I/O) on which the step runs.
+            tiles: how many tiles the IPU has.
+            first_tile: the first tile of the set (compute or I/O) on which the step runs.
         """
         cost = step.cost
         return ("compute", step.duration, float(step.duration), tiles, -1, cost.bytes_in, cost.bytes_out, cost.flops)
 
     @classmethod
     def tile_cycles(cls, step: L, tiles: int) -> np.ndarray:
-        """Cycles of each of ``tiles`` tiles (``int64[tiles]``) until all meet, for ``fidelity="tile"``; as it stands,
-        all tiles last as long as the step."""
+        """Cycles of each tile (``int64[tiles]``) until all tiles meet, for ``fidelity="tile"``.
+
+        This default gives each tile the duration of the step.
+        """
         return np.full(tiles, step.duration, dtype=np.int64)
 
 
@@ -77,12 +82,12 @@ class SharedKind(StepKind[S]):
     """A kind of step that touches something shared: links, DDR, the host, other IPUs.
 
     Args:
-        world: what is shared.
+        world: what the IPUs share.
 
     Class attributes:
-        symmetric: replica 0 may stand for all replicas in such a step (:mod:`.symmetry`): whom it meets is of its
-            replica, and the routes of its transfers are given by IPU. Programs with a step that does not say so are
-            simulated with all replicas.
+        symmetric: whether a replica may stand for others in such a step (:mod:`.symmetry`). The parties that meet must
+            then belong to one replica (or be a collective's), and the routes of transfers must be given by IPU. A
+            program with any other shared step is simulated with all its replicas.
     """
 
     symmetric: ClassVar[bool] = False
@@ -91,22 +96,27 @@ class SharedKind(StepKind[S]):
         self.world = world
 
     def prepare(self, party: Party, leaf: LeafStep, step: S) -> Callable[[], Waiting | None]:
-        """What ``party`` calls each time it executes this step: `run`, or what a kind makes once for all times."""
+        """The call that executes this step for ``party`` each time: `run`, or what the kind prepared once."""
         return partial(self.run, party, leaf, step)
 
     def run(self, party: Party, leaf: LeafStep, step: S) -> Waiting | None:
-        """``party`` executes ``step`` (that of ``leaf``): it waits for what it needs and says what passed, part by part
-        (:attr:`.party.Party.parts`). It yields None to wait until ``party.go_on`` is called; where that is all
-        it does, it need not be a generator and returns None."""
+        """Execute ``step`` (the step of ``leaf``) for ``party``.
+
+        The party waits for what it needs and reports what happened, part by part (:attr:`.party.Party.parts`). It
+        yields None to wait until ``party.go_on`` is called. A kind that only waits for this call need not be a
+        generator: it returns None.
+        """
         raise NotImplementedError
 
     def forget(self) -> None:
-        """The simulation is over. Whatever refers to each other is parted, so that it is freed at once and the garbage
-        collector need not look for it."""
+        """Break reference cycles when the simulation is over.
+
+        The objects are then freed at once, without the garbage collector.
+        """
         vars(self).clear()
 
-    def state(self, now: int) -> tuple[object, ...]:
-        """Everything the future depends on that neither the parties nor the network know, relative to ``now``."""
+    def state(self, time: int) -> tuple[object, ...]:
+        """Everything on which the future depends and that neither parties nor network know, relative to ``time``."""
         return ()
 
 
@@ -115,7 +125,7 @@ _SHARED: dict[type[Step], type[SharedKind]] = {}
 
 
 def simulates(step: type[Step]) -> Callable[[K], K]:
-    """Registers the kind that simulates steps of this class."""
+    """Register the decorated kind for steps of this class."""
 
     def register(kind: K) -> K:
         if issubclass(kind, LocalKind):

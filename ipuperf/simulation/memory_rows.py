@@ -1,6 +1,6 @@
 """Memory tables of the trace from the program's memory report: tile memory, variables, live intervals, liveness.
 
-All replicas hold the same, so the first replica stands for all; ``ipu`` is the number of its IPU in the machine.
+All replicas have the same memory, so the first one stands for all; ``ipu`` is the number of its IPU in the machine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _VARYING = "variableNotAlwaysLive"
 
 
 class MemoryTables:
-    """The tables of a memory report, made when they are asked for; ``ipus`` are those of replica 0."""
+    """The tables of a memory report, made when somebody asks for them; ``ipus`` are the IPUs of replica 0."""
 
     def __init__(self, memory: MemoryReport, ipus: Sequence[int]) -> None:
         self._memory = memory
         self._ipus = ipus
 
     def makers(self) -> dict[str, Callable[[], Columns | FoldedVariables]]:
-        """What makes each of the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
+        """The functions that make the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
         return {
             "tile_memory": lambda: _tile_memory(self._memory, self._ipus, self._always),
             "variables": lambda: self._variables[0],
@@ -58,17 +58,22 @@ class MemoryTables:
 
 
 def _always_live(memory: MemoryReport, index: int) -> dict[str, np.ndarray]:
-    """Bytes per tile by category; variables that are always live are added up where the report has no total."""
-    found = {name: vector.dense() for name, vector in memory.categories[index].items()}
-    if _ALWAYS not in found:
-        own = [v.bytes.dense() for v in memory.variables if v.always_live and v.ipu == index and v.location == "tile"]
-        if own:
-            found[_ALWAYS] = np.sum(own, axis=0)
-    return found
+    """Bytes per tile by category. Where the report has no total of the variables always live, they are added up."""
+    tile_bytes = {name: vector.dense() for name, vector in memory.categories[index].items()}
+    if _ALWAYS not in tile_bytes:
+        variable_bytes = [
+            v.bytes.dense() for v in memory.variables if v.always_live and v.ipu == index and v.location == "tile"
+        ]
+        if variable_bytes:
+            tile_bytes[_ALWAYS] = np.sum(variable_bytes, axis=0)
+    return tile_bytes
 
 
 def _peak(memory: MemoryReport, index: int, always: dict[str, np.ndarray]) -> np.ndarray:
-    """Not-always-live bytes per tile at the highest step, raised on each step's fullest tile to what it holds then."""
+    """Not-always-live bytes of each tile at the step with the highest total.
+
+    The fullest tile of each step is raised to its bytes in that step, so that no peak of a tile is lost.
+    """
     peak = np.array(memory.peak[index], dtype=np.int64)
     if len(peak) and len(memory.max_tile[index]):
         fixed = np.sum(list(always.values()), axis=0) if always else np.zeros(len(peak), dtype=np.int64)
@@ -82,19 +87,19 @@ def _tile_memory(memory: MemoryReport, ipus: Sequence[int], always: dict[int, di
     parts: dict[str, list[np.ndarray]] = {name: [empty] for name in ("ipu", "tile", "code", "bytes")}
     words: dict[str, int] = {}
     for index, categories in always.items():
-        for name, held in {**categories, _VARYING: _peak(memory, index, categories)}.items():
-            tiles = np.flatnonzero(held)
+        for name, tile_bytes in {**categories, _VARYING: _peak(memory, index, categories)}.items():
+            tiles = np.flatnonzero(tile_bytes)
             parts["ipu"].append(np.full(len(tiles), ipus[index]))
             parts["tile"].append(tiles)
             parts["code"].append(np.full(len(tiles), words.setdefault(name, len(words))))
-            parts["bytes"].append(held[tiles])
+            parts["bytes"].append(tile_bytes[tiles])
     columns: Columns = {name: np.concatenate(values) for name, values in parts.items()}
     category = Words(tuple(words), columns.pop("code"))
     return {**columns, "category": category}
 
 
 class _Runs(NamedTuple):
-    """Runs of equal tiles on which a variable has bytes: begin, end and bytes of each."""
+    """The runs of equal tiles on which a variable has bytes: begin, end and bytes of each run."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -102,17 +107,20 @@ class _Runs(NamedTuple):
 
 
 def _runs(vector: TileVector) -> _Runs:
-    kept = np.flatnonzero(vector.run_values)
-    end, length = vector.run_stops[kept], vector.lengths[kept]
-    return _Runs(end - length, end, vector.run_values[kept] * length)
+    used_runs = np.flatnonzero(vector.run_values)
+    end, length = vector.run_stops[used_runs], vector.lengths[used_runs]
+    return _Runs(end - length, end, vector.run_values[used_runs] * length)
 
 
 def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariables, Columns]:
-    """One row per variable and run of equal tiles; variables with the same intervals form a class."""
+    """Tables ``variables`` (a row for each variable and run of equal tiles) and ``live_intervals``.
+
+    Variables with the same live intervals form a class, which has its intervals once.
+    """
     variables = memory.variables
     classes: dict[tuple[tuple[int, int], ...], int] = {}
     group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
-    known: dict[int, int] = {}  # place of each vector among the runs
+    known: dict[int, int] = {}  # place of each vector among the runs; many variables share a vector
     runs: list[_Runs] = []
     for variable in variables:
         if id(variable.bytes) not in known:
@@ -128,10 +136,12 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     def join(name: str) -> np.ndarray:
         return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
 
+    # Only classes of variables with tiles are listed.
     used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
     seen = {intervals: code for intervals, code in classes.items() if code in used}
     ends = whole_numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
     codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, seen)))
+    # Intervals without a step say nothing.
     live = ends[:, 0] < ends[:, 1]
     arrays = {
         "name": words["name"].codes,
@@ -148,7 +158,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "tile_to": join("end"),
         "bytes": join("bytes"),
     }
-    folded = FoldedVariables(arrays, {lists[name]: own.words for name, own in words.items()})
+    folded = FoldedVariables(arrays, {lists[name]: column.words for name, column in words.items()})
     return folded, {
         "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
     }  # fmt: skip
@@ -159,7 +169,7 @@ def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, dtype=np.int64)] for name in numbers}
     program: list[tuple[str, ...]] = []
     for index, names in memory.step_names.items():
-        fixed = sum(int(held.sum()) for held in always.get(index, {}).values())
+        fixed = sum(int(tile_bytes.sum()) for tile_bytes in always.get(index, {}).values())
         parts["ipu"].append(np.full(len(names), ipus[index]))
         parts["step"].append(np.arange(len(names)))
         parts["always_live"].append(np.full(len(names), fixed, dtype=np.int64))

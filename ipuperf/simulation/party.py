@@ -1,7 +1,7 @@
-"""Who takes part in shared steps: an IPU (or its I/O tiles) as those it meets know it.
+"""Parties: the IPUs (or their I/O tiles) as they take part in shared steps.
 
-A party has a clock of its own, which may be ahead of the event loop: what nobody else can see passes without an event,
-and who waits for several parties knows when the last of them arrives as soon as the last has said so.
+A party has its own clock, which may be ahead of the event loop. What no other party can see passes without an event.
+Each party announces early when it will arrive, so a meeting knows the time of the last arrival without further events.
 """
 
 from __future__ import annotations
@@ -21,23 +21,27 @@ if TYPE_CHECKING:
     from .world import World
 
 Way = Union["tuple[Link, ...]", Callable[[int], "tuple[Link, ...]"]]
-"""The route of a transfer; by IPU of the machine, where a party may stand for those of other replicas. Functions that
-come again are kept: one is made for all steps."""
+"""The route of a transfer, or a function that gives it for an IPU of the machine.
+
+A function is needed where a party stands for parties of other replicas. It is a key of a cache, so there has to be one
+function for all steps."""
 
 _BUNDLES_KEPT = 1024
-"""Different ways of its transfers that a party remembers."""
+"""How many different routes of its transfers a party remembers."""
 
 Ask = Callable[[Callable[[], None]], None]
-"""Hands over what to call when something has happened."""
+"""Asks for something; the argument is what to call when it has happened."""
 
 
 class PartsTrail:
-    """Parts of a shared step that followed each other, and what followed them at other times: each is made once.
+    """The parts of a shared step so far: a node in a tree of all sequences of parts that occurred.
+
+    A sequence that occurs again is found in the tree and not made again.
 
     Attributes:
-        parts: from the begin of the step.
-        stretch: what a step of these parts is in the trace, None until it was one.
-        after: with one more part (the values of a `StepPart`) or several, as far as it happened.
+        parts: the parts from the begin of the step.
+        stretch: the stretch of the trace for a step of exactly these parts; None until such a step has ended.
+        after: the longer trails that occurred, by what was added: the values of one `StepPart`, or several parts.
     """
 
     __slots__ = ("after", "parts", "stretch")
@@ -48,22 +52,22 @@ class PartsTrail:
         self.after: dict[tuple[object, ...], PartsTrail] = {}
 
     def then(self, part: tuple[str, int, int, int, int]) -> PartsTrail:
-        """With one more part, as the values of a `StepPart`."""
-        found = self.after.get(part)
-        if found is None:
-            found = self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
-        return found
+        """The trail with one more part, which is given as the values of a `StepPart`."""
+        longer = self.after.get(part)
+        if longer is None:
+            longer = self.after[part] = PartsTrail((*self.parts, StepPart(*part)))
+        return longer
 
     def then_all(self, parts: tuple[StepPart, ...]) -> PartsTrail:
-        """With these as well."""
-        found = self.after.get(parts)
-        if found is None:
-            found = self.after[parts] = PartsTrail((*self.parts, *parts))
-        return found
+        """The trail with several more parts."""
+        longer = self.after.get(parts)
+        if longer is None:
+            longer = self.after[parts] = PartsTrail((*self.parts, *parts))
+        return longer
 
 
 class Parts:
-    """The parts of the shared step that ``party`` is in; up to ``mark`` they are known."""
+    """The parts of the shared step in which ``party`` is; they are known up to the time ``mark``."""
 
     __slots__ = ("_party", "mark", "trail")
 
@@ -73,12 +77,14 @@ class Parts:
         self.trail = PartsTrail()
 
     def close(self, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """What passed since the last part was of this kind (and of this control program of the step); a part of no
-        cycles and no bytes is left out."""
+        """End a part now: the time since the previous part was of this kind and this control program of the step.
+
+        A part without cycles and bytes is left out.
+        """
         self.close_at(self._party.events.now, kind, program, bytes_in, bytes_out)
 
     def close_at(self, time: int, kind: str, program: int = 0, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """As `close` for what passed until ``time``, which may be yet to come."""
+        """As `close`, for a part that ends at ``time``, which may lie in the future."""
         party = self._party
         if party.clock < time:
             party.clock = time
@@ -91,13 +97,13 @@ class Parts:
             self.trail = self.trail.after.get(part) or self.trail.then(part)
 
     def add(self, parts: tuple[StepPart, ...]) -> None:
-        """These were the next parts."""
+        """Append several parts."""
         self.mark += sum([part.dur for part in parts])
         self.trail = self.trail.then_all(parts)
 
 
 class SliceColumns:
-    """The slices of host-to-device streams that were copied in: how many of each stream, and the ``last`` stream."""
+    """How many slices of each host-to-device stream were copied in, and which stream was the ``last``."""
 
     def __init__(self) -> None:
         self.loaded: dict[int, int] = {}
@@ -105,7 +111,7 @@ class SliceColumns:
 
     @property
     def batch(self) -> int:
-        """Number of the slice that was copied in last, -1 before the first."""
+        """The number of the slice that was copied in last, -1 before the first."""
         return self.loaded[self.last] - 1 if self.loaded else -1
 
     def load(self, stream: int) -> None:
@@ -113,21 +119,21 @@ class SliceColumns:
         self.last = stream
         self.loaded[stream] = self.loaded.get(stream, 0) + 1
 
-    def take_over(self, other: SliceColumns) -> None:
-        """What is computed from now on is the slice that ``other`` counted last."""
-        if other.loaded:
-            self.loaded, self.last = dict(other.loaded), other.last
+    def take_over(self, loading: SliceColumns) -> None:
+        """Go over to the counts of ``loading``: from now on this party computes the slice that it copied in last."""
+        if loading.loaded:
+            self.loaded, self.last = dict(loading.loaded), loading.last
 
 
 class Party:
-    """IPU ``index`` of replica ``replica``, which is IPU ``ipu`` of the machine; ``lane`` 1: its I/O tiles alone.
+    """IPU ``index`` of replica ``replica``, which is IPU ``ipu`` of the machine. With ``lane`` 1, only its I/O tiles.
 
     Attributes:
-        number: its place among all parties (replica first), which is its path for breaking ties.
-        parts: of the shared step it is in.
-        slices: what it has copied in.
-        open_wait: what it waits for without knowing how long, "" if it does not.
-        clock: until when it is known what it does; behind the event loop while it waits.
+        number: the place of the party among all parties (replica first); it breaks ties.
+        parts: the parts of the shared step in which the party is.
+        slices: what the party has copied in.
+        open_wait: what the party waits for without knowing how long, "" if it does not.
+        clock: the time up to which it is known what the party does. While it waits, this is behind the event loop.
         context: number of the counters of its rows (:data:`.recorder.COUNTERS`), -1 when one of them has changed.
     """
 
@@ -149,40 +155,40 @@ class Party:
         self._flows: dict[int, NetworkFlow] = {}
 
     def go_on(self) -> None:
-        """It has waited for this."""
+        """End the wait of the party in the present instant."""
         self._soon(self._resume)
 
     def resume(self) -> None:
-        """Go on with what it does, now."""
+        """Continue the program of the party now."""
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name of the party in messages."""
         tiles = "I/O tiles of " if self.lane else ""
         return f"{tiles}replica {self.replica} IPU {self.index} (IPU {self.ipu} of the machine)"
 
     def arrive(self, time: int = 0) -> int:
-        """Its clock, which is at ``time`` and the present at least."""
+        """Move the clock to ``time`` or the present, whichever is later, unless it is later already; and return it."""
         self.clock = time = max(self.clock, self.events.now, time)
         return time
 
     def sleep(self, cycles: int) -> None:
-        """Let ``cycles`` pass on its clock.
+        """Let ``cycles`` pass on the clock of the party.
 
         Raises:
-            SimulationError: the run takes more than can be counted.
+            SimulationError: the run takes more cycles than can be counted.
         """
         self.clock = self.arrive() + cycles
         self.world.require_countable(self.clock)
 
     def catch_up(self) -> Waiting:
-        """Wait until the event loop is where its clock is."""
+        """Wait until the event loop has reached the clock of the party."""
         if self.clock > self.events.now:
             yield self.clock - self.events.now
 
     def when_there(self, action: Callable[[], None]) -> None:
-        """Call ``action`` when the event loop is where its clock is."""
+        """Call ``action`` when the event loop has reached the clock of the party."""
         ahead = self.clock - self.events.now
         if ahead > 0:
             self.events.after(ahead, action)
@@ -190,34 +196,43 @@ class Party:
             action()
 
     def wait(self, ask: Ask) -> Waiting:
-        """At its time, hand ``ask`` something to call when this party may go on, and wait for that."""
+        """When the clock is reached, call ``ask`` with what ends the wait of this party, and wait for that."""
         yield from self.catch_up()
         ask(self.go_on)
         yield None
 
     def wait_all(self, asks: Sequence[Ask]) -> Waiting:
-        """Ask for all at once and wait for the last."""
-        left = len(asks)
+        """Make all requests at once and wait for the last answer."""
+        unanswered = len(asks)
 
-        def one() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def answered() -> None:
+            nonlocal unanswered
+            unanswered -= 1
+            if unanswered == 0:
                 self.go_on()
 
         yield from self.catch_up()
         for ask in asks:
-            ask(one)
+            ask(answered)
         if asks:
             yield None
 
     def send(self, way: Way, size: int, label: Label, done: Callable[[], None], number: int = 0) -> None:
-        """Start a transfer of its own when its clock says, of those that are under way the one of this number."""
+        """Start a transfer of this party at its clock.
+
+        Args:
+            way: the route.
+            size: bytes of the transfer.
+            label: what the trace says about it.
+            done: is called when the transfer has ended.
+            number: tells it apart from other transfers of this party that are under way.
+        """
         flow = NetworkFlow(self.template(way, size, label, number), lambda _: done())
         self.world.network.start([flow], self.arrive() - self.events.now)
 
     def transfer(self, way: Way, size: int, kind: str, op_id: int) -> Waiting:
-        """Start a transfer of its own and wait for its end."""
+        """Start a transfer of this party and wait for its end."""
+        # Such a transfer is the party's only one, so its flow has ended whenever the same step comes again.
         template = self.template(way, size, Label(kind, op_id))
         if template.number not in self._flows:
             self._flows[template.number] = NetworkFlow(template, self._sent)
@@ -228,24 +243,25 @@ class Party:
         self.go_on()
 
     def template(self, way: Way, size: int, label: Label, number: int = 0) -> FlowTemplate:
-        """A transfer of its own."""
+        """The template of a transfer of this party."""
         bundle = self._bundles.get((way, number))
         if bundle is None:
             bundle = self._bundles[way, number] = self._bundle(way, number)
         return self.world.network.template(bundle, (), size, label)
 
     def _bundle(self, way: Way, number: int) -> SendBundle:
-        """The sends of all replicas for which it stands."""
+        """The sends of all replicas for which this party stands."""
         world, sends, alike = self.world, [], self.world.alike(self.replica)
         for replica in alike:
             owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
+        # Programs may have any number of routes, so the cache must not grow without bound.
         if len(self._bundles) == _BUNDLES_KEPT:
             self._bundles.clear()
         return world.network.bundle(sends, alike)
 
 
 def host_ways(world: World) -> dict[str, Way]:
-    """The ways of stream copies, by direction."""
+    """The routes of stream copies, by direction."""
     route = world.topology.host_route
     return {"h2d": lambda ipu: route(ipu, False), "d2h": lambda ipu: route(ipu, True)}

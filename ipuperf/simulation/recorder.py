@@ -1,7 +1,7 @@
-"""What happened, as it happened: columns in the time of the event loop, made into tables at the end.
+"""Records what happens during a simulation, in the time of the event loop. Tables are made from it at the end.
 
-Folding (:mod:`.folding`) copies and shifts rows by their ends. A row is a few numbers in an array that grows, not an
-object; what comes again and again is a template, and the row says which.
+Folding (:mod:`.folding`) copies and shifts rows according to their ends. To save time and memory, a row is not an
+object but a few numbers in an array that grows. What occurs again and again is a template, to which the row points.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Label:
-    """What a transfer is for: its kind in the trace and the op."""
+    """The purpose of a transfer: its kind in the trace, and the op."""
 
     kind: str
     op_id: int
 
 
 class Flight(NamedTuple):
-    """A send over the network: whose it is, ids of the links of its route, what it occupies, and the IPU (machine
-    number) that asked for it."""
+    """A send over the network.
+
+    Attributes:
+        owner: identifies the send among those in flight.
+        links: ids of the links of its route.
+        resources: numbers of the resources that it occupies.
+        ipu: the IPU of the machine that asked for it.
+    """
 
     owner: tuple[int, ...]
     links: tuple[int, ...]
@@ -32,7 +38,14 @@ class Flight(NamedTuple):
 
 
 class TransferTemplate(NamedTuple):
-    """Sends of one size: what their owners begin with (``owner``), and bytes of each (``size``)."""
+    """Sends of the same size.
+
+    Attributes:
+        owner: what is put before the owner of each send.
+        flights: the sends.
+        size: bytes of each send.
+        label: the purpose of the sends.
+    """
 
     owner: tuple[int, ...]
     flights: tuple[Flight, ...]
@@ -41,7 +54,7 @@ class TransferTemplate(NamedTuple):
 
 
 class LineKey(NamedTuple):
-    """What a host server does for a stream: prepare, complete, accept or handle its slices."""
+    """The work of a host server for a stream: to prepare, complete, accept or handle its slices."""
 
     server: int
     stream: int
@@ -49,15 +62,14 @@ class LineKey(NamedTuple):
 
 
 class RunBefore(NamedTuple):
-    """A run of the engine that comes before the simulated one and was simulated by itself: its name and what it
-    takes."""
+    """The name and the cycles of an engine's run before the simulated one; it was simulated separately."""
 
     name: str
     cycles: int
 
 
 class HostEvent(NamedTuple):
-    """What the host does for one slice of a stream, of all replicas of a server."""
+    """The host's work for one slice of a stream, for all replicas of a server."""
 
     start: int
     dur: int
@@ -65,7 +77,7 @@ class HostEvent(NamedTuple):
 
 
 class Rows:
-    """Rows of integers, column by column at the end; ``pack`` now and then saves memory.
+    """Collects rows of integers and gives them as columns. Calling ``pack`` now and then saves memory.
 
     >>> rows = Rows("start", "dur")
     >>> rows.add((3, 4))
@@ -76,7 +88,7 @@ class Rows:
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        self._fresh: list[int] = []  # four times as fast to append to as the array
+        self._fresh: list[int] = []  # appending to a list is four times as fast as to the array
         self._packed = array("q")
         self.add = self._fresh.extend
         """Append a row."""
@@ -85,35 +97,39 @@ class Rows:
         return (len(self._packed) + len(self._fresh)) // len(self._names)
 
     def pack(self) -> None:
-        """Keep the rows as plain numbers of eight bytes."""
+        """Move the rows into the array, where a number takes eight bytes."""
         self._packed.fromlist(self._fresh)
         self._fresh.clear()
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns, ``int64``."""
         self.pack()
+        # Rows lie one after the other; each column becomes contiguous, which NumPy handles faster.
         numbers = np.array(self._packed, dtype=np.int64).reshape(-1, len(self._names))
         return dict(zip(self._names, np.ascontiguousarray(numbers.T), strict=True))
 
 
 EXECUTED = ("stretch", "start", "context")
-"""Columns of what an IPU executed: number of the stretch, its start, counted back from its end, and the number of its
+"""Columns of what an IPU executed: number of the stretch, its start (its end minus its length), and the number of its
 :data:`COUNTERS`."""
 
 COUNTERS = ("epoch", "stream", "batch", "loop", "iteration")
-"""How far an IPU has counted: folds made before; ``stream`` and ``batch`` say which slice of which host load came last
-(-1: none), ``loop`` and ``iteration`` the innermost loop (index of its instruction) and its trip (-1: none)."""
+"""Columns of an IPU's counters: ``epoch`` is the number of folds made before. ``stream`` and ``batch`` say which slice
+of which host-to-device stream came last (-1: none). ``loop`` and ``iteration`` are the innermost loop (index of its
+instruction) and its trip (-1: none)."""
 
 
 class Recorder:
     """Collects the rows of a simulation of ``processes`` IPU processes.
 
     Attributes:
-        stretches: the rows of each process (:data:`EXECUTED`); one may begin ahead of the present time.
+        stretches: the rows of each process (:data:`EXECUTED`); a row may begin later than the present time.
         counters: the counters of all processes (:data:`COUNTERS`).
-        transfers: those that ended: which of the ``batches`` (numbers of ``templates`` that begin and end together),
-            start and duration.
-        epoch: folds made.
+        transfers: the transfers that ended: number of the batch, start and duration.
+        templates: the templates of transfers.
+        batches: for each batch, the numbers of the templates that began and ended together.
+        host: the host's work.
+        epoch: how many folds were made.
     """
 
     def __init__(self, processes: int) -> None:
@@ -133,7 +149,7 @@ class Recorder:
         return self._contexts - 1
 
     def pack(self) -> None:
-        """Keep what was recorded in little memory."""
+        """Reduce the memory of what was recorded."""
         for rows in (*self.stretches, self.counters, self.transfers):
             rows.pack()
 
@@ -148,5 +164,5 @@ class Recorder:
         return len(self.templates) - 1
 
     def host_event(self, start: int, dur: int, line: LineKey) -> None:
-        """The host works on a slice from ``start`` on."""
+        """Record that the host works on a slice from ``start`` on, for ``dur`` cycles."""
         self.host.append(HostEvent(start, dur, line))

@@ -1,4 +1,4 @@
-"""Tables of the trace from what was recorded: steps, instances, links, host events, the program tree."""
+"""Makes tables of the trace from what was recorded: steps, instances, links, host events, the program tree."""
 
 from __future__ import annotations
 
@@ -45,22 +45,21 @@ _IDLE_KINDS = ("idle", "host_run")
 class ExecutedRows:
     """What the IPUs executed, in true time and sorted: tables ``steps`` and ``instances``, and when the run ended.
 
-    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run (and one for a run before
-    it); after its last step it
-    is ``idle`` until the last IPU is through, and ``host_run`` again while the host handles the last slices. The
-    instances of an IPU therefore add up to the run.
-
-    The lane of the I/O tiles shows what they execute and nothing else.
+    Every IPU gets an instance of kind ``host_run`` for the fixed cost at the start of the run, and one for a run before
+    it. After its last step it is ``idle`` until the last IPU has finished, and ``host_run`` again while the host
+    handles the last slices. The instances of an IPU therefore add up to the run. The lane of the I/O tiles shows only
+    what they execute.
 
     Args:
-        placement: IPU of the machine by replica and IPU of the replica.
-        classes: the replicas for which the first of each class was simulated.
-        processes: the finished processes, of these.
+        tree: the program.
+        placement: IPU of the machine, by replica and IPU of the replica.
+        classes: the classes of replicas; the first replica of each was simulated.
+        processes: the finished processes of the simulated replicas.
         recorder: holds their rows.
         unfolding: brings rows to true time.
-        host_end: when the host was through, in the time of the event loop.
+        host_end: when the host finished, in the time of the event loop.
         run_cycles: fixed cost of the run, with the run before it.
-        before: a run of the engine that comes before this one: an instance of its own, with its name.
+        run_before: an engine's run before this one; it becomes a separate instance with its name.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class ExecutedRows:
         unfolding: Unfolding,
         host_end: int,
         run_cycles: int,
-        before: RunBefore | None = None,
+        run_before: RunBefore | None = None,
     ) -> None:
         self._tree = tree
         self._placement = placement
@@ -81,40 +80,45 @@ class ExecutedRows:
         self._indices = [process.index for process in processes]
         self._unfolding = unfolding
         finishes = [unfolding.time(process.finish) for process in processes]
-        last = max(finishes)
-        self.end = max(last, unfolding.time(host_end))
+        last_finish = max(finishes)
+        self.end = max(last_finish, unfolding.time(host_end))
         self._inside = _StretchColumns(tree.stretches, tree.lengths)
         rows, counters = recorder.stretches, recorder.counters.columns()
-        parts = [self._process(p.number, own, counters, unfolding) for p, own in zip(processes, rows, strict=True)]
+        parts = [
+            self._process(ended_process.number, stretch_rows, counters, unfolding)
+            for ended_process, stretch_rows in zip(processes, rows, strict=True)
+        ]
         for process, finish in zip(processes, finishes, strict=True):
             if process.lane:
                 continue
-            begin = before.cycles if before else 0
+            begin = run_before.cycles if run_before else 0
             waits = [
                 ("host_run", begin, run_cycles - begin),
-                ("idle", finish, last - finish),
-                ("host_run", last, self.end - last),
+                ("idle", finish, last_finish - finish),
+                ("host_run", last_finish, self.end - last_finish),
             ]
             parts += [self._waiting(process.number, *wait) for wait in waits if wait[2]]
-            if before and begin:
-                named = tree.program_outside(before.name, process.index)
+            if run_before and begin:
+                named = tree.program_outside(run_before.name, process.index)
                 parts.append(self._waiting(process.number, "host_run", 0, begin, named))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         lengths = np.array(tree.lengths, dtype=np.int64)
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
         self._columns = _sorted(columns)
-        self._used, first = np.unique(self._columns["segment"], return_index=True)
-        self._used = self._used[np.argsort(first)]
+        self._used, first_places = np.unique(self._columns["segment"], return_index=True)
+        self._used = self._used[np.argsort(first_places)]
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
-        """Instances of one process in true time."""
-        own = rows.columns()
-        numbers, place = self._inside.spread(own["stretch"])
-        found = {name: values[own["context"]][numbers] for name, values in counters.items()}
+        """The instances of one process in true time."""
+        executed = rows.columns()
+        numbers, place = self._inside.spread(executed["stretch"])
+        row_counters = {name: values[executed["context"]][numbers] for name, values in counters.items()}
         length = self._inside.length[place]
-        ends, counted = unfolding.instances(process, own["start"][numbers] + self._inside.start[place] + length, found)
-        kept = {"segment": self._inside.segment[place], "number": numbers}
-        return {**counted, **kept, "start": ends - length, "process": np.full(len(ends), process)}
+        ends, counted = unfolding.instances(
+            process, executed["start"][numbers] + self._inside.start[place] + length, row_counters
+        )
+        positions = {"segment": self._inside.segment[place], "number": numbers}
+        return {**counted, **positions, "start": ends - length, "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int, program: int = -1) -> Columns:
         segment = self._tree.waiting_segment(kind, dur, program)
@@ -142,13 +146,13 @@ class ExecutedRows:
         )
 
     def _members(self) -> dict[str, np.ndarray]:
-        """Of every process of every replica: the simulated one ``of`` its class, its ``own`` number, replica, IPU."""
+        """For every process: the simulated process ``of`` its class, its ``own`` number, replica and IPU."""
         places = range(self._stride)
-        replicas = [(replica, one) for replica, one in enumerate(self._classes.of) for _ in places]
+        replicas = [(replica, replica_class) for replica, replica_class in enumerate(self._classes.of) for _ in places]
         rows = [
-            (one * self._stride + place, replica * self._stride + place, replica,
+            (replica_class * self._stride + place, replica * self._stride + place, replica,
              self._placement[replica][self._indices[place]])
-            for (replica, one), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
+            for (replica, replica_class), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
         ]  # fmt: skip
         return dict(zip(("of", "own", "replica", "ipu"), np.array(rows, dtype=np.int64).T, strict=True))
 
@@ -158,7 +162,7 @@ class ExecutedRows:
         return len(self._indices) // len(self._classes.members)
 
     def _outside(self) -> np.ndarray:
-        """For each segment whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
+        """For each segment, whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
         kinds = {type(leaf.step): kind_of(leaf.step) for leaf in tree.leaves}
@@ -167,33 +171,40 @@ class ExecutedRows:
         return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
-        """Table ``steps``: the segments that were executed, numbered by first appearance. Of ``tiles`` tiles the last
-        ``io_tiles`` are those of lane 1."""
+        """Table ``steps``: the segments that were executed, numbered by first appearance.
+
+        Args:
+            tiles: how many tiles an IPU has.
+            io_tiles: how many of them, at the end, are the I/O tiles (lane 1).
+        """
         segments = [self._tree.segments[number] for number in self._used.tolist()]
+        # A step's row is made once, and repeated for all segments that contain it.
         rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
-        first = np.repeat(np.cumsum(counts) - counts, counts)
-        before = np.concatenate([[0], np.cumsum(dur)])
-        start, loop = before[:-1] - before[first], np.full(len(row), -1)
-        for place, segment, known in zip(
+        first_steps = np.repeat(np.cumsum(counts) - counts, counts)
+        elapsed = np.concatenate([[0], np.cumsum(dur)])
+        start, loop = elapsed[:-1] - elapsed[first_steps], np.full(len(row), -1)
+        for place, segment, loops_before in zip(
             (np.cumsum(counts) - counts).tolist(), segments, self._loops_before(), strict=True
         ):
             if segment.loops:
                 inside = np.array(segment.layout.inside)
                 start[place : place + len(inside)] = segment.layout.starts
-                loop[place : place + len(inside)] = np.where(inside < 0, -1, known + inside)
-        own = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
-        kinds = Words.of(own[_STEP.index("kind")])
+                loop[place : place + len(inside)] = np.where(inside < 0, -1, loops_before + inside)
+        step_columns = list(zip(*rows, strict=True)) if rows else [()] * len(_STEP)
+        kinds = Words.of(step_columns[_STEP.index("kind")])
         columns: Columns = {
-            name: np.array(values)[row] for name, values in zip(_STEP, own, strict=True) if name not in ("kind", "dur")
+            name: np.array(values)[row]
+            for name, values in zip(_STEP, step_columns, strict=True)
+            if name not in ("kind", "dur")
         }
         return {
             **columns,
             "kind": Words(kinds.words, kinds.codes[row]),
             "dur": dur,
             "segment": np.repeat(np.arange(len(segments)), counts),
-            "seq": np.arange(len(row)) - first,
+            "seq": np.arange(len(row)) - first_steps,
             "rel_start": start,
             "lane": np.repeat(np.array([self._lane(s) for s in segments], dtype=np.int64), counts),
             "loop": loop,
@@ -202,8 +213,10 @@ class ExecutedRows:
     def _step_rows(
         self, segments: Sequence[Segment], tiles: int, compute_tiles: int
     ) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-        """Different rows, and which of them each step of the segments has: a local step that stands in several has one
-        row, a part of a shared step its own."""
+        """The different rows of table ``steps``, and for each step of the segments the number of its row.
+
+        A local step has one row, however many segments contain it. Each part of a shared step has its own.
+        """
         leaves = self._tree.leaves
         parts: list[tuple[Any, ...]] = []
         keys: list[Sequence[int]] = []  # leaves; -1, -2 ...: parts
@@ -213,6 +226,7 @@ class ExecutedRows:
                 continue
             leaf = leaves[segment.leaves[0]] if segment.leaves else None
             own_tiles = tiles - compute_tiles if leaf is not None and leaf.lane else compute_tiles
+            # Parts get negative keys, because leaves have the numbers from 0 on.
             keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
             parts += [_part_row(leaf, part, own_tiles) for part in segment.parts]
         key = whole_numbers(chain.from_iterable(keys))
@@ -221,12 +235,12 @@ class ExecutedRows:
         return rows + parts, np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
 
     def _loops_before(self) -> list[int]:
-        """Number of loops in the segments before each of table ``steps``."""
+        """For each segment of table ``steps``, the number of loops in the segments before it."""
         counts = [len(self._tree.segments[number].loops) for number in self._used.tolist()]
         return list(accumulate(counts, initial=0))[:-1]
 
     def loops(self) -> Columns:
-        """Table ``loops``: those inside segments, segment by segment."""
+        """Table ``loops``: the loops inside segments, segment by segment."""
         rows: list[tuple[int, int, int]] = []
         for number, known in zip(self._used.tolist(), self._loops_before(), strict=True):
             segment = self._tree.segments[number]
@@ -242,7 +256,7 @@ class ExecutedRows:
 
 
 class _StretchColumns:
-    """What is inside stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
+    """The segments of all stretches, one after the other: ``segment``, ``start`` in the stretch and ``length``."""
 
     def __init__(self, stretches: Sequence[Stretch], lengths: Sequence[int]) -> None:
         segments = [stretch.segments for stretch in stretches]
@@ -253,7 +267,7 @@ class _StretchColumns:
         self.start = begin - np.repeat(begin[np.cumsum(self._sizes) - self._sizes], self._sizes)
 
     def spread(self, stretches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For everything in these stretches: which of them it is in, and its place in the columns."""
+        """For each segment of these stretches: the number of its stretch among them, and its place in the columns."""
         counts = self._sizes[stretches]
         which = np.repeat(np.arange(len(stretches)), counts)
         shift = (np.cumsum(self._sizes) - self._sizes)[stretches] - (np.cumsum(counts) - counts)
@@ -261,7 +275,7 @@ class _StretchColumns:
 
 
 def _sorted(columns: Columns) -> Columns:
-    """Rows of processes by start, process, end and number."""
+    """The rows, sorted by start, process, end and number."""
     keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
     order = np.lexsort(keys)
     return {name: values[order] for name, values in columns.items()}
@@ -274,7 +288,10 @@ def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...
 
 
 def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
-    """All tiles are taken to be as long in it as the IPU; none is active while the IPU waits for work."""
+    """The row of a part of a shared step.
+
+    All tiles are assumed to take as long as the IPU. No tile is active while the IPU waits for work.
+    """
     program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (part.program, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles
     flow = (part.bytes_in, part.bytes_out, 0)
@@ -303,26 +320,28 @@ def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
     names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
     values = {name: [getattr(op, name) for op in program.ops] for name in names}
-    return {name: own if name in ("op_id", "flops") else Words.of(own) for name, own in values.items()}
+    return {name: column if name in ("op_id", "flops") else Words.of(column) for name, column in values.items()}
 
 
 def plan_rows(program: DeviceProgram) -> Columns:
-    """Table ``plans``: of each product the plan that was taken and the cheapest other one, which is searched now (see
-    :func:`~ipuperf.lowering.planner.alternatives.next_best`)."""
-    known: dict[int, list[tuple[Any, ...]]] = {}  # of each plan that was taken: many products share one
+    """Table ``plans``: for each product, the chosen plan and the cheapest other plan.
 
-    def described(taken: ConvolutionPlan) -> list[tuple[Any, ...]]:
+    The other plan is searched now (see :func:`~ipuperf.lowering.planner.alternatives.next_best`).
+    """
+    known: dict[int, list[tuple[Any, ...]]] = {}  # by chosen plan, because many products share one
+
+    def described(chosen: ConvolutionPlan) -> list[tuple[Any, ...]]:
         return [
             (rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
-            for rank, plan in enumerate([taken, next_best(taken)])
+            for rank, plan in enumerate([chosen, next_best(chosen)])
             if plan is not None
         ]
 
     rows = [
         (op_id, number, *row)
         for op_id, plans in sorted(program.plans.items())
-        for number, taken in enumerate(plans)
-        for row in known.get(id(taken)) or known.setdefault(id(taken), described(taken))
+        for number, chosen in enumerate(plans)
+        for row in known.get(id(chosen)) or known.setdefault(id(chosen), described(chosen))
     ]
     names = ("op_id", "product", "rank", "cycles", "tiles", "temp_bytes", "vertex", "plan")
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
@@ -346,17 +365,19 @@ def host_rows(
     unfolding: Unfolding,
     streams: Sequence[tuple[str, str]],
     run_cycles: int,
-    before: RunBefore | None = None,
+    run_before: RunBefore | None = None,
 ) -> FoldedHostEvents:
-    """Table ``host_events``: a run before this one, the fixed cost of the run, then what the host does for every slice,
-    by start, server and stream. The first slice of a host sync carries what the sync costs. Servers are named when
-    there are several."""
+    """Table ``host_events``: a run before this one, the fixed cost of the run, then the host's work for every slice.
+
+    The work is sorted by start, server and stream. The first slice of a host sync includes the cost of the sync. Labels
+    name the server when there are several.
+    """
     lines: dict[LineKey, int] = {}
-    first = [(before.name, before.cycles, before.cycles)] if before else []
-    first.append(("session.run", run_cycles - (before.cycles if before else 0), run_cycles))
-    names, own, stops = zip(*first, strict=True)
+    first_events = [(run_before.name, run_before.cycles, run_before.cycles)] if run_before else []
+    first_events.append(("session.run", run_cycles - (run_before.cycles if run_before else 0), run_cycles))
+    names, durations, stops = zip(*first_events, strict=True)
     line = [*range(len(names)), *(len(names) + lines.setdefault(event.line, len(lines)) for event in events)]
-    lengths = whole_numbers([*own, *(event.dur for event in events)])
+    lengths = whole_numbers([*durations, *(event.dur for event in events)])
     ends, repeat = unfolding.rows(whole_numbers([*stops, *(event.start + event.dur for event in events)]))
     several = len({key.server for key in lines}) > 1
     labels = [f"{key.work} {streams[key.stream][1]}{f' host {key.server}' if several else ''}" for key in lines]
@@ -375,5 +396,5 @@ def host_rows(
 
 
 def whole_numbers(values: Iterable[int]) -> np.ndarray:
-    """A column of them."""
+    """A column of whole numbers (``int64``)."""
     return np.fromiter(values, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""How flows share links: max-min fair rates, and what becomes of flows at these rates until the first of them ends.
+"""How flows share links: their max-min fair rates, and what happens at these rates until the first flow ends.
 
-What becomes of them depends on nothing but the resources they occupy and how much of each is left. It is therefore
-worked out once and kept (:class:`Sharings`): where the same flows come again, and be it in a program that never repeats
-as a whole, an event of the network is a look into a table.
+This depends only on the resources that the flows occupy and on how much each of them has still to move. It is therefore
+computed once and remembered (:class:`Sharings`). Where the same flows occur again, an event of the network is a lookup
+in a table, even in a program that never repeats as a whole.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from .flows import FlowSplit, Resources
 
 _RATES_KEPT = 4096
-"""Different sets of flows whose rates are remembered."""
+"""Largest number of different sets of flows whose rates are remembered."""
 
 _SHARINGS_KEPT = 65536
-"""Different sets of flows with what is left of them that are remembered."""
+"""Largest number of different sets of flows with remaining units that are remembered."""
 
 Shares = list[tuple[int, list[int]]]
-"""The rates of a flow's sends: each with the places of those that have it."""
+"""The different rates of a flow's sends, each with the places of the sends that have it."""
 
 
 def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
-    """Max-min fair rate of each route, in the (integer) unit of ``capacity``; the result does not depend on order.
+    """The max-min fair rate of each route, in the (integer) unit of ``capacity``. It does not depend on their order.
 
     >>> fair_rates([(0,), (0, 1), (1,)], [10, 4])  # link 1 is tight: 2 each; the rest of link 0 goes to the first
     [8, 2, 2]
@@ -32,51 +32,56 @@ def fair_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> li
     for index, route in enumerate(routes):
         for resource in route:
             users.setdefault(resource, []).append(index)
-    left = {resource: capacity[resource] for resource in users}
+    remaining = {resource: capacity[resource] for resource in users}
     count = {resource: len(flows) for resource, flows in users.items()}
     open_flows = set(range(len(routes)))
     while open_flows:
-        shares = {resource: left[resource] // number for resource, number in count.items() if number}
+        shares = {resource: remaining[resource] // number for resource, number in count.items() if number}
         share = min(shares.values())
-        tight = [resource for resource, value in shares.items() if value == share]
+        # All resources with the smallest share go together, so the order of the routes does not matter.
+        tight = [resource for resource, fair_share in shares.items() if fair_share == share]
         for index in {index for resource in tight for index in users[resource]} & open_flows:
             open_flows.discard(index)
             rates[index] = share
             for resource in routes[index]:
-                left[resource] -= share
+                remaining[resource] -= share
                 count[resource] -= 1
     return rates
 
 
 class Sharing:
-    """Flows of these ``kinds`` (numbers of what they occupy) of each send of which so much is ``left``.
+    """What happens to a set of flows until the first of them ends.
 
     Attributes:
-        rates: units that a send of each moves in a cycle.
-        lasts: cycles until the first ends.
-        ended, others: places of the flows that end then, and of those that do not.
-        after: what becomes of the others, None until it has been asked for or where there are none.
-        splits: what the network keeps of the flows that shared like this, by the identity of the first.
+        kinds: for each flow, the number of the resources it occupies.
+        left: for each flow, the units that each of its sends has still to move.
+        rates: for each flow, the units that each of its sends moves in a cycle.
+        lasts: cycles until the first flow ends.
+        ended: places of the flows that end then.
+        others: places of the flows that do not end then.
+        after: what happens to the other flows; None until somebody asks, or where there are no others.
+        splits: splits of the flows that shared like this, by the identity of the first flow; the network uses them.
     """
 
     __slots__ = ("after", "ended", "kinds", "lasts", "left", "others", "rates", "splits")
 
     def __init__(self, kinds: tuple[int, ...], left: tuple[int, ...], rates: tuple[int, ...]) -> None:
         self.kinds, self.left, self.rates = kinds, left, rates
+        # Rounded up: a flow ends at the next whole cycle after its last byte.
         self.lasts = lasts = min([-(-units // rate) for units, rate in zip(left, rates, strict=True)])
-        then = self.left_after(lasts)
-        self.ended = [place for place, units in enumerate(then) if units <= 0]
-        self.others = [place for place, units in enumerate(then) if units > 0]
+        left_at_end = self.left_after(lasts)
+        self.ended = [place for place, units in enumerate(left_at_end) if units <= 0]
+        self.others = [place for place, units in enumerate(left_at_end) if units > 0]
         self.after: Sharing | None = None
         self.splits: dict[int, FlowSplit] = {}
 
     def left_after(self, cycles: int) -> tuple[int, ...]:
-        """What is left of each after so many cycles, which are not more than it ``lasts``."""
+        """The units that the sends of each flow have still to move after ``cycles``, which are at most ``lasts``."""
         return tuple([units - rate * cycles for units, rate in zip(self.left, self.rates, strict=True)])
 
 
 class Sharings:
-    """What becomes of flows on resources of this ``capacity``, found once and kept."""
+    """Computes the sharing of flows on resources of this ``capacity``, and remembers it."""
 
     def __init__(self, capacity: Sequence[int]) -> None:
         self._capacity = capacity
@@ -86,7 +91,7 @@ class Sharings:
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], Sharing] = {}
 
     def kind(self, resources: Resources) -> int:
-        """The number of a flow whose sends occupy these."""
+        """The number of flows whose sends occupy these resources."""
         number = self._kinds.get(resources)
         if number is None:
             number = self._kinds[resources] = len(self._resources)
@@ -94,27 +99,32 @@ class Sharings:
         return number
 
     def of(self, kinds: tuple[int, ...], left: tuple[int, ...]) -> Sharing | list[Shares]:
-        """What becomes of these flows; their rates where the sends of a flow differ, which has then to be parted."""
-        found = self._known.get((kinds, left))
-        if found is None:
+        """The sharing of these flows.
+
+        Where the sends of a flow have different rates, the flow has to be split first: the rates are returned instead.
+        """
+        sharing = self._known.get((kinds, left))
+        if sharing is None:
             shares = self._rates(kinds)
             if max(map(len, shares)) > 1:
                 return shares
             if len(self._known) == _SHARINGS_KEPT:
                 self._known.clear()
             rates = tuple([rate for ((rate, _),) in shares])
-            found = self._known[kinds, left] = Sharing(kinds, left, rates)
-        return found
+            sharing = self._known[kinds, left] = Sharing(kinds, left, rates)
+        return sharing
 
     def after(self, sharing: Sharing) -> Sharing | list[Shares]:
-        """What becomes of the flows that do not end first."""
+        """As :meth:`of`, for the flows that go on after the first ones have ended."""
         if sharing.after is not None:
             return sharing.after
-        then, others = sharing.left_after(sharing.lasts), sharing.others
-        found = self.of(tuple([sharing.kinds[n] for n in others]), tuple([then[n] for n in others]))
-        if isinstance(found, Sharing):
-            sharing.after = found
-        return found
+        left_at_end, others = sharing.left_after(sharing.lasts), sharing.others
+        outcome = self.of(
+            tuple([sharing.kinds[place] for place in others]), tuple([left_at_end[place] for place in others])
+        )
+        if isinstance(outcome, Sharing):
+            sharing.after = outcome
+        return outcome
 
     def _rates(self, kinds: tuple[int, ...]) -> list[Shares]:
         """The rates of each flow's sends."""
@@ -122,6 +132,7 @@ class Sharings:
         if shares is None:
             if len(self._shares) == _RATES_KEPT:
                 self._shares.clear()
+            # The rates belong to single sends, because sends of one flow may cross different links.
             flows = [self._resources[kind] for kind in kinds]
             rates = iter(fair_rates([route for flow in flows for route in flow], self._capacity))
             shares = []

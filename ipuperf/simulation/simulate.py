@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 Fidelity = Literal["phase", "tile"]
 
 TOLD_EVERY = 1_000
-"""Instants of simulated time between two words about how far a simulation is."""
+"""Instants of simulated time between two reports of progress."""
 
 PACKED_EVERY = 100
-"""Instants of simulated time between two times at which rows are packed: while the processor still has them at hand."""
+"""Instants of simulated time from one packing of rows to the next; few, so that the rows are still in the cache."""
 
 MOST_BEGINNINGS = 8
-"""How often a simulation begins anew with smaller classes of replicas before each is simulated by itself."""
+"""How often a simulation begins with classes of replicas, before each replica is simulated by itself."""
 
 
 class _HostOptions(NamedTuple):
-    """How a program makes use of the host; see :func:`simulate`."""
+    """How a program uses the host; see :func:`simulate`."""
 
     depth: int
     front_end: bool
     threads: int | None
     processes: int
-    before: RunBefore | None
+    run_before: RunBefore | None
 
 
 @checked(skipped=["fidelity", "prefetch_depth", "callback_threads", "host_processes"])
@@ -77,36 +77,37 @@ def simulate(
     before: RunBefore | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Trace:
-    """Simulate one run of ``program`` on ``machine``; time is whole cycles of the tile clock, from the call of the host
-    (0) to its return.
+    """Simulate one run of ``program`` on ``machine``.
+
+    Time is in whole cycles of the tile clock, from the call of the host (0) to its return.
 
     Args:
-        program: what :func:`ipuperf.lowering.lower` gives.
-        machine: where it runs. It may differ from the one the program was lowered for in links, DDR and host; the
-            cycles of local steps are the program's.
-        fidelity: ``phase`` has one process per IPU, ``tile`` one per tile (slow; of loops, it folds only local ones).
-            Both give the same trace.
+        program: the result of :func:`ipuperf.lowering.lower`.
+        machine: the machine on which it runs. It may differ in links, DDR and host from the machine for which the
+            program was lowered; the cycles of local steps are the program's.
+        fidelity: ``phase`` simulates one process per IPU, ``tile`` the single tiles (slow, and only local loops are
+            folded). Both give the same trace.
         fold: add loop iterations in steady state instead of simulating them. The trace says the same either way, but
-            without folding each trip of a local loop is an instance of its own.
+            without folding each trip of a local loop is a separate instance.
         symmetry: let one replica stand for all that do the same (:mod:`.symmetry`). The trace says the same either way.
-        seed: shuffles the order in which events of one cycle are handled; the trace does not depend on it.
-        prefetch_depth: slices the host prepares ahead of the IPU for each host-to-device stream and replica. 1 is what
-            upstream does by default (prefetching on, buffering depth 1), 0 means no prefetching.
-        front_end: a front end calls (PopXL, PopTorch, TensorFlow), whose own work for a call counts
-            (``host.call_overhead``); False: a program of Poplar's.
-        callback_threads: threads of the host that run the callbacks of streams, of one server; None: as many as it has
+        seed: shuffles the order in which the events of a cycle are handled; the trace does not depend on it.
+        prefetch_depth: how many slices the host prepares ahead of the IPU, for each host-to-device stream and replica.
+            1 is upstream's default (prefetching on, buffering depth 1), 0 means no prefetching.
+        front_end: whether a front end makes the call (PopXL, PopTorch, TensorFlow); its own work for a call then counts
+            (``host.call_overhead``). False is for a Poplar program.
+        callback_threads: how many threads of a host server run the callbacks of streams; None: as many as it has
             replicas. 1 is Poplar's default.
-        host_processes: instances of ``poprun``, among which the replicas are shared (``host.process_spread``).
-        before: a run of the engine that the host makes first, within the same call (new values for an optimiser); the
+        host_processes: instances of ``poprun``, which share the replicas (``host.process_spread``).
+        before: a run of the engine that the host makes first, within the same call (new values for an optimiser). The
             trace begins with it.
-        progress: told the cycle that has been reached, after every :data:`TOLD_EVERY` instants of simulated time; this
-            begins again where replicas turn out to differ.
+        progress: is told the present cycle after every :data:`TOLD_EVERY` instants of simulated time. Cycles begin
+            again at 0 where replicas turn out to differ.
 
     Raises:
-        SimulationError: a program that does not fit the machine, one that waits for ever (who waits for what), or a run
-            of more cycles than can be counted, or of more executions than a trace can hold
-            (:data:`~.instructions.MOST_INSTANCES`; what is folded counts once).
-        MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a way between them.
+        SimulationError: the program does not fit the machine; it waits for ever (the message says who waits for what);
+            the run takes more cycles than can be counted; or it has more executions than a trace can hold
+            (:data:`~.instructions.MOST_INSTANCES`, where folded executions count once).
+        MachineError: a remote transfer on a machine without Streaming Memory, or IPUs without a route between them.
     """
     if fidelity not in ("phase", "tile"):
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
@@ -116,7 +117,7 @@ def simulate(
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     if not fold or fidelity == "tile":
-        check_length(tree, program.replicas * sum(count_instances(own) for _, own in tree.lists()))
+        check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
     if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
         raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
     if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
@@ -139,28 +140,28 @@ def simulate(
         finally:
             for kind in kinds.values():
                 kind.forget()
-            for own in (*processes, world.network, world.host, world.events):
-                vars(own).clear()  # as the kinds: they and their world know each other
+            for participant in (*processes, world.network, world.host, world.events):
+                vars(participant).clear()  # they and their world refer to each other; see SharedKind.forget
 
     if symmetry and may_be_alike(tree):
-        # whatever goes wrong is said about all replicas
+        # An error is raised again by the run below, whose message then speaks of all replicas.
         with contextlib.suppress(SimulationError):
             return _with_few_classes(run, program.replicas)
     return run(ReplicaClasses.all_apart(program.replicas))
 
 
 def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:
-    """The trace, from classes of replicas that are made smaller until all of one do the same.
+    """The trace from a simulation with classes of replicas, which become smaller until the members of each do the same.
 
     Raises:
-        Asymmetric: there would be hardly more than one replica in a class.
+        Asymmetric: the classes would hold hardly more than one replica each, or there were too many beginnings.
     """
     classes = ReplicaClasses.all_alike(replicas)
     for _ in range(MOST_BEGINNINGS):
         try:
             return run(classes)
-        except Asymmetric as found:
-            classes = classes.split(found.apart)
+        except Asymmetric as difference:
+            classes = classes.split(difference.apart)
             if 2 * len(classes.members) > replicas + 1:
                 raise
     raise Asymmetric("the replicas come to differ again and again")
@@ -178,13 +179,14 @@ def _build(
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
-    lanes = sum(bool(own) for own in tree.io_instructions) + len(program.ipus)
+    lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
+    # Replicas of one class must also be served alike, so the servers divide the classes further.
     servers = _servers(program, machine, options.processes)
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.topology.links, chip.clock_hz, recorder)
-    copied = [count_copies(own, ipu) for ipu, own in tree.lists()]
-    streams = _streams(program, copied)
+    copied_slices = [count_copies(instructions, ipu) for ipu, instructions in tree.lists()]
+    streams = _streams(program, copied_slices)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
         collective_syncs=collective_syncs(machine, program.placement),
@@ -192,7 +194,7 @@ def _build(
         stream=chip.cycles(host.stream_latency_seconds),
         run=_begin(options, machine),
     )
-    totals = _totals(copied, streams)
+    totals = _totals(copied_slices, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
     return World(
         events=events,
@@ -212,19 +214,19 @@ def _build(
 
 
 def _begin(options: _HostOptions, machine: Machine) -> int:
-    """When the IPUs begin: after the run before, and what the host does at the start of this one."""
-    own = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
-    return own + (options.before.cycles if options.before else 0)
+    """When the IPUs begin: after the run before, and after the host's work at the start of this one."""
+    start_cycles = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
+    return start_cycles + (options.run_before.cycles if options.run_before else 0)
 
 
 def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
-    """The host server of each replica, counted on: replicas of one rack and one process have one."""
-    found: dict[tuple[int, int], int] = {}
-    places = []
+    """The number of each replica's host server. Replicas of the same rack and process share one."""
+    server_numbers: dict[tuple[int, int], int] = {}
+    servers = []
     for replica, ipus in enumerate(program.placement):
         rack = machine.topology.rack(ipus[0]) if machine.racks > 1 else 0
-        places.append(found.setdefault((rack, replica * processes // program.replicas), len(found)))
-    return places
+        servers.append(server_numbers.setdefault((rack, replica * processes // program.replicas), len(server_numbers)))
+    return servers
 
 
 _Copied = Sequence[Mapping[tuple[str, str], int]]
@@ -232,17 +234,17 @@ _Copied = Sequence[Mapping[tuple[str, str], int]]
 
 
 def _streams(program: DeviceProgram, copied: _Copied) -> dict[tuple[str, str], int]:
-    """Number of each (direction, stream): first those the program lists, in its order, then others as they come."""
-    used = dict.fromkeys(key for own in copied for key in own)
+    """The number of each (direction, stream): first those that the program lists, in its order, then the others."""
+    used = dict.fromkeys(key for counts in copied for key in counts)
     listed = [(direction, name) for name, (direction, _) in program.streams.items() if (direction, name) in used]
     return {key: number for number, key in enumerate(dict.fromkeys([*listed, *used]))}
 
 
 def _totals(copied: _Copied, streams: dict[tuple[str, str], int]) -> dict[int, int]:
-    """Slices of each host-to-device stream that a replica takes in the run."""
+    """How many slices of each host-to-device stream a replica takes in the run."""
     slices: dict[int, int] = {}
-    for own in copied:
-        for key, number in own.items():
+    for counts in copied:
+        for key, number in counts.items():
             if key[0] == "h2d":
                 slices[streams[key]] = slices.get(streams[key], 0) + number
     return slices
@@ -256,10 +258,10 @@ def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], Share
     processes: list[IpuProcess] = []
     for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):
-            for lane, own in enumerate((tree.instructions[index], tree.io_instructions[index])):
-                if lane == 0 or own:
-                    few = Tiles(tiles) if tiles else None
-                    processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, few, lane))
+            for lane, instructions in enumerate((tree.instructions[index], tree.io_instructions[index])):
+                if lane == 0 or instructions:
+                    tile_set = Tiles(tiles) if tiles else None
+                    processes.append(IpuProcess(world, tree, kinds, len(processes), replica, index, tile_set, lane))
     return processes
 
 
@@ -270,7 +272,11 @@ def _run(
     tree: ProgramTree,
     progress: Callable[[int], object] | None,
 ) -> None:
-    """Run to the end."""
+    """Run the simulation to its end.
+
+    Raises:
+        SimulationError: some processes wait for ever, or the trace would be too long.
+    """
     events, instants = world.events, itertools.count(1)
     for process in processes:
         process.begin()
@@ -289,19 +295,22 @@ def _run(
             if folder is not None:
                 folder.look()
 
+    # The events end when all processes have finished, or when all that are left wait for ever.
     events.exhaust(look)
     stuck = [process for process in processes if process.finish < 0]
     if stuck:
-        now = max(process.arrive() for process in processes)
-        raise SimulationError(_deadlock(tree.program, stuck, processes, now))
+        time = max(process.arrive() for process in processes)
+        raise SimulationError(_deadlock(tree.program, stuck, processes, time))
 
 
-def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], every: Sequence[IpuProcess], now: int) -> str:
-    lines = [f"{program.name}: deadlock at cycle {now:,}, nothing can happen any more"]
+def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], processes: Sequence[IpuProcess], time: int) -> str:
+    lines = [f"{program.name}: deadlock at cycle {time:,}, nothing can happen any more"]
     lines += [f"  {process.name} waits in step {process.step_name!r} for {process.open_wait}" for process in stuck]
-    done = [process.name for process in every if process.finish >= 0]
-    if done:
-        lines.append(f"  finished: {', '.join(done[:8])}{f' and {len(done) - 8} more' if len(done) > 8 else ''}")
+    finished = [process.name for process in processes if process.finish >= 0]
+    if finished:
+        lines.append(
+            f"  finished: {', '.join(finished[:8])}{f' and {len(finished) - 8} more' if len(finished) > 8 else ''}"
+        )
     return "\n".join(lines)
 
 
@@ -318,29 +327,33 @@ def _trace(
     from ipuperf.trace import Trace
 
     unfolding = Unfolding(folds)
-    recorder, run, streams = world.recorder, world.delays.run, list(world.streams)  # the world is not kept
-    before = options.before
-    done = ExecutedRows(
-        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, before
+    recorder, run, streams = (
+        world.recorder,
+        world.delays.run,
+        list(world.streams),
+    )  # the tables made later must not hold the world
+    run_before = options.run_before
+    executed = ExecutedRows(
+        tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, run_before
     )
-    first = program.placement[0]
-    memory, programs = MemoryTables(program.memory, first), tree.rows
+    first_ipus = program.placement[0]
+    memory, programs = MemoryTables(program.memory, first_ipus), tree.rows
     tables: dict[str, Any] = {
-        "ops": lambda: op_rows(program),  # what restates the program is made when somebody asks for it
+        "ops": lambda: op_rows(program),  # tables that restate the program are made when somebody asks for them
         "plans": lambda: plan_rows(program),
-        "programs": lambda: program_rows(programs, first),
-        "steps": lambda: done.steps(machine.chip.tiles, program.io_tiles),
-        "loops": done.loops(),
-        "instances": done.instances,
+        "programs": lambda: program_rows(programs, first_ipus),
+        "steps": lambda: executed.steps(machine.chip.tiles, program.io_tiles),
+        "loops": executed.loops(),
+        "instances": executed.instances,
         **memory.makers(),
         "links": link_rows(machine.topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
-        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, before),
-        "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [done.end]},
+        "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, run_before),
+        "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},
     }
     meta = {**_meta(program, machine, fidelity, options.depth), "oom": memory.oom()}
-    later = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
-    return Trace(meta, later, copy=False)
+    delayed_tables = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
+    return Trace(meta, delayed_tables, copy=False)
 
 
 def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_depth: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""``fidelity="tile"``: the tiles of an IPU one by one; they meet at a barrier after every local step.
+"""``fidelity="tile"``: simulates the single tiles of an IPU, which meet at a barrier after every local step.
 
-A step is an array with the cycles of each tile, and lasts as long as the slowest of them: one maximum and one event.
-Durations are not looked up but come out of the clock. The tests hold the reference for this, a SimPy process per tile.
+A step is an array with the cycles of each tile and lasts as long as the slowest tile: one maximum and one event. The
+durations are not looked up; they result from the clock. The tests compare this with a SimPy process per tile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Tiles:
         self.count = count
 
     def work(self, cycles: np.ndarray) -> Waiting:
-        """Each tile is busy for its own ``cycles`` (``int64[count]``), then all meet."""
+        """Each tile is busy for its number of ``cycles`` (``int64[count]``), then all tiles meet."""
         longest = int(cycles.max())
         if longest:
             yield longest

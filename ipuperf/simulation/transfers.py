@@ -1,6 +1,6 @@
-"""Table ``transfers`` from what was recorded.
+"""Makes table ``transfers`` from what was recorded.
 
-A pod sends the same flights thousands of times: what two templates have in common is looked at, and stored, once.
+A Pod makes the same sends thousands of times. What two templates have in common is therefore handled and stored once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from .recorder import Recorder, TransferTemplate
 from .rows import whole_numbers
 
 _MOST = 2**62
-"""A code of several numbers is below this."""
+"""Codes that combine several numbers stay below this, so that int64 holds them."""
 
 
 def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
-    """Table ``transfers``: those that are the same but for their times have one template."""
+    """Table ``transfers``. Transfers that differ only in their times share a template."""
     moved, templates = recorder.transfers.columns(), recorder.templates
     sizes = whole_numbers(map(len, recorder.batches))
+    # A batch is expanded into its templates, a row for each.
     counts = sizes[moved["batch"]]
     shift = (np.cumsum(sizes) - sizes)[moved["batch"]] - (np.cumsum(counts) - counts)
     flat = whole_numbers(number for batch in recorder.batches for number in batch)
@@ -46,8 +47,11 @@ def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
 
 
 def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
-    """Where the sends of each template are, whose they are and which links they cross. Templates with the same flights
-    and the same owner have the same sends; sends over the same links share their list."""
+    """The sends of each template: their owners, IPUs and links.
+
+    Templates with the same flights and the same owner share their sends. Sends over the same links share a list.
+    """
+    # By identity, because the network gives equal flights as the same object (while its cache has them).
     bundles = {id(row.flights): row.flights for row in templates}
     flights = {id(flight): flight for bundle in bundles.values() for flight in bundle}
     place = dict(zip(flights, range(len(flights)), strict=True))
@@ -62,24 +66,27 @@ def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
     flight = np.concatenate([np.empty(0, dtype=np.int64), *(numbers[bundle] for _, bundle in groups)])
     owner = np.repeat(whole_numbers(owner for owner, _ in groups), counts)
     ways: dict[tuple[int, ...], int] = {}
-    way = whole_numbers(ways.setdefault(own.links, len(ways)) for own in flights.values())[flight]
+    way = whole_numbers(ways.setdefault(flight.links, len(ways)) for flight in flights.values())[flight]
     links = whole_numbers(map(len, ways))
     return {
         "first": (np.cumsum(counts) - counts)[group],
         "sends": counts[group],
-        "rank": _ranks(list(owners), [own.owner for own in flights.values()], owner, flight),
-        "ipu": whole_numbers(own.ipu for own in flights.values())[flight],
+        "rank": _ranks(list(owners), [flight.owner for flight in flights.values()], owner, flight),
+        "ipu": whole_numbers(flight.ipu for flight in flights.values())[flight],
         "link_first": (np.cumsum(links) - links)[way],
         "links": links[way],
-        "link_id": whole_numbers(link for own in ways for link in own),
+        "link_id": whole_numbers(link for route in ways for link in route),
     }
 
 
 def _ranks(
     heads: Sequence[tuple[int, ...]], tails: Sequence[tuple[int, ...]], head: np.ndarray, tail: np.ndarray
 ) -> np.ndarray:
-    """Places of the tuples ``heads[head] + tails[tail]`` among all of them in order, from 0 on; equal ones have one.
-    Their numbers are not negative."""
+    """The ranks of the tuples ``heads[head] + tails[tail]`` in sorted order, from 0 on; equal tuples have equal ranks.
+
+    The numbers in the tuples must not be negative.
+    """
+    # Column by column, the columns so far become a single number, so that NumPy can sort the tuples.
     begins, ends = _padded(heads), _padded(tails)
     lengths = whole_numbers(map(len, heads))[head]
     code, size = np.zeros(len(head), dtype=np.int64), 1
@@ -88,6 +95,7 @@ def _ranks(
         inside = begins[head, min(column, begins.shape[1] - 1)]
         value = np.where(column < lengths, inside, ends[tail, behind]) + 1
         base = int(value.max(initial=0)) + 1
+        # When the next column could overflow, the codes are replaced by their ranks, which are small.
         if size * base > _MOST:
             distinct, code = np.unique(code, return_inverse=True)
             size = len(distinct)
@@ -96,8 +104,8 @@ def _ranks(
 
 
 def _padded(tuples: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The tuples as rows; behind each there is at least one -1, which sorts before any number."""
+    """The tuples as rows. At least one -1 follows each tuple; it sorts before any number."""
     rows = np.full((len(tuples), 1 + max(map(len, tuples), default=0)), -1, dtype=np.int64)
-    for row, own in zip(rows, tuples, strict=True):
-        row[: len(own)] = own
+    for row, numbers in zip(rows, tuples, strict=True):
+        row[: len(numbers)] = numbers
     return rows

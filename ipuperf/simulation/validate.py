@@ -1,4 +1,4 @@
-"""Does a program fit the machine it is to be simulated on? Asked before anything runs."""
+"""Checks, before anything runs, whether a program fits the machine on which it is to be simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_placement(program: DeviceProgram, machine: Machine) -> None:
-    """Every replica has its own IPUs, and they exist."""
+    """Raise :class:`SimulationError` unless every replica has IPUs of its own that exist."""
     placement = program.placement
     if len(placement) != program.replicas or program.replicas < 1:
         raise SimulationError(f"{program.name}: {program.replicas} replicas, {len(placement)} of them are placed")
@@ -40,11 +40,11 @@ def check_placement(program: DeviceProgram, machine: Machine) -> None:
 
 
 def check_steps(tree: ProgramTree, machine: Machine) -> None:
-    """Every leaf step that is executed makes sense on this machine.
+    """Check that every leaf step that is executed can run on this machine.
 
     Raises:
-        SimulationError: wrong kind, negative cycles or bytes, more tiles than the chip has, a copy or a collective that
-            leaves out the IPU or replica that executes it.
+        SimulationError: a step has the wrong kind, negative cycles or bytes, or more tiles than the chip has; or a copy
+            or collective leaves out the IPU or replica that executes it.
         MachineError: a remote transfer where there is no Streaming Memory.
     """
     program = tree.program
@@ -56,25 +56,26 @@ def check_steps(tree: ProgramTree, machine: Machine) -> None:
 
 
 def check_length(tree: ProgramTree, total: int) -> None:
-    """The ``total`` executions that a trace keeps one by one are not too many for memory.
+    """Check that the ``total`` executions that a trace holds one by one are not too many for memory.
 
     Raises:
-        SimulationError: more than :data:`~.instructions.MOST_INSTANCES`; names the longest loop.
+        SimulationError: there are more than :data:`~.instructions.MOST_INSTANCES`; the message names the longest loop.
     """
     program = tree.program
     if total <= MOST_INSTANCES:
         return
-    loops = [found for _, own in tree.lists() if (found := longest_loop(own)) is not None]
-    most = f"at most {MOST_INSTANCES:,} are allowed"
+    loops = [loop_step for _, instructions in tree.lists() if (loop_step := longest_loop(instructions)) is not None]
+    limit = f"at most {MOST_INSTANCES:,} are allowed"
     if not loops:
-        raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {most}")
-    loop, shared = max(loops, key=lambda found: found[0].count)
+        raise SimulationError(f"{program.name}: {total:,} executions to keep in the trace, {limit}")
+    # The longest loop is the most likely cause, so the message names it.
+    loop, shared = max(loops, key=lambda loop_step: loop_step[0].count)
     inside = (
         f"it contains the step {shared!r}, which the IPU shares with others or the host" if shared else "no folding"
     )
     raise SimulationError(
         f"{program.name}: Repeat {loop.name!r} of {loop.count:,} trips is kept trip by trip ({inside}): {total:,} "
-        f"executions in the trace, {most}; let a run have fewer trips, or take such steps out of the loop: loops of "
+        f"executions in the trace, {limit}; let a run have fewer trips, or take such steps out of the loop: loops of "
         "steps on the tiles alone may be of any length"
     )
 
@@ -90,5 +91,5 @@ def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[St
                     leaves.update(dict.fromkeys(tree.segments[segment].leaves))
         elif isinstance(instruction, Shared):
             leaves[instruction.leaf.leaf_id] = None
-    every = tree.leaves
-    return [every[leaf].step for leaf in leaves]
+    all_leaves = tree.leaves
+    return [all_leaves[leaf].step for leaf in leaves]

@@ -1,13 +1,13 @@
-"""From trees of steps to what an IPU process executes: a flat list of instructions.
+"""Trees of steps become flat lists of instructions, which the IPU processes execute.
 
-A stretch of local steps (`Phase`, `Sync`) up to the next shared step or loop boundary becomes one :class:`Stretch`: the
-trace segments in it and when each of them starts. A segment is a straight run of local steps of one function body;
-calls begin a new one, so a body that is called twice gives the same segments twice. A loop without a shared step, with
-the loops and calls inside it, is one segment: its leaves once, and how often they come again (:class:`LocalLoop`), so
-that its trips cost nothing. Only loops that touch something shared remain loops (all do where nothing is folded).
+Local steps (`Phase`, `Sync`) up to the next shared step or loop boundary become one :class:`Stretch`: the trace
+segments in it and their length. A segment is a straight run of local steps of one function body. A call begins a new
+segment, so a body that is called twice gives the same segments twice. A loop without a shared step is one segment,
+with the loops and calls inside it. It holds its leaves once and how often they are executed (:class:`LocalLoop`), so
+that its trips cost nothing. Only loops that touch something shared remain loops; without folding all loops do.
 
-An IPU with I/O tiles has two lists: the compute tiles (lane 0) and the I/O tiles (lane 1) each walk their own steps of
-the tree, with the same loops around them, and both have the copies between the two sets, where they meet.
+An IPU with I/O tiles has two lists. The compute tiles (lane 0) and the I/O tiles (lane 1) each walk their own steps of
+the tree, with the same loops around them. Both lists have the copies between the two sets, where the sets meet.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ _Item = _Block | Shared | _Loop
 
 
 class ProgramTree:
-    """The control programs of a device program, its leaves and segments, and the instructions of each IPU
-    (``instructions``) and of its I/O tiles (``io_instructions``, empty where they have nothing to do).
+    """The control programs, leaves and segments of a device program, and the instructions of its IPUs.
+
+    ``instructions`` has a list for each IPU, ``io_instructions`` one for its I/O tiles (empty where these do nothing).
 
     Args:
-        program: what to walk; called functions are walked once.
-        fold: local loops become segments; otherwise they are walked trip by trip as those with shared steps.
+        program: the program; called functions are walked once.
+        fold: whether local loops become segments. If not, they are walked trip by trip like loops with shared steps.
 
     Raises:
         SimulationError: an unknown or recursive function, a negative count, or more trips or cycles than can be
@@ -98,7 +99,7 @@ class ProgramTree:
             self.io_instructions.append(self._list(sequence, f"{sequence.name} (I/O tiles)") if takes_part else ())
 
     def lists(self) -> Iterator[tuple[int, tuple[Instruction, ...]]]:
-        """IPU and instructions of every lane of every IPU."""
+        """The IPU and the instructions of each lane of each IPU."""
         for ipu, pair in enumerate(zip(self.instructions, self.io_instructions, strict=True)):
             for instructions in pair:
                 yield ipu, instructions
@@ -110,7 +111,7 @@ class ProgramTree:
         return tuple(flat)
 
     def on_io_tiles(self, step: Step) -> bool:
-        """Whether the I/O tiles take part in a step or in one inside it."""
+        """Whether the I/O tiles take part in a step or in a step inside it."""
         if step.io_tiles:
             return True
         if not isinstance(step, ControlStep):
@@ -124,7 +125,7 @@ class ProgramTree:
         return self._io[step.function]
 
     def in_lane(self, step: Step, *, inside: bool) -> bool:
-        """Whether a step, which stands inside an :class:`IoTiles` or not, is one of the present lane."""
+        """Whether a step belongs to the present lane; ``inside``: it stands inside an :class:`IoTiles`."""
         if self.lane == 0:
             return not isinstance(step, IoTiles)
         return inside or self.on_io_tiles(step)
@@ -134,20 +135,22 @@ class ProgramTree:
     def local_segment(
         self, leaves: tuple[int, ...], durations: tuple[int, ...], loops: tuple[LocalLoop, ...] = ()
     ) -> int:
-        """Id of the segment of these local leaves with these durations."""
+        """The id of the segment of these local leaves with these durations."""
         return self._intern(leaves, (), durations, loops)
 
     def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
-        """Id of the segment of a shared step that took these parts."""
+        """The id of the segment of a shared step that consisted of these parts."""
         return self._intern((leaf.leaf_id,), parts, ())
 
     def waiting_segment(self, kind: str, dur: int, program: int = -1) -> int:
-        """Id of the segment in which an IPU waits for ``dur`` cycles outside of any step, in a control program of
-        :meth:`program_outside` or in none."""
+        """The id of the segment in which an IPU waits for ``dur`` cycles outside of any step.
+
+        ``program`` is a control program of :meth:`program_outside`, or -1 for none.
+        """
         return self._intern((), (StepPart(kind, program, dur),), ())
 
     def program_outside(self, name: str, ipu: int) -> int:
-        """Number of a control program of the engine besides the main one, which no step stands in."""
+        """The number of a control program of the engine that contains no step of the main program."""
         key = (name, ipu)
         if key not in self._outside:
             self._ipu = ipu
@@ -155,17 +158,17 @@ class ProgramTree:
         return self._outside[key]
 
     def stretch_of(self, segments: tuple[int, ...]) -> Stretch:
-        """These segments one after the other (the same object for the same segments)."""
-        found = self._stretches.get(segments)
-        if found is None:
+        """The stretch of these segments one after the other. The same segments give the same object."""
+        stretch = self._stretches.get(segments)
+        if stretch is None:
             lengths = self.lengths
-            dur = require_countable(sum([lengths[s] for s in segments]), "a stretch of local steps")
-            found = self._stretches[segments] = Stretch(len(self._stretches), segments, dur)
-        return found
+            dur = require_countable(sum([lengths[segment] for segment in segments]), "a stretch of local steps")
+            stretch = self._stretches[segments] = Stretch(len(self._stretches), segments, dur)
+        return stretch
 
     @property
     def stretches(self) -> list[Stretch]:
-        """All of them, by number."""
+        """All stretches, by number."""
         return list(self._stretches.values())
 
     def _intern(
@@ -192,18 +195,18 @@ class ProgramTree:
     def _leaf(self, step: Step, parent: int) -> LeafStep:
         rows, leaves, kind = self.rows, self.leaves, kind_of(step)
         self.kinds.add(kind)
-        first = len(rows)
+        begin = len(rows)
         for name in kind.programs(step):
             rows.append((parent, name, step.name, step.op_id, self._ipu))
         stop = len(rows)
-        leaf = LeafStep(len(leaves), step, (first,) if stop == first + 1 else tuple(range(first, stop)), self.lane)
+        leaf = LeafStep(len(leaves), step, (begin,) if stop == begin + 1 else tuple(range(begin, stop)), self.lane)
         leaves.append(leaf)
         return leaf
 
     # -- items -------------------------------------------------------------------------------------------------------
 
     def _body(self, sequence: StepSequence, node: int) -> tuple[_Item, ...]:
-        """The items of a body; its local steps are gathered up to the next call, loop or shared step."""
+        """The items of a body. Local steps are collected up to the next call, loop or shared step."""
         items: list[_Item] = []
         local: list[int] = []
         durations: list[int] = []
@@ -213,7 +216,7 @@ class ProgramTree:
                 durations.append(step.duration)
             else:
                 self._close(local, durations, items)
-                items += self._other(step, parent)
+                items += self._control_items(step, parent)
         self._close(local, durations, items)
         return tuple(items)
 
@@ -223,7 +226,7 @@ class ProgramTree:
             local.clear()
             durations.clear()
 
-    def _other(self, step: Step, parent: int) -> list[_Item]:
+    def _control_items(self, step: Step, parent: int) -> list[_Item]:
         if isinstance(step, Call):
             self._node(parent, "Call", step.function, step.op_id)
             return list(self._function(step))
@@ -233,23 +236,24 @@ class ProgramTree:
         return [Shared(self._leaf(step, parent))]
 
     def _repeat(self, step: Repeat, body: tuple[_Item, ...]) -> list[_Item]:
-        """A loop; one segment when everything in it is local."""
+        """The items of a loop: a single segment when everything in it is local."""
         if step.count < 0:
             raise SimulationError(f"Repeat {step.name!r} has count {step.count}, it must be 0 or more")
         if step.count == 0 or not body:
             return []
-        blocks = [self.segments[item.segment] for item in body if isinstance(item, _Block)]
+        blocks = [self.segments[part.segment] for part in body if isinstance(part, _Block)]
         if len(blocks) < len(body) or not self._fold:
             return [_Loop(step.name, step.count, body)]
         leaves: list[int] = []
         durations: list[int] = []
         loops = [LocalLoop(0, sum(len(block.leaves) for block in blocks), step.count)]
         for block in blocks:
-            loops += [LocalLoop(len(leaves) + a, len(leaves) + b, count) for a, b, count in block.loops]
+            loops += [LocalLoop(len(leaves) + start, len(leaves) + stop, count) for start, stop, count in block.loops]
             leaves += block.leaves
             durations += block.durations
         segment = self.local_segment(tuple(leaves), tuple(durations), tuple(loops))
         name = f"Repeat {step.name!r} of {step.count:,} trips"
+        # The trips cost nothing here, so only this check notices loops that are too long.
         require_countable(self.lengths[segment], name)
         require_countable(self.segments[segment].executions, name, "executions of steps")
         return [_Block(segment)]
@@ -265,6 +269,7 @@ class ProgramTree:
                 raise SimulationError(f"step {call.name!r} calls {name!r}, the functions of the program are: {known}")
             self._open.append(name)
             ipu = self._ipu
+            # A function that several IPUs call is walked once, so its control programs belong to no single IPU.
             self._ipu = ipu if len(self._callers.get(name, ())) == 1 else -1
             sequence = self.program.functions[name]
             root = self._node(-1, "Sequence", name, sequence.op_id)
@@ -277,28 +282,30 @@ class ProgramTree:
 
     def _flatten(self, items: Sequence[_Item], flat: list[Instruction]) -> None:
         """Append the instructions of ``items``; neighbouring blocks become one stretch."""
+        # The None at the end closes the stretch of the last blocks.
         blocks: list[int] = []
-        for item in [*items, None]:
-            if isinstance(item, _Block):
-                blocks.append(item.segment)
+        for part in [*items, None]:
+            if isinstance(part, _Block):
+                blocks.append(part.segment)
                 continue
             if blocks:
                 flat.append(self.stretch_of(tuple(blocks)))
                 blocks = []
-            if isinstance(item, Shared):
-                flat.append(item)
-            elif isinstance(item, _Loop):
+            if isinstance(part, Shared):
+                flat.append(part)
+            elif isinstance(part, _Loop):
                 begin = len(flat)
-                flat.append(Enter(item.count, item.name))
-                self._flatten(item.body, flat)
-                flat.append(Next(begin, item.count, any(isinstance(inner, Shared) for inner in flat[begin:])))
+                flat.append(Enter(part.count, part.name))
+                self._flatten(part.body, flat)
+                flat.append(
+                    Next(begin, part.count, any(isinstance(instruction, Shared) for instruction in flat[begin:]))
+                )
 
 
 def _unnest(
     tree: ProgramTree, sequence: StepSequence, node: int, *, inside: bool = False
 ) -> Iterator[tuple[Step, int]]:
-    """The steps of a sequence that are of the present lane, with the node they stand under; sequences inside it become
-    nodes of their own."""
+    """The steps of a sequence that belong to the present lane, and the node of each; inner sequences are new nodes."""
     lane = tree.lane
     for step in sequence.steps:
         if lane == 0 and not isinstance(step, ControlStep):
@@ -315,14 +322,14 @@ def _unnest(
 
 
 def _callers(program: DeviceProgram) -> dict[str, set[int]]:
-    """IPUs on which each function is called, directly or through other functions."""
-    found: dict[str, set[int]] = {}
+    """The IPUs on which each function is called, directly or through other functions."""
+    callers: dict[str, set[int]] = {}
     waiting: list[tuple[int, ControlStep]] = list(enumerate(program.ipus))
     while waiting:
         ipu, step = waiting.pop()
-        waiting += [(ipu, inner) for inner in step.inside if isinstance(inner, ControlStep)]
-        if isinstance(step, Call) and ipu not in found.setdefault(step.function, set()):
-            found[step.function].add(ipu)
+        waiting += [(ipu, child) for child in step.inside if isinstance(child, ControlStep)]
+        if isinstance(step, Call) and ipu not in callers.setdefault(step.function, set()):
+            callers[step.function].add(ipu)
             if step.function in program.functions:
                 waiting.append((ipu, program.functions[step.function]))
-    return found
+    return callers

@@ -1,4 +1,4 @@
-"""What the IPUs of a simulation share."""
+"""The objects and settings that the IPUs of a simulation share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delays:
-    """Fixed costs in cycles: external sync, syncs before a round of a collective, latency of a remote transfer and of a
-    stream copy, start of a run."""
+    """Fixed costs in cycles.
+
+    Attributes:
+        external_sync: an external sync.
+        collective_syncs: the syncs before a round of a collective.
+        remote: the latency of a remote transfer.
+        stream: the latency of a stream copy.
+        run: the start of a run.
+    """
 
     external_sync: int
     collective_syncs: CollectiveSyncs
@@ -32,17 +39,17 @@ class Delays:
 
 @dataclass
 class World:
-    """What the IPU processes of a simulation share.
+    """The objects and settings that the IPU processes of a simulation share.
 
     Attributes:
-        placement: IPU of the machine by replica and IPU of the replica.
-        clock_hz: of the tiles.
-        streams: number of each (direction, stream).
-        most: cycles that a run must not reach.
-        stride: parties of a replica.
-        folds: loops in steady state are folded.
-        classes: replicas that are taken to do the same (:mod:`.symmetry`).
-        looped: set whenever an iteration of a loop begins.
+        placement: IPU of the machine, by replica and IPU of the replica.
+        clock_hz: the tile clock.
+        streams: the number of each (direction, stream).
+        most: a run must have fewer cycles than this.
+        stride: how many parties a replica has.
+        folds: whether loops in steady state are folded.
+        classes: replicas that are assumed to do the same (:mod:`.symmetry`).
+        looped: whether an iteration of a loop has begun since the folder looked.
         folded: cycles added by folding.
     """
 
@@ -63,9 +70,9 @@ class World:
     folded: int = 0
 
     def alike(self, replica: int) -> tuple[int, ...]:
-        """The replicas for which a simulated one stands, itself first."""
+        """The replicas for which a simulated replica stands, itself first."""
         return self.classes.members[self.classes.of[replica]]
 
     def require_countable(self, time: int) -> None:
-        """Raise :class:`SimulationError` unless this moment of the event loop can be told in true time."""
+        """Raise :class:`SimulationError` if this time of the event loop is too large to be counted in true time."""
         require_countable(time + self.folded, "the run", most=self.most)

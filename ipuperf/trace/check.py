@@ -1,8 +1,8 @@
-"""Conservation: do the figures of a trace agree with each other?
+"""Conservation: checks whether the figures of a trace agree with each other.
 
-Each rule is a function that returns sentences; an empty list means that it holds. The rules are those any honest trace
-must obey whatever the model: nothing is busier than time allows, nothing is negative, parts fit into wholes, a peak is
-not below any of its steps, a link does not move more than its bandwidth.
+Each rule is a function that returns sentences about faults; an empty list means that the rule holds. Every trace must
+obey the rules, whatever the model: nothing is busier than time allows, nothing is negative, parts fit into wholes, a
+peak is not below any of its steps, a link does not move more than its bandwidth.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ def _rows(bad: np.ndarray) -> str:
     return f"row {', '.join(str(row) for row in rows[:3])}{more}"
 
 
-def _kept(trace: Trace, table: str, column: str) -> np.ndarray | None:
-    """The numbers of a column without making the rows of a folded table; None for strings and where they are made."""
+def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
+    """The numbers of a column as stored, without making the rows of a folded table.
+
+    None for strings, and for columns that a folded table does not store.
+    """
     folded = trace.folded(table)
     if (table, column) == ("instances", "parent") and folded is not None:
-        return np.zeros(min(folded.rows, 1), dtype=np.int64)  # of the first run, all of them
+        return np.zeros(min(folded.rows, 1), dtype=np.int64)  # all folded instances belong to run 0
     if folded is not None:
         return None if column in REPEATS else folded.arrays.get(column)
     values = trace.stored(table)[column]
@@ -40,41 +43,41 @@ def _kept(trace: Trace, table: str, column: str) -> np.ndarray | None:
 
 
 def ranges(trace: Trace) -> list[str]:
-    """Numbers that cannot be: negative ones, and those that are too large."""
-    found = []
+    """Faults of numbers that are negative or too large."""
+    sentences = []
     for table in TABLES.values():
         for column in table.columns:
-            values = _kept(trace, table.name, column.name)
+            values = _stored_numbers(trace, table.name, column.name)
             if values is None or column.least is None:
                 continue
             for bad, text in ((values < column.least, "negative"), (values >= BELOW, "too large")):
                 if bad.any():
-                    found.append(f"{table.name}.{column.name}: {text}, {values[bad][0]} ({_rows(bad)})")
-    return found
+                    sentences.append(f"{table.name}.{column.name}: {text}, {values[bad][0]} ({_rows(bad)})")
+    return sentences
 
 
 def counts(trace: Trace) -> list[str]:
-    """Places that the machine or the program of the trace does not have."""
-    meta, steps = trace.meta, _kept(trace, "liveness", "step")
+    """Faults of places (IPUs, tiles, steps) that the machine or the program of the trace does not have."""
+    meta, steps = trace.meta, _stored_numbers(trace, "liveness", "step")
     limits = {"ipu": meta["num_ipus"], "replica": meta["replicas"], "active_tiles": meta["tiles_per_ipu"] + 1}
     limits.update(dict.fromkeys(("tile", "argmax_tile", "tile_from"), meta["tiles_per_ipu"]))
     limits["tile_to"] = meta["tiles_per_ipu"] + 1
     if steps is not None and len(steps):
         limits["step_from"] = limits["step_to"] = int(steps.max()) + 2
-    found = []
+    sentences = []
     for table in TABLES.values():
         for column in sorted({column.name for column in table.columns} & limits.keys()):
-            values = _kept(trace, table.name, column)
+            values = _stored_numbers(trace, table.name, column)
             if values is not None and (bad := values >= limits[column]).any():
                 least = limits[column]
-                found.append(f"{table.name}.{column}: {values[bad][0]}, allowed: below {least:,} ({_rows(bad)})")
-    return found
+                sentences.append(f"{table.name}.{column}: {values[bad][0]}, allowed: below {least:,} ({_rows(bad)})")
+    return sentences
 
 
 def references(trace: Trace) -> list[str]:
-    """Identifiers of rows that are not there."""
-    found = []
-    for table, column, other, key, none_allowed in (
+    """Faults of identifiers whose rows do not exist."""
+    sentences = []
+    for table, column, target_table, key, none_allowed in (
         ("steps", "op_id", "ops", "op_id", True),
         ("steps", "program_id", "programs", "program_id", True),
         ("programs", "op_id", "ops", "op_id", True),
@@ -89,47 +92,47 @@ def references(trace: Trace) -> list[str]:
         ("steps", "loop", "loops", "loop", True),
         ("live_intervals", "class_id", "variables", "class_id", False),
     ):
-        values, keys = _kept(trace, table, column), _kept(trace, other, key)
-        if values is None or keys is None or not (len(keys) or none_allowed):  # the other table may be left out
+        values, keys = _stored_numbers(trace, table, column), _stored_numbers(trace, target_table, key)
+        if values is None or keys is None or not (len(keys) or none_allowed):  # the target table may be left out
             continue
         bad = ~np.isin(values, keys)
         if none_allowed:
             bad &= values != NO_OP
         if bad.any():
-            found.append(f"{table}.{column}: {values[bad][0]} is not in {other}.{key} ({_rows(bad)})")
-    return found
+            sentences.append(f"{table}.{column}: {values[bad][0]} is not in {target_table}.{key} ({_rows(bad)})")
+    return sentences
 
 
 def _steps(trace: Trace) -> list[str]:
     steps = trace.columns("steps")
+    # The mean is a float, so it may exceed the maximum by rounding.
     bad = steps["dur_mean"] > steps["dur"] * (1 + 1e-9)
-    found = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
+    sentences = [f"steps: the mean over tiles exceeds the slowest tile ({_rows(bad)})"] if bad.any() else []
     order = np.lexsort((steps["rel_start"], steps["lane"], steps["segment"]))
-    same = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
+    same_lane = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
         steps["lane"][order][1:] == steps["lane"][order][:-1]
     )
-    overlap = same & (_left(trace, order) > steps["rel_start"][order][1:])
+    overlap = same_lane & (_left(trace, order) > steps["rel_start"][order][1:])
     for place in np.flatnonzero(overlap)[:3]:
-        one, two = order[place], order[place + 1]
-        found.append(
-            f"steps: segment {steps['segment'][one]} lane {steps['lane'][one]}: seq {steps['seq'][one]} is still busy "
-            f"when seq {steps['seq'][two]} starts"
+        step, next_step = order[place], order[place + 1]
+        sentences.append(
+            f"steps: segment {steps['segment'][step]} lane {steps['lane'][step]}: seq {steps['seq'][step]} is still "
+            f"busy when seq {steps['seq'][next_step]} starts"
         )
-    return found
+    return sentences
 
 
 def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
-    """Last end of each row of ``steps`` (but the last of ``order``) in one trip of the loops it shares with the
-    next."""
+    """The last end of each step (in ``order``, but the last one) in one trip of the loops it shares with the next."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
     shared = common_depth(loops, loop[:-1], loop[1:])
     return (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
 
 
 def _loops(trace: Trace) -> list[str]:
-    """A trip is over when the next one begins."""
+    """Faults of loops whose trip has not ended when the next one begins."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop
-    found = []
+    sentences = []
     for row, number in enumerate(loops.ids.tolist()):
         level = int((loops.chain[row] >= 0).sum()) - 1
         inside = loops.chain[loop, level] == row
@@ -137,13 +140,14 @@ def _loops(trace: Trace) -> list[str]:
         length = int(ends.max() - steps["rel_start"][inside].min()) if len(ends) else 0
         period, count = int(loops.period[row, level]), int(loops.count[row, level])
         if count > 1 and length > period:
-            found.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
-    return found
+            sentences.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
+    return sentences
 
 
 def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Segment, lane, first start and last end of each lane of each segment, sorted by segment."""
     steps = trace.columns("steps")
+    # Segment and lane in one number, so that they are a single key.
     key = steps["segment"].astype(np.int64) << 32 | steps["lane"].astype(np.int64)
     keys, row = np.unique(key, return_inverse=True)
     low = np.full(len(keys), np.iinfo(np.int64).max)
@@ -156,100 +160,104 @@ def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 def _instances(trace: Trace) -> list[str]:
     instances = trace.columns("instances")
     segment, lane, low, high = _lane_extents(trace)
-    first = np.searchsorted(segment, instances["segment"], "left")
-    count = np.searchsorted(segment, instances["segment"], "right") - first
+    first_lane = np.searchsorted(segment, instances["segment"], "left")
+    count = np.searchsorted(segment, instances["segment"], "right") - first_lane
     instance = np.repeat(np.arange(len(count)), count)
     within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    part = np.repeat(first, count) + within
-    found = []
+    part = np.repeat(first_lane, count) + within
+    sentences = []
     too_long = high[part] > instances["dur"][instance]
     if too_long.any():
         place = int(np.argmax(too_long))
         row = instance[place]
-        found.append(
+        sentences.append(
             f"instances: instance {instances['instance'][row]} lasts {instances['dur'][row]} cycles, its segment "
             f"{instances['segment'][row]} needs {high[part][place]}"
         )
     start, end = instances["start"][instance] + low[part], instances["start"][instance] + high[part]
     keys = (start, lane[part], instances["ipu"][instance], instances["replica"][instance])
     order = np.lexsort(keys)
-    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    same_lane = np.ones(max(len(order) - 1, 0), dtype=bool)
     for values in keys[1:]:
-        same &= values[order][1:] == values[order][:-1]
-    for place in np.flatnonzero(same & (end[order][:-1] > start[order][1:]))[:3]:
-        one, two = instance[order[place]], instance[order[place + 1]]
-        found.append(
-            f"instances: busy more than elapsed: replica {instances['replica'][one]} IPU {instances['ipu'][one]} lane "
-            f"{lane[part][order[place]]} runs instances {instances['instance'][one]} and "
-            f"{instances['instance'][two]} at once"
+        same_lane &= values[order][1:] == values[order][:-1]
+    for place in np.flatnonzero(same_lane & (end[order][:-1] > start[order][1:]))[:3]:
+        busy, second = instance[order[place]], instance[order[place + 1]]
+        sentences.append(
+            f"instances: busy more than elapsed: replica {instances['replica'][busy]} IPU {instances['ipu'][busy]} "
+            f"lane {lane[part][order[place]]} runs instances {instances['instance'][busy]} and "
+            f"{instances['instance'][second]} at once"
         )
-    return found
+    return sentences
 
 
 def _runs(trace: Trace) -> list[str]:
     runs, instances = trace.columns("runs"), trace.columns("instances")
-    found = []
+    sentences = []
     for run, start, dur in zip(runs["run"], runs["start"], runs["dur"], strict=True):
         rows = instances["parent"] == run
         outside = rows & ((instances["start"] < start) | (instances["start"] + instances["dur"] > start + dur))
         if outside.any():
-            found.append(f"runs: run {run} [{start}, {start + dur}) does not hold its instances ({_rows(outside)})")
+            sentences.append(f"runs: run {run} [{start}, {start + dur}) does not hold its instances ({_rows(outside)})")
     if trace.meta["num_ipus"] % trace.meta["replicas"]:
-        found.append(f"meta: {trace.meta['num_ipus']} IPUs cannot be shared by {trace.meta['replicas']} replicas")
-    return found
+        sentences.append(f"meta: {trace.meta['num_ipus']} IPUs cannot be shared by {trace.meta['replicas']} replicas")
+    return sentences
 
 
 def _memory(trace: Trace) -> list[str]:
     memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
     tiles, limit = trace.meta["tiles_per_ipu"], trace.meta["bytes_per_tile"]
-    found = []
+    sentences = []
     total = liveness["always_live"] + liveness["not_always_live"]
     for bad, text in (
         (liveness["max_tile"] > total, "the fullest tile holds more than the IPU"),
         (liveness["max_tile"] * tiles < total, "the fullest tile is below the mean over tiles"),
     ):
         if bad.any():
-            found.append(f"liveness: {text} ({_rows(bad)})")
-    ipu, _, held = tile_totals(memory)
+            sentences.append(f"liveness: {text} ({_rows(bad)})")
+    ipu, _, tile_bytes = tile_totals(memory)
     for name in np.unique(liveness["ipu"]).tolist():
-        rows, own = liveness["ipu"] == name, memory["ipu"] == name
-        if not own.any():
+        rows, on_ipu = liveness["ipu"] == name, memory["ipu"] == name
+        if not on_ipu.any():
             continue
-        peak, fullest = int(liveness["max_tile"][rows].max()), int(held[ipu == name].max())
+        peak, fullest = int(liveness["max_tile"][rows].max()), int(tile_bytes[ipu == name].max())
         if fullest < peak:
-            found.append(f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}")
-        varying = int(memory["bytes"][own & (memory["category"] == "variableNotAlwaysLive")].sum())
+            sentences.append(
+                f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}"
+            )
+        varying = int(memory["bytes"][on_ipu & (memory["category"] == "variableNotAlwaysLive")].sum())
         highest = int(liveness["not_always_live"][rows].max())
         if varying < highest:
-            found.append(
+            sentences.append(
                 f"tile_memory: variableNotAlwaysLive of IPU {name} is {varying} bytes at its peak, "
                 f"liveness reaches {highest}"
             )
-    if len(held) and bool((held > limit).any()) != trace.meta["oom"]:
-        found.append(f"meta.oom is {trace.meta['oom']}, the fullest tile holds {held.max()} of {limit} bytes")
+    if len(tile_bytes) and bool((tile_bytes > limit).any()) != trace.meta["oom"]:
+        sentences.append(f"meta.oom is {trace.meta['oom']}, the fullest tile holds {tile_bytes.max()} of {limit} bytes")
     intervals = trace.columns("live_intervals")
     if (intervals["step_from"] >= intervals["step_to"]).any():
-        found.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
+        sentences.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
     for table in ("variables", "tile_runs"):
         columns = trace.columns(table)
         bad = columns["tile_to"] < columns["tile_from"]
         if bad.any():
-            found.append(f"{table}: tiles are not a range ({_rows(bad)})")
-    return found
+            sentences.append(f"{table}: tiles are not a range ({_rows(bad)})")
+    return sentences
 
 
 def _links(trace: Trace) -> list[str]:
     links, transfers = trace.columns("links"), trace.columns("transfers")
-    found = []
+    sentences = []
     for link_id, name, rate in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
         rows = np.flatnonzero(transfers["link_id"] == link_id)
         rows = rows[np.argsort(transfers["start"][rows], kind="stable")]
         busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
         moved = int(transfers["bytes"][rows].sum())
-        room = rate * trace.seconds(busy + len(rows))  # a transfer ends at a whole cycle
-        if moved > room * (1 + 1e-6):
-            found.append(f"links: {name} moves {moved} bytes in {busy} busy cycles, its bandwidth allows {room:.0f}")
-    return found
+        capacity = rate * trace.seconds(busy + len(rows))  # a transfer ends at a whole cycle
+        if moved > capacity * (1 + 1e-6):
+            sentences.append(
+                f"links: {name} moves {moved} bytes in {busy} busy cycles, its bandwidth allows {capacity:.0f}"
+            )
+    return sentences
 
 
 _RULES: tuple[Callable[[Trace], list[str]], ...] = (
@@ -263,18 +271,20 @@ _RULES: tuple[Callable[[Trace], list[str]], ...] = (
 
 
 def check(trace: Trace) -> list[str]:
-    """What does not add up, one sentence each, empty if all is well.
+    """The faults of a trace, a sentence for each; empty if there are none.
 
     Rules: nothing negative, too large or out of place; references lead somewhere; mean <= slowest tile; the steps of
     one lane of a segment do not overlap, trips of a loop do not, and both fit into every instance; one lane of an IPU
     runs one instance at a time (busy <= elapsed); instances lie within their run; the fullest tile lies between the
     mean and the total; peaks are not below any step; no link moves more than its bandwidth allows.
     """
-    found = damages(trace)
-    return found if found else [text for rule in _RULES for text in rule(trace)]
+    sentences = damages(trace)
+    return sentences if sentences else [text for rule in _RULES for text in rule(trace)]
 
 
 def damages(trace: Trace) -> list[str]:
-    """What no trace can hold, whatever was simulated, found without making the rows of folded tables: numbers out of
-    range, places that the machine does not have, identifiers of nothing."""
+    """Faults that no trace may have: numbers out of range, places that do not exist, identifiers without a row.
+
+    They are found without making the rows of folded tables.
+    """
     return [text for rule in (ranges, counts, references) for text in rule(trace)]

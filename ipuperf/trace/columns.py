@@ -96,20 +96,20 @@ def _words(where: str, column: Column, values: Words, *, copy: bool) -> Words:
 
 def _numbers(where: str, column: Column, values: Any, *, copy: bool) -> np.ndarray:
     array = np.asarray(values)
-    wanted = np.dtype(_NUMPY[column.dtype])
+    dtype = np.dtype(_NUMPY[column.dtype])
     if array.size == 0:
-        return np.empty(0, dtype=wanted)
-    allowed_kinds = {"i": "iu", "f": "iuf", "b": "b"}[wanted.kind]
+        return np.empty(0, dtype=dtype)
+    allowed_kinds = {"i": "iu", "f": "iuf", "b": "b"}[dtype.kind]
     if array.dtype.kind not in allowed_kinds:
-        raise TraceError(f"{where}: dtype is {array.dtype}, expected {wanted} ({column.unit or 'no unit'})")
-    if wanted.kind == "i" and array.dtype != wanted:
-        limits = np.iinfo(wanted)
+        raise TraceError(f"{where}: dtype is {array.dtype}, expected {dtype} ({column.unit or 'no unit'})")
+    if dtype.kind == "i" and array.dtype != dtype:
+        limits = np.iinfo(dtype)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
-            raise TraceError(f"{where}: values run from {low} to {high}, which does not fit {wanted}")
-    if wanted.kind == "f" and not np.isfinite(array).all():
+            raise TraceError(f"{where}: values run from {low} to {high}, which does not fit {dtype}")
+    if dtype.kind == "f" and not np.isfinite(array).all():
         raise TraceError(f"{where}: row {int(np.argmin(np.isfinite(array)))} is not a finite number")
-    return array.astype(wanted, copy=copy)
+    return array.astype(dtype, copy=copy)
 
 
 def coerce_column(table: str, column: Column, values: Any, *, copy: bool = True) -> Stored:

@@ -1,4 +1,4 @@
-"""What moved between two traces."""
+"""The differences between two traces."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Figures = dict[tuple[str, str, str], float]
 
 
 def figures(trace: Trace) -> Figures:
-    """The figures two traces are compared by.
+    """The figures by which two traces are compared.
 
-    Runs by name, totals by kind and by op and kind (all stored IPUs together), tile memory by IPU and category, the
-    fullest tile of each IPU, peaks of liveness, bytes of each link. Identifiers play no part, so that two programs can
-    be compared; runs of one name are told apart by their number.
+    These are runs by name, totals by kind and by op and kind (all stored IPUs together), tile memory by IPU and
+    category, the fullest tile of each IPU, peaks of liveness, and bytes of each link. Identifiers are not compared, so
+    that the traces may be of two programs. Runs with the same name are told apart by their number.
     """
     result: Figures = {("meta", "clock", "Hz"): float(trace.meta["clock_hz"])}
     runs = trace.columns("runs")
@@ -64,8 +64,8 @@ def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
     """Figures that differ by more than ``rtol`` times the larger of the two, the largest relative change first.
 
     Columns: table, key, unit, source, target, diff (target - source), ratio (target / source, NaN where source is 0). A
-    figure that one trace does not have counts as 0 there. An empty frame means that nothing moved. Raises
-    ``ValueError`` for a negative ``rtol``, ``TypeError`` for what is no trace.
+    figure that one trace does not have counts as 0 there. An empty frame means that nothing differs. Raises
+    ``ValueError`` for a negative ``rtol``, ``TypeError`` for an argument that is not a trace.
     """
     import pandas as pd
 
@@ -76,10 +76,10 @@ def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
             raise TypeError(f"diff: the {role} is {trace!r} ({type(trace).__name__}), expected a Trace")
     if not (isinstance(rtol, (int, float)) and rtol >= 0):
         raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")
-    before, after = figures(source), figures(target)
+    source_figures, target_figures = figures(source), figures(target)
     rows = []
-    for place, key in enumerate(dict.fromkeys([*before, *after])):
-        old, new = before.get(key, 0), after.get(key, 0)
+    for place, key in enumerate(dict.fromkeys([*source_figures, *target_figures])):
+        old, new = source_figures.get(key, 0), target_figures.get(key, 0)
         scale = max(abs(old), abs(new))
         if abs(new - old) > rtol * scale:
             rows.append((-abs(new - old) / scale, place, (*key, old, new, new - old, new / old if old else np.nan)))

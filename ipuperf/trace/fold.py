@@ -1,8 +1,8 @@
-"""Join templates and instances, vectorised: slices, counts and sums without a Python loop over rows.
+"""Joins templates and instances: vectorised slices, counts and sums, without a Python loop over rows.
 
-A slice is one execution of a step of one instance: it starts at ``instances.start + steps.rel_start``, later by whole
-periods of the loops around it (:mod:`ipuperf.trace.loops`), and lasts ``steps.dur``. Sums are taken on the folded
-tables (segment sums times number of instances) and never need the slices.
+A slice is one execution of a step of an instance. It starts at ``instances.start + steps.rel_start`` plus whole periods
+of the loops around the step (:mod:`ipuperf.trace.loops`), and lasts ``steps.dur``. Sums are computed from the folded
+tables (sum of a segment times number of its instances) and never need the slices.
 """
 
 from __future__ import annotations
@@ -26,17 +26,24 @@ Window = tuple[int, int]
 """A stretch of time in cycles, half open."""
 
 MOST_SLICES = 20_000_000
-"""Slices that can be expanded at once; some 3 GB as a table."""
+"""Largest number of slices that can be expanded at once; about 3 GB as a table."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The steps sorted by segment and sequence.
+    """The steps, sorted by segment and sequence.
 
-    ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``; ``low`` and
-    ``extent`` are the first start and the last end among them, relative to the instance (0 for a segment of no steps),
-    ``slices`` is how many slices an instance has. ``loop`` is the row of ``Trace.loops`` of each row of table ``steps``
-    (-1: none), ``trips`` how often an instance executes it, ``reach`` the end of its last execution.
+    Attributes:
+        order: ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``.
+        segments: ids of the segments.
+        first: place of the first step of each segment in ``order``.
+        count: number of steps of each segment.
+        low: first start among the steps of each segment, relative to the instance.
+        extent: last end among the steps of each segment, relative to the instance.
+        slices: how many slices an instance of each segment has.
+        loop: for each row of table ``steps``, the row of its loop in ``Trace.loops`` (-1: none).
+        trips: for each row of table ``steps``, how often an instance executes it.
+        reach: for each row of table ``steps``, the end of its last execution.
     """
 
     order: np.ndarray
@@ -60,11 +67,11 @@ class Template:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices in columns of equal length.
+    """Slices, as columns of equal length.
 
-    ``start`` and ``dur`` in cycles (int64); ``step`` and ``instance`` are row numbers of the tables ``steps`` and
-    ``instances``, through which every other property is looked up; ``trip`` is that of the innermost loop of the
-    segment (-1: none).
+    ``start`` and ``dur`` are in cycles (int64). ``step`` and ``instance`` are row numbers of the tables ``steps`` and
+    ``instances``, where all other properties are found. ``trip`` is the trip of the segment's innermost loop (-1: no
+    loop).
     """
 
     start: np.ndarray
@@ -85,15 +92,15 @@ def build_template(trace: Trace) -> Template:
     """Sort table ``steps`` once; see :class:`Template`."""
     steps = trace.columns("steps")
     order = np.lexsort((steps["seq"], steps["segment"]))
-    segments, first, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
+    segments, first_steps, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
     loop = trace.loops.place(steps["loop"])
     trips, reach = trace.loops.inner[loop, 0], steps["rel_start"] + trace.loops.rest[loop, 0] + steps["dur"]
     if len(segments) == 0:
         nothing = np.empty(0, dtype=np.int64)
-        return Template(order, segments, first, count, nothing, nothing, nothing, loop, trips, reach)
-    low = np.minimum.reduceat(steps["rel_start"][order], first)
-    extent, slices_of = np.maximum.reduceat(reach[order], first), np.add.reduceat(trips[order], first)
-    return Template(order, segments, first, count, low, extent, slices_of, loop, trips, reach)
+        return Template(order, segments, first_steps, count, nothing, nothing, nothing, loop, trips, reach)
+    low = np.minimum.reduceat(steps["rel_start"][order], first_steps)
+    extent, slices_of = np.maximum.reduceat(reach[order], first_steps), np.add.reduceat(trips[order], first_steps)
+    return Template(order, segments, first_steps, count, low, extent, slices_of, loop, trips, reach)
 
 
 def kind_codes(trace: Trace) -> np.ndarray:
@@ -115,7 +122,7 @@ def _is_window(window: object) -> bool:
 
 
 def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
-    """Rows of table ``instances`` with a step that may touch the window, all when it is None."""
+    """The rows of table ``instances`` with a step that may touch the window; all rows if it is None."""
     instances = trace.columns("instances")
     if window is None:
         return np.arange(len(instances["start"]))
@@ -129,14 +136,21 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
     return np.flatnonzero((place >= 0) & (begin < window[1]) & (end >= window[0]))
 
 
-def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Row of ``instances`` and row of ``steps`` for every step (of those ``wanted``, a mask) of the given instances."""
+def pairs(trace: Trace, rows: np.ndarray, included: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The row of ``instances`` and the row of ``steps`` for every step of the given instances.
+
+    ``included`` is a mask of the rows of ``steps``; None: all.
+    """
     template = trace.template
-    order, first, count = template.order, template.first, template.count
-    if wanted is not None:
-        kept = wanted[order]
-        before = np.append(0, np.cumsum(kept))
-        order, first, count = order[kept], before[first], before[first + count] - before[first]
+    order, first_steps, count = template.order, template.first, template.count
+    if included is not None:
+        included_steps = included[order]
+        included_before = np.append(0, np.cumsum(included_steps))
+        order, first_steps, count = (
+            order[included_steps],
+            included_before[first_steps],
+            included_before[first_steps + count] - included_before[first_steps],
+        )
     place = template.place(trace.columns("instances")["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     counts = count[place] if len(place) else np.empty(0, dtype=np.int64)
@@ -144,12 +158,13 @@ def pairs(trace: Trace, rows: np.ndarray, wanted: np.ndarray | None = None) -> t
     total = int(counts.sum())
     instance = np.repeat(rows, counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    step = order[np.repeat(first[place], counts) + within] if total else np.empty(0, dtype=np.int64)
+    step = order[np.repeat(first_steps[place], counts) + within] if total else np.empty(0, dtype=np.int64)
     return instance, step
 
 
 def _require_few(counts: np.ndarray | int) -> None:
     """Raise :class:`TraceError` for more slices than can be expanded at once."""
+    # The sum is taken in Python where it is large, because it may not fit into int64.
     total = counts if isinstance(counts, int) else sum(counts.tolist()) if counts.sum(dtype=float) > MOST_SLICES else 0
     if total > MOST_SLICES:
         raise TraceError(
@@ -161,10 +176,10 @@ def _require_few(counts: np.ndarray | int) -> None:
 def slices(
     trace: Trace, window: Window | None = None, rows: np.ndarray | None = None, steps: np.ndarray | None = None
 ) -> Slices:
-    """Slices of the given rows of table ``instances`` (all by default) that touch ``window``, by instance and step.
+    """The slices of the given rows of table ``instances`` (default: all) that touch ``window``, by instance and step.
 
-    A slice touches the window if some of it lies inside; a slice of no duration does if its start lies inside. Slices
-    are not cut at the edges of the window. ``steps`` is a mask of the rows of table ``steps`` that are wanted.
+    A slice touches the window if some of it lies inside; a slice without duration does if its start lies inside. Slices
+    are not cut at the edges of the window. ``steps`` is a mask of the rows of table ``steps``; None: all.
 
     Raises :class:`TraceError` for more than ``MOST_SLICES`` slices.
     """
@@ -176,20 +191,22 @@ def slices(
 def _expanded(
     trace: Trace, pairs: tuple[np.ndarray, np.ndarray], durations: np.ndarray, loops: np.ndarray, window: Window | None
 ) -> Slices:
-    """Slices of rows of ``instances`` and ``steps``, with the duration and the loop (row) given for each step."""
+    """The slices of pairs of rows of ``instances`` and ``steps``, with a duration and a loop (row) for each step."""
     instance, step = pairs
     start = trace.columns("instances")["start"][instance] + trace.columns("steps")["rel_start"][step]
     dur, loop = durations[step], loops[step]
     if trace.loops.depth:
         _require_few(count_executions(trace.loops, start, dur, loop, window))
-    found = executions(trace.loops, start, dur, loop, window)
-    return Slices(found.start, dur[found.row], step[found.row], instance[found.row], found.trip)
+    executed = executions(trace.loops, start, dur, loop, window)
+    return Slices(executed.start, dur[executed.row], step[executed.row], instance[executed.row], executed.trip)
 
 
 def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
-    """Slices of the given rows of ``instances``, loops in which every step has the same label (one for each row of
-    table ``steps``) as one slice from their first start to the end of their last trip; it counts as one of their first
-    step."""
+    """The slices of the given rows of ``instances``, where a loop of steps with the same label is a single slice.
+
+    Such a slice lasts from the first start in the loop to the end of its last trip, and belongs to the loop's first
+    step. ``label`` has a label for each row of table ``steps``.
+    """
     template, loops = trace.template, trace.loops
     chain = loops.chain[template.loop]
     low, high = np.full(len(loops.ids), label.max(initial=0)), np.full(len(loops.ids), label.min(initial=0))
@@ -199,24 +216,26 @@ def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
         np.maximum.at(high, chain[inside, level], label[inside])
     equal = (chain >= 0) & np.append(low == high, False)[chain]
     merged = np.flatnonzero(equal.any(axis=1))
-    outer = np.argmax(equal[merged], axis=1) if loops.depth else merged
-    top, own = chain[merged, outer], template.loop[merged]
-    dur, loop, wanted = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
-    dur[merged] = loops.count[own, outer] * loops.period[own, outer]
-    loop[merged] = np.where(outer > 0, chain[merged, outer - 1], -1)
-    wanted[merged] = False
+    outer_level = np.argmax(equal[merged], axis=1) if loops.depth else merged
+    outermost, loop_rows = chain[merged, outer_level], template.loop[merged]
+    dur, loop, included = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
+    dur[merged] = loops.count[loop_rows, outer_level] * loops.period[loop_rows, outer_level]
+    loop[merged] = np.where(outer_level > 0, chain[merged, outer_level - 1], -1)
+    included[merged] = False
     place = np.empty(len(label), dtype=np.int64)
     place[template.order] = np.arange(len(label))
-    first = np.lexsort((place[merged], top))
-    wanted[merged[first[np.append(True, np.diff(top[first]) != 0)[: len(first)]]]] = True
-    return _expanded(trace, pairs(trace, rows, wanted), dur, loop, None)
+    by_loop = np.lexsort((place[merged], outermost))
+    included[merged[by_loop[np.append(True, np.diff(outermost[by_loop]) != 0)[: len(by_loop)]]]] = True
+    return _expanded(trace, pairs(trace, rows, included), dur, loop, None)
 
 
 def slice_batches(
     trace: Trace, window: Window | None = None, batch: int = 1_000_000, steps: np.ndarray | None = None
 ) -> Iterator[Slices]:
-    """The slices of :func:`slices` in pieces of about ``batch`` (an instance is not cut), so that memory stays
-    bounded."""
+    """The slices of :func:`slices` in pieces of about ``batch``, so that memory stays bounded.
+
+    The slices of an instance stay in one piece.
+    """
     rows, template = instances_in(trace, window), trace.template
     trips = template.trips if steps is None else np.where(steps, template.trips, 0)
     of_segment = np.add.reduceat(trips[template.order], template.first) if len(trips) else trips
@@ -229,7 +248,7 @@ def slice_batches(
 
 
 def slice_count(trace: Trace, window: Window | None = None) -> int:
-    """Number of slices that :func:`slices` would give."""
+    """The number of slices that :func:`slices` would return."""
     template = trace.template
     if window is None:
         return sum((template.slices * segment_runs(trace)).tolist())
@@ -250,39 +269,43 @@ def slice_count(trace: Trace, window: Window | None = None) -> int:
 
 
 def fitting_window(trace: Trace, limit: int) -> Window | None:
-    """The longest window from the start of the trace that holds at most ``limit`` slices; None if all of it does."""
+    """The longest window from the start of the trace with at most ``limit`` slices; None if the whole trace fits."""
+    # The window grows by doubling until it holds too many slices; then its end is found by bisection.
     total = slice_count(trace)
     if total <= limit:
         return None
     place, start, end = _placed(trace)
-    first, last = int((start + trace.template.low[place]).min()), int(end.max()) + 1
-    fits, over = first, min(last, first + max(1, (last - first) * limit // total))
-    while over < last and slice_count(trace, (first, over)) <= limit:
-        fits, over = over, min(last, first + 2 * (over - first))
+    begin, end_of_trace = int((start + trace.template.low[place]).min()), int(end.max()) + 1
+    # The first guess assumes that slices are spread evenly over time.
+    fits, exceeds = begin, min(end_of_trace, begin + max(1, (end_of_trace - begin) * limit // total))
+    while exceeds < end_of_trace and slice_count(trace, (begin, exceeds)) <= limit:
+        fits, exceeds = exceeds, min(end_of_trace, begin + 2 * (exceeds - begin))
     if trace.folded("instances") is not None:
-        trace = trace.within((first, over))
-    while over - fits > 1:
-        middle = (fits + over) // 2
-        if slice_count(trace, (first, middle)) <= limit:
+        trace = trace.within((begin, exceeds))
+    while exceeds - fits > 1:
+        middle = (fits + exceeds) // 2
+        if slice_count(trace, (begin, middle)) <= limit:
             fits = middle
         else:
-            over = middle
-    return (first, max(fits, first + 1))
+            exceeds = middle
+    return (begin, max(fits, begin + 1))
 
 
 def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Segment (as an index into the template), start and last end of the steps of each instance that has some; of a
-    folded table one for all that come again."""
+    """Segment (index into the template), start and last end of the steps of each instance that has steps.
+
+    In a folded table, an instance stands for all its repetitions.
+    """
     template, folded = trace.template, trace.folded("instances")
     table = trace.columns("instances") if folded is None else folded.arrays
     place = template.place(table["segment"])
     start = table["start"].astype(np.int64)
     if isinstance(folded, FoldedInstances):
-        last = folded.ends - folded.arrays["dur"]
+        last_start = folded.ends - folded.arrays["dur"]
     else:
-        last = start
+        last_start = start
     known = place >= 0
-    return place[known], start[known], last[known] + template.extent[place[known]]
+    return place[known], start[known], last_start[known] + template.extent[place[known]]
 
 
 def segment_runs(trace: Trace) -> np.ndarray:
@@ -304,8 +327,11 @@ def step_runs(trace: Trace) -> np.ndarray:
 
 
 def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
-    """How often a stretch of steps begins with each row of the template (in its order) if it does so with the rows of
-    the mask ``begins`` when they follow the row before them, and with every trip of a loop."""
+    """How often a stretch of steps begins with each row of the template (in the template's order).
+
+    A stretch begins with the rows of the mask ``begins`` when they follow the row before them, and with every trip of a
+    loop.
+    """
     template, loops = trace.template, trace.loops
     loop = template.loop[template.order]
     shared = np.zeros(len(loop), dtype=np.int64)
@@ -318,18 +344,17 @@ def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
 
 
 def working_cycles(trace: Trace) -> np.ndarray:
-    """Cycles of the steps of each segment in which its IPU works: it waits neither for other IPUs nor stands for the
-    host."""
+    """Cycles of each segment in which its IPU works, that is, waits neither for other IPUs nor for the host."""
     waiting = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS, "host_mid"))
     return np.asarray(sum_by_segment(trace, trace.columns("steps")["dur"])[:, ~waiting].sum(axis=1))
 
 
 @dataclass(frozen=True)
 class IpuTotals:
-    """Sums for each stored IPU.
+    """Sums for each stored IPU, one row for each; rows are sorted by ``replica`` and ``ipu``.
 
-    ``replica`` and ``ipu`` (sorted, one row each), ``cycles`` of shape (rows, len(KINDS)), ``first`` and ``last``:
-    start of the first and end of the last instance.
+    ``cycles`` has the shape (rows, len(KINDS)). ``first`` is the start of the first instance, ``last`` the end of the
+    last one.
     """
 
     replica: np.ndarray
@@ -340,8 +365,10 @@ class IpuTotals:
 
 
 def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
-    """Sum of a weight per execution of ``steps`` by segment and kind: shape (segments, len(KINDS)), dtype of
-    the weights."""
+    """Sums of a weight per execution of ``steps``, by segment and kind: shape (segments, len(KINDS)).
+
+    The dtype is that of the weights, or object where int64 could overflow.
+    """
     template = trace.template
     weights = product(weights, template.trips)
     result = np.zeros((len(template.segments), len(KINDS)), dtype=weights.dtype)
@@ -351,7 +378,7 @@ def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
 
 
 def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
-    """Sum of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
+    """Sums of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
     instances = trace.columns("instances")
     per_segment = sum_by_segment(trace, trace.columns("steps")["dur"] if weights is None else weights)
     pairs = np.stack([instances["replica"], instances["ipu"]], axis=1)
@@ -360,20 +387,21 @@ def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
     place = trace.template.place(instances["segment"])
     cycles = np.zeros((len(keys), len(KINDS)), dtype=per_segment.dtype)
     known = place >= 0
-    both = row[known] * max(len(per_segment), 1) + place[known]
-    used, times = np.unique(both, return_counts=True)
+    row_and_segment = row[known] * max(len(per_segment), 1) + place[known]
+    # Each pair of IPU and segment is summed once, times its number of instances.
+    used, times = np.unique(row_and_segment, return_counts=True)
     if len(used):
         rows, places = np.divmod(used, len(per_segment))
         np.add.at(cycles, rows, times[:, None] * per_segment[places])
-    first = np.full(len(keys), np.iinfo(np.int64).max)
-    last = np.full(len(keys), np.iinfo(np.int64).min)
-    np.minimum.at(first, row, instances["start"])
-    np.maximum.at(last, row, instances["start"] + instances["dur"])
-    return IpuTotals(keys[:, 0], keys[:, 1], cycles, first, last)
+    first_starts = np.full(len(keys), np.iinfo(np.int64).max)
+    last_ends = np.full(len(keys), np.iinfo(np.int64).min)
+    np.minimum.at(first_starts, row, instances["start"])
+    np.maximum.at(last_ends, row, instances["start"] + instances["dur"])
+    return IpuTotals(keys[:, 0], keys[:, 1], cycles, first_starts, last_ends)
 
 
 def span(trace: Trace) -> Window:
-    """First start and last end over runs and instances, (0, 0) when there are none."""
+    """The first start and the last end of all runs and instances; (0, 0) if there are none."""
     starts: list[int] = []
     ends: list[int] = []
     for name in ("runs", "instances"):

@@ -1,10 +1,10 @@
-"""Tables that are kept folded, in memory and on disk: rows that come again are there once.
+"""Folded tables, which hold repeated rows only once, in memory and on disk.
 
-What a run repeats (iterations in steady state, replicas that do the same) is there as a template: a row with its first
-start, the loops around it (``parent``, ``count`` and ``period`` of each, as in table ``loops``) and what a trip adds to
-its counters. A folded table makes the rows of the table of the schema when somebody asks for them, all of them or those
-of a window; it takes memory for its templates and not for the trips. What it holds are arrays of integers and lists of
-words, so that it can be written and read as it is.
+What a run repeats (iterations in steady state, replicas that do the same) is stored as a template: a row with its first
+start, the loops around it (``parent``, ``count`` and ``period`` of each, as in table ``loops``), and what a trip adds
+to its counters. A folded table makes the rows of the schema's table when somebody asks for them: all rows, or those of
+a window. It needs memory for its templates but not for the trips. It consists of arrays of integers and lists of words,
+so that it can be written and read as it is.
 """
 
 from __future__ import annotations
@@ -22,35 +22,42 @@ from ipuperf.trace.loops import Loops, build_loops, check_loops, unrolled
 from ipuperf.trace.schema import BELOW
 
 MOST_ROWS = 20_000_000
-"""Rows of a folded table that are made at once; some gigabytes."""
+"""Largest number of rows that a folded table makes at once; a few gigabytes."""
 
 Columns = dict[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
 REPEATS: dict[str, str] = {"parent": "loops", "count": "loops", "period": "loops"}
-"""Arrays that say how rows come again: for each loop the one around it (an earlier one or -1), trips, and cycles from
-the start of a trip to the start of the next."""
+"""The arrays that say how rows are repeated. For each loop: the loop around it (an earlier one, or -1), the number of
+trips, and the cycles from the start of a trip to the start of the next."""
 
 
-def ranges(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``row`` and ``first[row] + 0, 1, ...`` for each of ``count`` places of each row.
+def ranges(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``row`` and ``begin[row] + 0, 1, ...`` for each of the ``count`` places of each row.
 
     >>> ranges(np.array([5, 9]), np.array([2, 1]))
     (array([0, 0, 1]), array([5, 6, 9]))
     """
     row = np.repeat(np.arange(len(count)), count)
-    return row, np.arange(len(row)) + (first - np.cumsum(count) + count)[row]
+    return row, np.arange(len(row)) + (begin - np.cumsum(count) + count)[row]
 
 
 def _whole(values: np.ndarray) -> np.ndarray:
-    """Whole numbers that are kept in fewer bytes (files do) as ``int64``."""
+    """Whole numbers as ``int64``; files hold them in fewer bytes."""
     fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
     return values.astype(np.int64) if fits else values
 
 
 class SteadyLoop(NamedTuple):
-    """Something that comes again: its first start and its end (cycles; that of the last period), trips, cycles of a
-    trip, and loops around it."""
+    """A loop in steady state.
+
+    Attributes:
+        start: start of its first trip, in cycles.
+        end: end of its last period, in cycles.
+        trips: number of trips.
+        period: cycles of a trip.
+        depth: how many loops are around it.
+    """
 
     start: int
     end: int
@@ -63,17 +70,17 @@ class FoldedTable(ABC):
     """A folded table.
 
     Args:
-        arrays: what :attr:`ARRAYS` lists, ``int64``; those of equal groups are equally long.
-        words: what :attr:`WORDS` lists.
+        arrays: the arrays that :attr:`ARRAYS` lists, ``int64``; the arrays of a group have equal lengths.
+        words: the lists of words that :attr:`WORDS` names.
 
     Class attributes:
-        TABLE: name in the schema.
-        ARRAYS: name of each array, and its group.
-        INDICES: arrays that are places in a group or in a list of words.
-        WORDS: names of the lists.
+        TABLE: the name of the table in the schema.
+        ARRAYS: the name of each array, and its group.
+        INDICES: the arrays that hold places in a group or in a list of words.
+        WORDS: the names of the lists of words.
 
     Raises:
-        TraceError: arrays are missing, of another shape, or point nowhere.
+        TraceError: arrays are missing, have a wrong shape, or hold places that do not exist.
     """
 
     TABLE: ClassVar[str]
@@ -82,17 +89,18 @@ class FoldedTable(ABC):
     WORDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays, words: Mapping[str, Sequence[str]] | None = None) -> None:
-        self.words = {name: tuple(own) for name, own in (words or {}).items()}
+        self.words = {name: tuple(texts) for name, texts in (words or {}).items()}
         self.arrays = {name: _whole(np.asarray(values)) for name, values in arrays.items()}
         self._require(self.arrays.keys() == self.ARRAYS.keys(), f"arrays {', '.join(self.arrays)}")
         self._require(set(self.words) == set(self.WORDS), f"words {', '.join(self.words)}")
         self._require(
-            all(type(word) is str for own in self.words.values() for word in own), "words that are no strings"
+            all(type(word) is str for texts in self.words.values() for word in texts), "words that are no strings"
         )
-        sizes = {name: len(own) for name, own in self.words.items()}
+        sizes = {name: len(texts) for name, texts in self.words.items()}
         for name, values in self.arrays.items():
             shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
             self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
+            # Sums of two numbers must fit into int64, hence the bound.
             large = np.flatnonzero((values >= BELOW) | (values <= -BELOW)).tolist()[:1]
             self._require(not large, f"{name} is too large in row {large}")
             size = sizes.setdefault(self.ARRAYS[name], len(values))
@@ -107,21 +115,23 @@ class FoldedTable(ABC):
         if not holds:
             raise TraceError(f"trace table {self.TABLE!r}, folded: {fault}")
 
-    def _require_parts(self, first: str, count: str, group: int) -> None:
-        """Places ``first`` and ``count`` of each row are among ``group`` of them."""
-        one, number = self.arrays[first], self.arrays[count]
-        if len(one):
-            self._require(one.min() >= 0 and number.min() >= 0 and (one + number).max() <= group, f"{count} is wrong")
+    def _require_parts(self, begin: str, count: str, group: int) -> None:
+        """Check that the ``count`` places from ``begin`` on, of each row, are among the ``group`` places there are."""
+        begins, number = self.arrays[begin], self.arrays[count]
+        if len(begins):
+            self._require(
+                begins.min() >= 0 and number.min() >= 0 and (begins + number).max() <= group, f"{count} is wrong"
+            )
 
     def _require_some(self, *names: str) -> None:
-        """None of these is negative."""
+        """Check that no number in these arrays is negative."""
         for name in names:
             rows = np.flatnonzero(self.arrays[name] < 0).tolist()
             self._require(not rows, f"{name} is negative in row {', '.join(map(str, rows[:3]))}")
 
     @abstractmethod
     def _check(self) -> None:
-        """Raise :class:`TraceError` for what cannot be."""
+        """Raise :class:`TraceError` for impossible contents."""
 
     @property
     @abstractmethod
@@ -129,10 +139,10 @@ class FoldedTable(ABC):
         """Rows of the table."""
 
     def columns(self, window: tuple[int, int] | None = None) -> Columns:
-        """The columns of the table in its order; of those that have times, only rows that touch ``window`` (cycles).
+        """The columns of the table in its order. Of rows that have times, only those that touch ``window`` (cycles).
 
         Raises:
-            TraceError: there are more than :data:`MOST_ROWS` of them.
+            TraceError: the table has more than :data:`MOST_ROWS` rows, and no window is given.
         """
         if window is None and self.rows > MOST_ROWS:
             raise TraceError(
@@ -147,7 +157,7 @@ class FoldedTable(ABC):
 
 
 class Repeating(FoldedTable):
-    """Rows with a ``start``, a ``dur`` and the innermost loop around each (``repeat``, -1: none)."""
+    """A table of rows with a ``start``, a ``dur`` and the innermost loop around each row (``repeat``, -1: none)."""
 
     @cached_property
     def loops(self) -> Loops:
@@ -167,33 +177,33 @@ class Repeating(FoldedTable):
 
     @property
     def times(self) -> np.ndarray:
-        """How often each row comes."""
+        """How often each row occurs."""
         repeat = self.arrays["repeat"]
         return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
 
     def repeats(self) -> list[SteadyLoop]:
         """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
         depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
-        found = []
+        steady_loops = []
         for loop, level in enumerate(depth.tolist()):
             rows = np.flatnonzero(self.loops.chain[self.arrays["repeat"], level] == loop)
             if len(rows):
                 trips, period = int(self.arrays["count"][loop]), int(self.arrays["period"][loop])
                 start = int(self.arrays["start"][rows].min())
-                found.append(SteadyLoop(start, start + trips * period, trips, period, level))
-        return sorted(found)
+                steady_loops.append(SteadyLoop(start, start + trips * period, trips, period, level))
+        return sorted(steady_loops)
 
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row, start, and trip of each loop around it, of all that touch the window."""
+        """Row, start, and trip of each loop around it, for all occurrences that touch the window."""
         return unrolled(self.loops, self.arrays["start"], self.arrays["dur"], self.arrays["repeat"], window)
 
 
 class FoldedInstances(Repeating):
     """Table ``instances``.
 
-    A row is what one of the simulated ``process`` does; its ``members`` are those that do the same (``of``: the
-    process; ``own``: what it is sorted by). ``number`` sorts rows of equal times. A trip of each loop adds
-    ``micro_batch_steps`` and ``iteration_steps`` (rows x loops around it, the outermost first).
+    A row is an instance of a simulated ``process``. The ``members`` are the processes that do the same (``of``: the
+    simulated process; ``own``: their sort key). ``number`` sorts rows of equal times. A trip of each loop adds
+    ``micro_batch_steps`` and ``iteration_steps`` (rows x loops around the row, the outermost first).
     """
 
     TABLE = "instances"
@@ -212,7 +222,7 @@ class FoldedInstances(Repeating):
 
     @property
     def members(self) -> np.ndarray:
-        """How many do what each row says."""
+        """How many processes each row stands for."""
         counts = np.bincount(self.arrays["of"], minlength=1)
         return np.asarray(counts[self.arrays["process"]])
 
@@ -222,16 +232,16 @@ class FoldedInstances(Repeating):
         return int(sum((self.times * self.members).tolist()))
 
     def alone(self) -> FoldedInstances:
-        """Those of the first member of each process."""
-        _, first = np.unique(self.arrays["of"], return_index=True)
+        """The instances of the first member of each simulated process."""
+        _, first_members = np.unique(self.arrays["of"], return_index=True)
         names = [name for name, group in self.ARRAYS.items() if group == "members"]
-        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first] for name in names}})
+        return FoldedInstances({**self.arrays, **{name: self.arrays[name][first_members] for name in names}})
 
     @property
     def ends(self) -> np.ndarray:
-        """The end of the last time that each row comes."""
-        last = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
-        return np.asarray(self.arrays["start"] + last + self.arrays["dur"])
+        """The end of the last occurrence of each row."""
+        last_trip = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
+        return np.asarray(self.arrays["start"] + last_trip + self.arrays["dur"])
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, trips = self._unrolled(window)
@@ -287,21 +297,25 @@ class FoldedTransfers(Repeating):
     @property
     def rows(self) -> int:
         """Rows of the table."""
-        before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
-        first, sends = self.arrays["first"], self.arrays["sends"]
-        crossed = (before[first + sends] - before[first])[self.arrays["template"]]
+        crossed_before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
+        first_sends, sends = self.arrays["first"], self.arrays["sends"]
+        crossed = (crossed_before[first_sends + sends] - crossed_before[first_sends])[self.arrays["template"]]
         return int(sum((self.times * crossed).tolist()))
 
     def over_links_of(self, ipus: np.ndarray) -> FoldedTransfers:
-        """Those over links that transfers of these IPUs use."""
-        own = self.arrays
-        send, link = ranges(own["link_first"], own["links"])
-        used = np.unique(own["link_id"][link[np.isin(own["ipu"][send], ipus)]])
-        kept = np.isin(own["link_id"], used)
-        before = np.concatenate([[0], np.cumsum(kept)])
-        first, last = own["link_first"], own["link_first"] + own["links"]
-        changed = {"link_id": own["link_id"][kept], "link_first": before[first], "links": before[last] - before[first]}
-        return FoldedTransfers({**own, **changed}, self.words)
+        """The transfers over the links that transfers of these IPUs use."""
+        arrays = self.arrays
+        send, link = ranges(arrays["link_first"], arrays["links"])
+        used = np.unique(arrays["link_id"][link[np.isin(arrays["ipu"][send], ipus)]])
+        on_used_links = np.isin(arrays["link_id"], used)
+        links_before = np.concatenate([[0], np.cumsum(on_used_links)])
+        first_links, end_links = arrays["link_first"], arrays["link_first"] + arrays["links"]
+        changed = {
+            "link_id": arrays["link_id"][on_used_links],
+            "link_first": links_before[first_links],
+            "links": links_before[end_links] - links_before[first_links],
+        }
+        return FoldedTransfers({**arrays, **changed}, self.words)
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, _ = self._unrolled(window)
@@ -325,7 +339,7 @@ class FoldedTransfers(Repeating):
 
 
 class FoldedHostEvents(Repeating):
-    """Table ``host_events``: each row is of a ``line``, which has a ``label``; lines sort rows of equal starts."""
+    """Table ``host_events``. Each row belongs to a ``line``, which has a label; lines sort rows of equal starts."""
 
     TABLE = "host_events"
     ARRAYS: ClassVar[Mapping[str, str]] = {
@@ -353,7 +367,7 @@ class FoldedHostEvents(Repeating):
 
 
 class FoldedVariables(FoldedTable):
-    """Table ``variables``: a variable has ``runs`` of equal tiles from ``first`` on, which others may have too."""
+    """Table ``variables``. A variable has ``runs`` runs of equal tiles from ``first`` on; variables may share runs."""
 
     TABLE = "variables"
     ARRAYS: ClassVar[Mapping[str, str]] = {
@@ -378,15 +392,15 @@ class FoldedVariables(FoldedTable):
         return int(self.arrays["runs"].sum())
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
-        own = self.arrays
-        row, run = ranges(own["first"], own["runs"])
-        words = {name: Words(self.words[group], own[name][row]) for name, group in self.INDICES.items()}
+        arrays = self.arrays
+        row, run = ranges(arrays["first"], arrays["runs"])
+        words = {name: Words(self.words[group], arrays[name][row]) for name, group in self.INDICES.items()}
         return {
             "var_id": row,
             **words,
-            **{name: own[name][row] for name in ("op_id", "ipu", "class_id")},
-            **{name: own[name][run] for name in ("tile_from", "tile_to", "bytes")},
-            "always_live": own["always_live"][row] != 0,
+            **{name: arrays[name][row] for name in ("op_id", "ipu", "class_id")},
+            **{name: arrays[name][run] for name in ("tile_from", "tile_to", "bytes")},
+            "always_live": arrays["always_live"][row] != 0,
         }
 
 

@@ -1,8 +1,8 @@
-"""Loops inside segments: when the steps in them run again, computed from counts and periods instead of written down.
+"""Loops inside segments: the times of their steps, computed from counts and periods instead of stored.
 
-A step that stands in nested loops is executed at ``start + k1 * period1 + k2 * period2 + ...``, outermost loop first,
-with every ``k`` from 0 to its count - 1. Everything here works on columns of equal length, one row per step, and takes
-time and memory for the rows it gives, not for the trips it counts.
+A step in nested loops is executed at ``start + k1 * period1 + k2 * period2 + ...``, outermost loop first, with every
+``k`` from 0 to its count - 1. The functions work on columns of equal length, one row per step. They need time and
+memory for the rows they return, not for the trips they count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from ipuperf.trace.errors import TraceError
 
 MOST_TRIPS = 2**62
-"""Executions of a step, and cycles of a loop, in one execution of its segment: below this, so that int64 holds sums."""
+"""In one execution of a segment, executions of a step and cycles of a loop are below this: int64 then holds sums."""
 
 
 class Executions(NamedTuple):
-    """Executions of steps: which of the given rows each one is, its start, and the trip of the innermost loop (-1)."""
+    """Executions of steps: the number of the given row, the start, and the trip of the innermost loop (-1: none)."""
 
     row: np.ndarray
     start: np.ndarray
@@ -32,8 +32,8 @@ class Executions(NamedTuple):
 class Loops:
     """Table ``loops`` as chains from the outermost loop inwards.
 
-    ``chain``, ``count`` and ``period`` have a row for each loop, and one more at the end for "no loop", so that index
-    -1 finds it. Where a chain is shorter than the others it ends in loop -1 of one trip.
+    ``chain``, ``count`` and ``period`` have a row for each loop, and one more at the end for "no loop", which index -1
+    therefore finds. A chain that is shorter than others is filled with loop -1, which has one trip.
     """
 
     ids: np.ndarray
@@ -43,16 +43,16 @@ class Loops:
 
     @property
     def depth(self) -> int:
-        """Loops within each other at most."""
+        """The largest number of nested loops."""
         return self.chain.shape[1]
 
     def place(self, loop: np.ndarray) -> np.ndarray:
-        """Row of each loop id, -1 for those that are in no loop."""
+        """The row of each loop id, -1 where there is no such loop."""
         if len(self.ids) == 0:
             return np.full(len(loop), -1, dtype=np.int64)
         order = np.argsort(self.ids)
-        found = order[np.minimum(np.searchsorted(self.ids[order], loop), len(order) - 1)]
-        return np.where(self.ids[found] == loop, found, -1)
+        rows = order[np.minimum(np.searchsorted(self.ids[order], loop), len(order) - 1)]
+        return np.where(self.ids[rows] == loop, rows, -1)
 
     @cached_property
     def inner(self) -> np.ndarray:
@@ -76,12 +76,13 @@ def build_loops(columns: Mapping[str, np.ndarray]) -> Loops:
     chain = np.full((len(chains) + 1, depth), -1, dtype=np.int64)
     for row, loops in enumerate(chains):
         chain[row, : len(loops)] = loops
+    # The additional row is for "no loop": one trip that takes no time.
     count, period = np.append(columns["count"], 1), np.append(columns["period"], 0)
     return Loops(columns["loop"].astype(np.int64), chain, count[chain], period[chain])
 
 
 def check_loops(columns: Mapping[str, np.ndarray]) -> None:
-    """Raise :class:`TraceError` for a loop inside itself or a later one, no trips, or more of them than can be told."""
+    """Raise :class:`TraceError` for a loop inside itself or a later one, without trips, or with too many to count."""
     totals: dict[int, tuple[int, int]] = {-1: (1, 0)}
     for loop, parent, count, period in zip(
         *(columns[name].tolist() for name in ("loop", "parent", "count", "period")), strict=True
@@ -100,26 +101,27 @@ def check_loops(columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _touched(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """First trip of a level that may touch the window, and the first after it that may not."""
+    """The first trip of a level that may touch the window, and the first trip after it that may not."""
+    # ``-(a // b)`` is ``-a / b`` rounded up.
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
     far, step = rows.dur + loops.rest[rows.loop, level + 1], np.maximum(period, 1)
     low = -((rows.start + far - _down(window[0]) - (rows.dur > 0)) // step)
     high = -((rows.start + _down(-window[1])) // step)
-    still = period == 0
-    return np.where(still, 0, np.clip(low, 0, count)), np.where(still, count, np.clip(high, 0, count))
+    no_length = period == 0
+    return np.where(no_length, 0, np.clip(low, 0, count)), np.where(no_length, count, np.clip(high, 0, count))
 
 
 def _inside(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`_touched` for trips of which every execution starts within the window."""
+    """As :func:`_touched`, for trips in which every execution starts within the window."""
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
-    step, last = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
-    low, high = -((rows.start + _down(-window[0])) // step), -((last + _down(-window[1])) // step)
+    step, last_start = np.maximum(period, 1), rows.start + loops.rest[rows.loop, level + 1]
+    low, high = -((rows.start + _down(-window[0])) // step), -((last_start + _down(-window[1])) // step)
     return np.clip(low, 0, count), np.clip(high, 0, count)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Start and duration of steps, the row of their loop (-1: none), and how many executions each row stands for."""
+    """Start and duration of steps, the row of their loop (-1: none), and how many executions each row represents."""
 
     start: np.ndarray
     dur: np.ndarray
@@ -127,7 +129,7 @@ class _Rows:
     times: np.ndarray
 
     def spread(self, row: np.ndarray, offset: np.ndarray, times: np.ndarray) -> _Rows:
-        """The given rows, later by ``offset``."""
+        """The given rows, shifted by ``offset``; each represents ``times`` as many executions."""
         return _Rows(self.start[row] + offset, self.dur[row], self.loop[row], self.times[row] * times)
 
 
@@ -139,33 +141,36 @@ def _ranges(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _touches(start: np.ndarray, dur: np.ndarray, window: tuple[int, int]) -> np.ndarray:
-    """Whether some of each slice, or its start if it has no duration, lies inside."""
+    """Whether some of each slice lies inside the window, or its start if it has no duration."""
     return (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
 
 
 def unrolled(
     loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every execution that touches the window (all of them if it is None): which of the given rows it is, its start,
-    and its trip of each loop around it (executions x depth)."""
+    """Every execution that touches the window (all if it is None).
+
+    Returns:
+        The number of the given row, the start, and the trip of each loop around it (executions x depth).
+    """
     row, trips = np.arange(len(start)), np.zeros((len(start), loops.depth), dtype=np.int64)
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     for level in range(loops.depth):
         count = loops.count[rows.loop, level]
-        picked, k = _ranges(*((0 * count, count) if window is None else _touched(loops, level, rows, window)))
-        rows, row = rows.spread(picked, k * loops.period[rows.loop[picked], level], np.ones_like(k)), row[picked]
+        picked, trip = _ranges(*((0 * count, count) if window is None else _touched(loops, level, rows, window)))
+        rows, row = rows.spread(picked, trip * loops.period[rows.loop[picked], level], np.ones_like(trip)), row[picked]
         trips = trips[picked]
-        trips[:, level] = k
+        trips[:, level] = trip
     if window is None:
         return row, rows.start, trips
-    kept = _touches(rows.start, rows.dur, window)
-    return row[kept], rows.start[kept], trips[kept]
+    touching = _touches(rows.start, rows.dur, window)
+    return row[touching], rows.start[touching], trips[touching]
 
 
 def executions(
     loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
 ) -> Executions:
-    """Every execution of the steps (``loop``: rows of ``loops``) that touches the window; all of them if it is None."""
+    """Every execution of the steps that touches the window, or all if it is None; ``loop`` holds rows of ``loops``."""
     row, begin, trips = unrolled(loops, start, dur, loop, window)
     trip = np.full(len(row), -1, dtype=np.int64)
     for level in range(loops.depth):
@@ -176,27 +181,34 @@ def executions(
 def count_executions(
     loops: Loops, start: np.ndarray, dur: np.ndarray, loop: np.ndarray, window: tuple[int, int] | None
 ) -> int:
-    """How many rows :func:`executions` would give."""
+    """How many rows :func:`executions` would return."""
+    # Trips that lie wholly inside are counted by a product. Only those at the edges are followed to inner loops.
     if window is None:
         return sum(loops.inner[loop, 0].tolist()) if loops.depth else len(start)
     rows = _Rows(start, dur, loop, np.ones(len(start), dtype=np.int64))
     total = 0
     for level in range(loops.depth):
-        still = loops.period[rows.loop, level] == 0
+        no_length = loops.period[rows.loop, level] == 0
         low, high = _touched(loops, level, rows, window)
-        first, last = _inside(loops, level, rows, window)
-        whole = np.where(still, 0, np.maximum(last - first, 0))
-        first, last = np.where(whole > 0, first, high), np.where(whole > 0, last, high)
+        first_whole, end_whole = _inside(loops, level, rows, window)
+        whole = np.where(no_length, 0, np.maximum(end_whole - first_whole, 0))
+        first_whole, end_whole = np.where(whole > 0, first_whole, high), np.where(whole > 0, end_whole, high)
         total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
-        same = np.where(still, high, 1)  # trips of no length are all in the same place
-        one, two = _ranges(low, np.where(still, 1, first)), _ranges(last, np.where(still, last, high))
-        picked, k = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])
-        rows = rows.spread(picked, k * loops.period[rows.loop[picked], level], same[picked])
+        repetitions = np.where(no_length, high, 1)  # trips of a loop without length are all at the same time
+        partly_before, partly_after = (
+            _ranges(low, np.where(no_length, 1, first_whole)),
+            _ranges(end_whole, np.where(no_length, end_whole, high)),
+        )
+        picked, trip = (
+            np.concatenate([partly_before[0], partly_after[0]]),
+            np.concatenate([partly_before[1], partly_after[1]]),
+        )
+        rows = rows.spread(picked, trip * loops.period[rows.loop[picked], level], repetitions[picked])
     return total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist())
 
 
 def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Cycles that all executions of each step have taken by ``time``, counted from its first start (may be a float)."""
+    """Cycles that all executions of each step have taken until ``time`` after its first start (may be a float)."""
     done = np.zeros(np.shape(time), dtype=np.result_type(time, np.int64))
     left = time
     for level in range(loops.depth):
@@ -208,22 +220,24 @@ def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> 
 
 
 def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """``values * times`` such that it and its sum are exact: int64, or Python numbers where those could be too
-    large."""
+    """``values * times``, such that the products and their sum are exact.
+
+    The dtype is int64, or object (Python's integers) where int64 could overflow.
+    """
     if values.dtype.kind == "f" or not len(values):
         return values * times
     total = np.abs(values).astype(float) @ times.astype(float)
     return values * times if total < 2**62 else values.astype(object) * times.astype(object)
 
 
-def common_depth(loops: Loops, one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def common_depth(loops: Loops, earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
     """How many loops the chains of each pair (rows of ``loops``) have in common, from the outside."""
-    same = (loops.chain[one] == loops.chain[two]) & (loops.chain[one] >= 0)
-    return np.logical_and.accumulate(same, axis=1).sum(axis=1, dtype=np.int64)
+    shared = (loops.chain[earlier] == loops.chain[later]) & (loops.chain[earlier] >= 0)
+    return np.logical_and.accumulate(shared, axis=1).sum(axis=1, dtype=np.int64)
 
 
 def _down(edge: float) -> int:
-    """The last whole cycle up to the edge of a window, which may lie between two cycles or be infinite."""
+    """The last whole cycle not after the edge of a window. An edge may lie between two cycles or be infinite."""
     return int(min(max(edge, -MOST_TRIPS), MOST_TRIPS) // 1)
 
 

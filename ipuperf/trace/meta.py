@@ -50,9 +50,9 @@ def plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+        return {str(key): plain(member, f"{where}.{key}") for key, member in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
-        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [plain(member, f"{where}[{index}]") for index, member in enumerate(value)]
     raise TraceError(f"trace meta {where}: {type(value).__name__} cannot be written as JSON")
 
 
@@ -92,10 +92,10 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
         if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
             raise TraceError(f"trace meta {key}: {count!r}, expected a whole number from {least} to {most:,}")
     for key in ("warnings", "assumptions"):
-        if not isinstance(result[key], list) or not all(isinstance(item, str) for item in result[key]):
+        if not isinstance(result[key], list) or not all(isinstance(text, str) for text in result[key]):
             raise TraceError(f"trace meta {key}: {result[key]!r}, expected a list of strings")
     peak = result["peak_flops_per_cycle"]
-    if not isinstance(peak, dict) or not all(type(each) is int and each > 0 for each in peak.values()):
+    if not isinstance(peak, dict) or not all(type(flops) is int and flops > 0 for flops in peak.values()):
         raise TraceError(f"trace meta peak_flops_per_cycle: {peak!r}, expected positive whole numbers by type")
     if not isinstance(result["oom"], bool):
         raise TraceError(f"trace meta oom: {result['oom']!r}, expected true or false")

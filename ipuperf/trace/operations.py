@@ -1,4 +1,4 @@
-"""What each op costs: cycles by kind, on each IPU, and the waiting that it is not to blame for."""
+"""The costs of ops: cycles by kind, on each IPU, with waiting for others counted separately."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ if TYPE_CHECKING:
     from ipuperf.trace.trace import Trace
 
 _WAITING = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS))
-"""Which kinds are waiting, for other IPUs or for the host."""
+"""For each kind, whether it is waiting (for other IPUs or for the host)."""
 
 NO_OP_NAME = "(no op)"
-"""What stands for the op of steps that belong to none: the program's own syncs and the host's cost of a run."""
+"""The name for steps that belong to no op: the syncs of the program itself, and the host's cost of a run."""
 
 
 def operations(trace: Trace) -> pd.DataFrame:
-    """What each op costs over the whole trace, all stored IPUs and replicas together, the costliest first.
+    """The cost of each op over the whole trace, for all stored IPUs and replicas together, the costliest op first.
 
     Columns: those of :func:`op_facts`; calls; cycles (steps in which the op does something); waiting_cycles (steps in
     which its IPUs wait for other IPUs or for the host before it can go on); compute_cycles; share (of all cycles that
-    are not waiting); flops. A call is a stretch of successive steps with the same op, not all of which wait for other
-    IPUs (as one does at the sync of a collective in which it takes no part); it may go on in the next segment (a
-    collective has one of its own between two of local steps), but not in the next trip of a loop inside a segment.
+    are not waiting); flops.
+
+    A call is a stretch of successive steps with the same op, if at least one of them does not wait for other IPUs. (An
+    IPU only waits at the sync of a collective in which it takes no part.) A call may continue in the next segment,
+    because a collective has a segment of its own between segments of local steps. It does not continue in the next trip
+    of a loop inside a segment.
     """
     costs = _costs(trace)
     ids, row = np.unique(costs.op_id, return_inverse=True)
@@ -48,12 +51,13 @@ def operations(trace: Trace) -> pd.DataFrame:
 
 
 def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFrame:
-    """What each op costs on each stored IPU, replicas of an IPU together, the costliest first; over the whole trace, or
-    in the given rows of table ``instances``.
+    """The cost of each op on each stored IPU (replicas together), the costliest first.
 
-    Columns: those of :func:`op_facts`; ipu; kind, the kind of step that most of the cycles are; cycles, waiting_cycles,
-    share and flops as in :func:`operations`; imbalance_cycles, the part of its compute that the average tile waits for
-    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. Cycles of a kind
+    The costs are those of the whole trace, or of the given rows of table ``instances``.
+
+    Columns: those of :func:`op_facts`; ipu; kind, the kind of step with the most cycles; cycles, waiting_cycles, share
+    and flops as in :func:`operations`; imbalance_cycles, the part of its compute in which the average tile waits for
+    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. The cycles of a kind
     add up to those of :meth:`Trace.totals`.
     """
     costs = _costs(trace, rows)
@@ -70,8 +74,11 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
 
 
 def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
-    """What is known of ops: columns op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes its
-    name stands in within its graph, which is its layer where there are none) and line (of the user's program)."""
+    """Facts about ops, one row each.
+
+    Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes of its name within its graph,
+    or the graph if there are none) and line (of the user's program).
+    """
     import pandas as pd
 
     ops = trace.columns("ops")
@@ -100,7 +107,7 @@ def _layer(name: str, graph: str) -> str:
 
 
 def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
-    """Cycles by op name and kind over all stored IPUs; ops of one name are added up, :data:`NO_OP_NAME` for none."""
+    """Cycles by op name and kind, over all stored IPUs. Ops with the same name are added; :data:`NO_OP_NAME`: no op."""
     costs = _costs(trace)
     result: dict[tuple[str, str], int] = {}
     for name, row in zip(op_facts(trace, costs.op_id)["op"], costs.cycles.tolist(), strict=True):
@@ -111,15 +118,15 @@ def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
 
 
 def _put(frame: pd.DataFrame, cycles: np.ndarray) -> None:
-    """The columns cycles, waiting_cycles and share."""
-    own = cycles[:, ~_WAITING].sum(axis=1)
-    total = own.sum()
-    frame["cycles"], frame["waiting_cycles"] = own, cycles[:, _WAITING].sum(axis=1)
-    frame["share"] = own.astype(float) / float(total) if total else np.zeros(len(own))
+    """Add the columns cycles, waiting_cycles and share to ``frame``."""
+    working_cycles = cycles[:, ~_WAITING].sum(axis=1)
+    total = working_cycles.sum()
+    frame["cycles"], frame["waiting_cycles"] = working_cycles, cycles[:, _WAITING].sum(axis=1)
+    frame["share"] = working_cycles.astype(float) / float(total) if total else np.zeros(len(working_cycles))
 
 
 def _main_kind(cycles: np.ndarray) -> np.ndarray:
-    """The kind with most cycles of each row, one that does something where there is one."""
+    """The kind with the most cycles in each row; a kind of waiting only if there is no other."""
     busy = np.where(_WAITING, 0, cycles)
     chosen = np.where(busy.any(axis=1), busy.argmax(axis=1), cycles.argmax(axis=1))
     return np.array(KINDS, dtype=object)[chosen]
@@ -127,8 +134,11 @@ def _main_kind(cycles: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Costs:
-    """One row for each pair of op and IPU with executed steps: cycles by kind (a column each), flops, cycles of
-    compute beyond the average tile's, bytes received and sent."""
+    """A row for each pair of op and IPU with executed steps.
+
+    ``cycles`` has a column for each kind. ``imbalance`` is the cycles of compute beyond those of the average tile.
+    ``bytes`` are those received and sent.
+    """
 
     op_id: np.ndarray
     ipu: np.ndarray
@@ -139,7 +149,7 @@ class _Costs:
 
 
 def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
-    """Every op on every IPU, from the folded tables; in the given rows of table ``instances``, by default in all."""
+    """The costs of every op on every IPU, in the given rows of table ``instances`` (default: all), without slices."""
     steps, template = trace.columns("steps"), trace.template
     chosen = slice(None) if rows is None else rows
     instances = {key: trace.columns("instances")[key][chosen] for key in ("ipu", "segment")}
@@ -153,6 +163,7 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     step = template.order[np.repeat(template.first[segment], counts) + within]
     runs = product(np.repeat(times, counts), template.trips[step])
+    # Each pair of IPU and segment stands for all its instances, which `runs` counts.
     keys, row = np.unique(np.stack([steps["op_id"][step], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
     row, spent, done = row.reshape(-1), product(steps["dur"][step], runs), product(steps["flops"][step], runs)
     cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)
@@ -202,20 +213,25 @@ def _continued(trace: Trace, stretch: np.ndarray, works: np.ndarray) -> np.ndarr
     rows = rows[np.lexsort(keys)]
     place, lane = place[rows], lane[rows]
     begin, end = template.first, template.first + template.count - 1
-    first, last = template.order[begin], template.order[end]
-    one, two = place[:-1], place[1:]
-    same = (ops[last[one]] == ops[first[two]]) & (ops[first[two]] != NO_OP)
-    same &= (programs[last[one]] < programs[first[two]]) & (lane[:-1] == lane[1:])
+    first_steps, last_steps = template.order[begin], template.order[end]
+    earlier, later = place[:-1], place[1:]
+    same_op = (ops[last_steps[earlier]] == ops[first_steps[later]]) & (ops[first_steps[later]] != NO_OP)
+    same_op &= (programs[last_steps[earlier]] < programs[first_steps[later]]) & (lane[:-1] == lane[1:])
     for key in ("ipu", "replica"):
-        same &= instances[key][rows][1:] == instances[key][rows][:-1]
+        same_op &= instances[key][rows][1:] == instances[key][rows][:-1]
     whole = (stretch[begin] == stretch[end])[place]
-    worked = _worked_before(np.concatenate(([False], same)), whole, works[end][place])
-    return np.bincount(two[same & works[begin][two] & worked[1:]], minlength=len(template.segments))
+    worked = _worked_before(np.concatenate(([False], same_op)), whole, works[end][place])
+    return np.bincount(later[same_op & works[begin][later] & worked[1:]], minlength=len(template.segments))
 
 
 def _worked_before(same: np.ndarray, whole: np.ndarray, works: np.ndarray) -> np.ndarray:
-    """For each of some segments one after the other, whether anything works in the call that the one before it ends
-    with: ``same``, it goes on with that call; ``whole``, it is one call; ``works``, its last call does something."""
+    """For successive segments: whether anything works in the call with which the segment before each one ends.
+
+    Args:
+        same: whether the segment continues the call before it.
+        whole: whether the segment is a single call.
+        works: whether anything works in its last call.
+    """
     index = np.arange(len(same))
     since = np.maximum.accumulate(np.where(same & whole, 0, index))  # where the call that ends here began
     sums = np.concatenate(([0], np.cumsum(works)))

@@ -1,6 +1,6 @@
 """One trace, one file: a ``.ipt`` zip with ``meta.json`` and one ``.npz`` for each table.
 
-Strings are stored once each with a code per row, folded tables (:mod:`.folded`) as they are. The same trace always
+Each string is stored once, with a code per row. Folded tables (:mod:`.folded`) are stored folded. The same trace always
 gives the same bytes. Nothing is pickled.
 """
 
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 _FORMAT = "ipuperf-trace"
 _FOLDED = ".folded.npz"
 MOST_BYTES = 2**31
-"""What the contents of a file may take unpacked, unless the reader allows more."""
+"""Largest size of a file's unpacked contents, unless the reader allows more."""
 
 _MOST_META_BYTES = 2**24
 _LEVEL = 1
+# The earliest date of a zip file, in place of the present time: the same trace then gives the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -49,14 +50,17 @@ def _pack(columns: Mapping[str, Stored]) -> bytes:
 
 def _pack_folded(table: FoldedTable) -> bytes:
     words = {
-        f"{name}.words": np.frombuffer(json.dumps(own).encode(), dtype=np.uint8) for name, own in table.words.items()
+        f"{name}.words": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8)
+        for name, texts in table.words.items()
     }
     return _archive({**table.arrays, **words})
 
 
 def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of a ``.npz``, whole numbers in as few bytes as they need, compressed quickly: writing a trace is not
-    to take longer than simulating it."""
+    """The bytes of a ``.npz`` file, with whole numbers in as few bytes as they need.
+
+    The compression is fast rather than strong, because writing a trace should not take longer than simulating it.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, values in arrays.items():
@@ -82,22 +86,24 @@ def _strings(words: list[str], codes: np.ndarray) -> np.ndarray:
 
 
 class _Budget:
-    """Bytes that may still be taken for the contents of a file."""
+    """Counts the bytes that the contents of a file may still take."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
 
     def read(self, archive: zipfile.ZipFile, name: str, most: int | None = None) -> bytes:
-        """A member. Nothing is unpacked before its declared size is known to be allowed, and not more than that."""
+        """The contents of a member, which is unpacked only if its declared size is allowed."""
         self.take(archive.getinfo(name).file_size, name, most)
         return archive.read(name)
 
-    def take(self, size: int, what: str, most: int | None = None) -> None:
-        """``size`` bytes are going to be needed."""
+    def take(self, size: int, content_name: str, most: int | None = None) -> None:
+        """Take ``size`` bytes of the budget; raise :class:`TraceSizeError` if they are too many."""
         self._left -= size
         if self._left < 0 or (most is not None and size > most):
             allowed = self._most if most is None else most
-            raise TraceSizeError(f"{what} unpacks to {size:,} bytes, {allowed:,} are allowed{_REMEDY[most is None]}")
+            raise TraceSizeError(
+                f"{content_name} unpacks to {size:,} bytes, {allowed:,} are allowed{_REMEDY[most is None]}"
+            )
 
 
 _REMEDY = ("", " for all of the file (Trace.load(path, most_bytes=...) allows more)")
@@ -123,7 +129,7 @@ def _unpack_folded(name: str, data: bytes, budget: _Budget) -> FoldedTable:
 
 
 def _opened(name: str, data: bytes, budget: _Budget) -> Any:
-    """The arrays of a table, when it is known that they are not too large."""
+    """The arrays of a table, after a check that they are not too large."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         budget.take(sum(member.file_size for member in archive.infolist()), f"table {name!r}")
     return np.load(io.BytesIO(data), allow_pickle=False)
@@ -162,11 +168,11 @@ def _read_head(archive: zipfile.ZipFile, budget: _Budget) -> dict[str, Any]:
 def load(
     path: str | os.PathLike[str], most_bytes: int = MOST_BYTES
 ) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray] | FoldedTable]]:
-    """Read what :func:`save` wrote: meta and tables, to be given to ``Trace``.
+    """Read the meta data and the tables that :func:`save` wrote, for ``Trace``.
 
     Raises :class:`TraceError` naming the file and the reason if it is missing, truncated, damaged, of another schema
-    version or no trace at all, and :class:`TraceSizeError` if its contents are more than ``most_bytes`` (which it finds
-    out before they are unpacked).
+    version or not a trace. Raises :class:`TraceSizeError` if its contents are larger than ``most_bytes``; this is
+    known before they are unpacked.
     """
     budget = _Budget(most_bytes)
     try:
@@ -176,8 +182,8 @@ def load(
             tables: dict[str, dict[str, np.ndarray] | FoldedTable] = {}
             for name, table in TABLES.items():
                 if name in FOLDED and f"{name}{_FOLDED}" in members:
-                    found = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
-                    tables[name], lengths = found, {found.rows}
+                    folded = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
+                    tables[name], lengths = folded, {folded.rows}
                 else:
                     columns = _unpack(table, budget.read(archive, f"{name}.npz"), budget)
                     tables[name], lengths = columns, {len(values) for values in columns.values()}

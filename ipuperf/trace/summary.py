@@ -24,6 +24,7 @@ def link_totals(trace: Trace) -> list[dict[str, Any]]:
     begin, end = span_of_transfers(trace)
     result = []
     order = np.lexsort((transfers["start"], transfers["link_id"]))
+    # Sorted by link, the transfers of a link are one stretch, which bisection finds.
     ids = transfers["link_id"][order]
     for row, link_id in enumerate(links["link_id"]):
         rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
@@ -44,22 +45,23 @@ def link_totals(trace: Trace) -> list[dict[str, Any]]:
 
 
 def span_of_transfers(trace: Trace) -> fold.Window:
-    """Span of the trace, widened to its transfers if one sticks out."""
+    """The span of the trace, extended if a transfer begins before it or ends after it."""
     begin, end = fold.span(trace)
     transfers = trace.columns("transfers")
     if len(transfers["start"]) == 0:
         return begin, end
-    first, last = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
-    return (first, last) if begin == end else (min(begin, first), max(end, last))
+    first_start, last_end = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
+    return (first_start, last_end) if begin == end else (min(begin, first_start), max(end, last_end))
 
 
 def union_length(start: np.ndarray, end: np.ndarray) -> int:
     """Length of the union of intervals, sorted by start."""
     if len(start) == 0:
         return 0
+    # How far the intervals up to each one reach; what lies before that is counted already.
     reach = np.maximum.accumulate(end)
-    before = np.concatenate([start[:1], reach[:-1]])
-    return int(np.maximum(reach - np.maximum(start, before), 0).sum())
+    covered_until = np.concatenate([start[:1], reach[:-1]])
+    return int(np.maximum(reach - np.maximum(start, covered_until), 0).sum())
 
 
 def tile_balance(trace: Trace) -> float | None:
@@ -101,15 +103,15 @@ def memory_summary(trace: Trace) -> dict[str, Any]:
     ipus = []
     for ipu in sorted({*memory["ipu"].tolist(), *liveness["ipu"].tolist()}):
         rows = liveness["ipu"] == ipu
-        always, other = liveness["always_live"][rows], liveness["not_always_live"][rows]
+        always, not_always = liveness["always_live"][rows], liveness["not_always_live"][rows]
         known = bool(rows.any())
         ipus.append(
             {
                 "ipu": ipu,
                 "bytes": int(memory["bytes"][memory["ipu"] == ipu].sum()),
                 "always_live": int(always.max()) if known else None,
-                "not_always_live_peak": int(other.max()) if known else None,
-                "total_peak": int((always + other).max()) if known else None,
+                "not_always_live_peak": int(not_always.max()) if known else None,
+                "total_peak": int((always + not_always).max()) if known else None,
             }
         )
     return {

@@ -33,14 +33,14 @@ _UNIQUE: Mapping[str, str] = MappingProxyType(
 class Trace:
     """Tables of one simulation, checked once and then read only.
 
-    ``meta`` says what was simulated and in which units (see ``META_KEYS``); ``tables`` maps a table name to its columns
-    (arrays or lists, see ``schema.TABLES``), to a folded table (:mod:`.folded`), or to a function that gives either and
-    is called when the table is first asked for. Tables other than ``steps`` and ``instances`` may be left out and are
-    then empty. Times are cycles of the tile clock on one time base for all IPUs and the host, memory is bytes. Arrays
-    are copied, unless the caller gives them away with ``copy=False``.
+    ``meta`` says what was simulated and in which units (see ``META_KEYS``). ``tables`` maps the name of a table to its
+    columns (arrays or lists, see ``schema.TABLES``), to a folded table (:mod:`.folded`), or to a function that returns
+    either and is called when somebody first asks for the table. Tables other than ``steps`` and ``instances`` may be
+    left out and are then empty. Times are cycles of the tile clock, on one time base for all IPUs and the host; memory
+    is in bytes. Arrays are copied, unless the caller gives them away with ``copy=False``.
 
-    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow (in a table that is
-    made later: when it is made). Whether the figures agree with each other is a different question: see
+    Raises :class:`TraceError` naming table, column and value for anything the schema does not allow. In a table that a
+    function makes, this happens when it is made. Whether the figures agree with each other is a different question: see
     :func:`ipuperf.trace.check`.
     """
 
@@ -49,24 +49,24 @@ class Trace:
     ) -> None:
         check_names(tables)
         self._copy = copy
-        self._later = {name: given for name, given in tables.items() if callable(given)}
+        self._later = {name: table for name, table in tables.items() if callable(table)}
         self._folded: dict[str, FoldedTable] = {}
         self._stored: dict[str, dict[str, Stored]] = {}
         for name in TABLES:
-            given = tables.get(name, {})
-            if not callable(given):
-                self._keep(name, given)
+            table = tables.get(name, {})
+            if not callable(table):
+                self._keep(name, table)
         self.meta: dict[str, Any] = complete_meta(meta, oom=False)
         if "oom" not in meta:
             fullest = fullest_tile(self.columns("tile_memory"))
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
 
-    def _keep(self, name: str, given: Given) -> None:
-        """Check a table and keep it."""
-        if isinstance(given, FoldedTable):
-            self._folded[name] = given
+    def _keep(self, name: str, table: Given) -> None:
+        """Check a table and store it."""
+        if isinstance(table, FoldedTable):
+            self._folded[name] = table
             return
-        columns = coerce_table(TABLES[name], given, copy=self._copy)
+        columns = coerce_table(TABLES[name], table, copy=self._copy)
         if name in _UNIQUE:
             _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
         if name == "loops":
@@ -74,60 +74,63 @@ class Trace:
         self._stored[name] = columns
 
     def stored(self, name: str) -> dict[str, Stored]:
-        """A table as it is kept: strings may be words."""
+        """A table as it is stored: strings may be words."""
         return self._table(name)
 
     def _table(self, name: str) -> dict[str, Stored]:
-        """A table as it is kept, made now if it was to be made later."""
+        """A table as it is stored; a table that is made by a function or folded is made now."""
         self._make(name)
         if name not in self._stored:
             self._keep(name, self._folded[name].columns())
         return self._stored[name]
 
     def _make(self, name: str) -> None:
-        """Make a table that was to be made later."""
+        """Make a table now if it was given as a function."""
         if name in self._later:
             self._keep(name, self._later[name]())
             del self._later[name]
 
     def folded(self, name: str) -> FoldedTable | None:
-        """A table as it is kept folded; None for one that is not."""
+        """A table in its folded form; None for a table that is not folded."""
         self._make(name)
         return self._folded.get(name)
 
     def rows(self, name: str) -> int:
-        """Rows of a table, without making those of a folded one."""
+        """The number of rows of a table; the rows of a folded table are not made."""
         folded = self.folded(name)
         return len(next(iter(self._table(name).values()))) if folded is None else folded.rows
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: what was to be made later is made now; a folded table stays as it is."""
+        """The state for pickles: tables given as functions are made now, folded tables stay folded."""
+        # The rows of a folded table are left out, because its folded form can make them again.
         for name in TABLES:
             self._make(name)
-        made = {name: columns for name, columns in self._stored.items() if name not in self._folded}
-        return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": made}
+        unfolded = {name: columns for name, columns in self._stored.items() if name not in self._folded}
+        return {"meta": self.meta, "_copy": self._copy, "_later": {}, "_folded": self._folded, "_stored": unfolded}
 
     @property
     def repeats(self) -> list[SteadyLoop]:
-        """What instances repeat as the iterations of a loop in steady state, by start; empty where nothing is."""
+        """The loops in steady state whose iterations were folded, by start; empty if there are none."""
         folded = self.folded("instances")
         return folded.repeats() if isinstance(folded, FoldedInstances) else []
 
     @property
     def replicas(self) -> dict[int, int]:
-        """How many replicas do the same as each that was simulated, itself included (1 where that is not known)."""
+        """For each simulated replica, how many replicas do the same, itself included (1 where that is not known)."""
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
-        found: dict[int, set[int]] = {}
-        first: dict[int, int] = {}
+        alike: dict[int, set[int]] = {}
+        first_replica: dict[int, int] = {}
         for process, replica in zip(folded.arrays["of"].tolist(), folded.arrays["replica"].tolist(), strict=True):
-            found.setdefault(first.setdefault(process, replica), set()).add(replica)
-        return {replica: len(same) for replica, same in found.items()}
+            alike.setdefault(first_replica.setdefault(process, replica), set()).add(replica)
+        return {replica: len(same) for replica, same in alike.items()}
 
     def of_each_class(self) -> Trace:
-        """This trace with the instances of one replica of all that do the same (:attr:`replicas`), and the transfers
-        over the links that its IPUs use."""
+        """This trace with one replica of each class of replicas that do the same (:attr:`replicas`).
+
+        It holds the instances of these replicas, and the transfers over the links that their IPUs use.
+        """
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return self
@@ -140,8 +143,11 @@ class Trace:
         return self._with(tables)
 
     def within(self, window: fold.Window) -> Trace:
-        """This trace with only those instances, transfers and host events that touch ``window`` (cycles); they are
-        whole, and numbered anew. What the run repeats is made only there, so that a window of any run is at hand."""
+        """This trace with only those instances, transfers and host events that touch ``window`` (cycles).
+
+        They are whole, and numbered anew. Repeated rows are made for the window only, so this works for runs of any
+        length.
+        """
         fold.check_window(window)
         tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
         for name in ("instances", "transfers", "host_events"):
@@ -156,16 +162,16 @@ class Trace:
         return self._with(tables)
 
     def _with(self, tables: Mapping[str, Any]) -> Trace:
-        """The trace with other tables but of the same steps."""
+        """A trace with other tables but the same steps."""
         part = Trace(self.meta, tables, copy=False)
-        for name in ("template", "loops", "step_ops", "step_programs"):  # those of the same steps
+        for name in ("template", "loops", "step_ops", "step_programs"):  # these follow from the steps alone
             part.__dict__[name] = getattr(self, name)
         return part
 
     # -- access ------------------------------------------------------------------------------------------------------
 
     def columns(self, name: str) -> dict[str, np.ndarray]:
-        """Columns of a table as read-only arrays, strings as object arrays (made when the table is first asked for)."""
+        """The columns of a table as read-only arrays. Strings are object arrays, made when somebody first asks."""
         if name not in TABLES:
             raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
         stored = self._table(name)
@@ -221,8 +227,10 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int = store.MOST_BYTES) -> Trace:
-        """Read a file written by :meth:`save`; its contents may take ``most_bytes`` unpacked (2 GiB). Raises
-        :class:`TraceError` naming the file and the reason; numbers out of range and identifiers of nothing are one."""
+        """Read a file written by :meth:`save`. Unpacked, its contents may take ``most_bytes`` (default: 2 GiB).
+
+        Raises :class:`TraceError` naming the file and the reason, also for numbers out of range and for identifiers
+        without a row."""
         from ipuperf.trace.check import damages
 
         meta, tables = store.load(path, most_bytes)
@@ -239,54 +247,56 @@ class Trace:
     def expand(
         self, window: fold.Window | None = None, kinds: Collection[str] = KINDS, clip: bool = False
     ) -> pd.DataFrame:
-        """Slices as a DataFrame, by replica, IPU, lane and start; only those that touch ``window`` (cycles) if given,
-        and only those of these ``kinds``. They are whole, so that their cycles can be more than the window has; with
-        ``clip`` start and dur are those of the part inside the window (bytes are still those of the whole slice).
+        """The slices as a DataFrame, sorted by replica, IPU, lane and start.
+
+        ``window`` (cycles) selects the slices that touch it, ``kinds`` the slices of these kinds. Slices are whole, so
+        their cycles can exceed the window. With ``clip``, start and dur describe the part inside the window; bytes are
+        still those of the whole slice.
 
         Columns: ipu, replica, lane, start, dur (cycles), kind, op (name), program (name), micro_batch, iteration,
         op_id, program_id, instance, bytes_in, bytes_out. kind, op and program are categorical; op and program are ""
-        where a step has none; iteration is that of the innermost loop around the step; micro_batch is -1 for steps of
-        the weight update, whatever else their instance has.
+        where a step has none. iteration is the iteration of the innermost loop around the step. micro_batch is -1 for
+        steps of the weight update, whatever else their instance has.
 
         Raises :class:`TraceError` for more than ``fold.MOST_SLICES`` rows, with their number: give a window then.
-        ``ValueError`` for what is no window, and for ``clip`` without one.
+        ``ValueError`` for an invalid window, and for ``clip`` without one.
         """
         import pandas as pd
 
         if clip and window is None:
             raise ValueError("expand: clip=True cuts slices at the edges of a window, and no window is given")
         steps, instances = self.columns("steps"), self.columns("instances")
-        found = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
+        slices = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
         keys = [
-            found.dur > 0,
-            found.start,
-            steps["lane"][found.step],
-            *(instances[k][found.instance] for k in ("ipu", "replica")),
+            slices.dur > 0,
+            slices.start,
+            steps["lane"][slices.step],
+            *(instances[key_name][slices.instance] for key_name in ("ipu", "replica")),
         ]
-        found = found.take(np.lexsort(keys))
-        start, end = found.start, found.start + found.dur
+        slices = slices.take(np.lexsort(keys))
+        start, end = slices.start, slices.start + slices.dur
         if clip and window is not None:
             start, end = np.clip(start, *window), np.clip(end, *window)
         data: dict[str, Any] = {
-            "ipu": instances["ipu"][found.instance],
-            "replica": instances["replica"][found.instance],
-            "lane": steps["lane"][found.step],
+            "ipu": instances["ipu"][slices.instance],
+            "replica": instances["replica"][slices.instance],
+            "lane": steps["lane"][slices.step],
             "start": start,
             "dur": end - start,
-            "kind": pd.Categorical.from_codes(fold.kind_codes(self)[found.step], categories=pd.Index(KINDS)),
+            "kind": pd.Categorical.from_codes(fold.kind_codes(self)[slices.step], categories=pd.Index(KINDS)),
         }
         for name in ("op", "program"):
             codes, words = pd.factorize(getattr(self, f"step_{name}s"))
-            data[name] = pd.Categorical.from_codes(codes[found.step], categories=pd.Index(words))
+            data[name] = pd.Categorical.from_codes(codes[slices.step], categories=pd.Index(words))
         ops = self.columns("ops")
         updates = np.isin(steps["op_id"], ops["op_id"][ops["phase"] == "update"])
-        data["micro_batch"] = np.where(updates[found.step], -1, instances["micro_batch"][found.instance])
-        data["iteration"] = np.where(found.trip < 0, instances["iteration"][found.instance], found.trip)
+        data["micro_batch"] = np.where(updates[slices.step], -1, instances["micro_batch"][slices.instance])
+        data["iteration"] = np.where(slices.trip < 0, instances["iteration"][slices.instance], slices.trip)
         for name in ("op_id", "program_id"):
-            data[name] = steps[name][found.step]
-        data["instance"] = instances["instance"][found.instance]
+            data[name] = steps[name][slices.step]
+        data["instance"] = instances["instance"][slices.instance]
         for name in ("bytes_in", "bytes_out"):
-            data[name] = steps[name][found.step]
+            data[name] = steps[name][slices.step]
         return pd.DataFrame(data)
 
     @cached_property
@@ -302,18 +312,18 @@ class Trace:
         return lookup(self.columns("steps")["program_id"], programs["program_id"], programs["name"], "")
 
     def totals(self) -> pd.DataFrame:
-        """Cycles by kind for each stored IPU: columns replica, ipu, one per kind, and elapsed (first start to last
-        end).
+        """Cycles by kind for each stored IPU.
 
-        The same as the sum of the durations of the expanded slices. Overlapping lanes each count, so that the kinds of
-        an IPU with I/O tiles may add up to more than elapsed.
+        Columns: replica, ipu, one column per kind, and elapsed (from the first start to the last end). The cycles equal
+        the sums over the expanded slices. Overlapping lanes all count, so that the kinds of an IPU with I/O tiles may
+        add up to more than elapsed.
         """
         import pandas as pd
 
-        found = fold.ipu_totals(self)
-        data = {"replica": found.replica, "ipu": found.ipu}
-        data.update({kind: found.cycles[:, code] for code, kind in enumerate(KINDS)})
-        return pd.DataFrame({**data, "elapsed": found.last - found.first})
+        totals = fold.ipu_totals(self)
+        data = {"replica": totals.replica, "ipu": totals.ipu}
+        data.update({kind: totals.cycles[:, code] for code, kind in enumerate(KINDS)})
+        return pd.DataFrame({**data, "elapsed": totals.last - totals.first})
 
     def operations(self) -> pd.DataFrame:
         """One row per op, the costliest first; see :func:`ipuperf.trace.operations.operations`."""
@@ -349,7 +359,7 @@ class Trace:
         return html(self)
 
     def diff(self, other: Trace, rtol: float = 0.0) -> pd.DataFrame:
-        """What moved from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
+        """The differences from this trace (source) to ``other`` (target); see :func:`ipuperf.trace.compare.diff`."""
         from ipuperf.trace.compare import diff
 
         return diff(self, other, rtol)

@@ -19,15 +19,16 @@ from ..symmetry import Seat
 from ..world import World
 
 CollectiveKey = tuple[int, int, int]
-"""LeafStep, IPU of the replica, number of the group."""
+"""Id of the leaf step, IPU of the replica, number of the group."""
 
 
 class Seating:
-    """Who is in which group: for each group the replicas of each class, and for each class its groups. Groups of one
-    have nothing to do and are left out.
+    """The groups of a collective by classes: for each group the replicas of each class, for each class its groups.
+
+    Groups with a single member have nothing to do and are left out.
 
     Raises:
-        Asymmetric: some replicas of a class are in groups of other sizes than the others.
+        Asymmetric: replicas of a class are in groups of different sizes.
     """
 
     def __init__(self, groups: Sequence[Sequence[int]], classes: ReplicaClasses) -> None:
@@ -37,24 +38,26 @@ class Seating:
         for number, group in enumerate(groups):
             sizes.setdefault(len(group), []).extend(group)
             if len(group) > 1:
-                own = self.groups[number] = {}
+                members = self.groups[number] = {}
                 for replica in group:
-                    own.setdefault(classes.of[replica], []).append(replica)
-                for one in own:
-                    self.of.setdefault(one, []).append(number)
+                    members.setdefault(classes.of[replica], []).append(replica)
+                for replica_class in members:
+                    self.of.setdefault(replica_class, []).append(number)
+        # Replicas in groups of different sizes do different rounds, so they cannot be of one class.
         if classes.split(list(sizes.values())) != classes:
             raise Asymmetric("a collective has groups of different sizes", list(sizes.values()))
 
-    def count(self, one: int) -> int:
-        """Replicas of a class in all its groups."""
-        return sum(len(self.groups[number][one]) for number in self.of[one])
+    def count(self, replica_class: int) -> int:
+        """How many replicas of a class are in all its groups together."""
+        return sum(len(self.groups[number][replica_class]) for number in self.of[replica_class])
 
 
 class Group(Members):
-    """The members of a group: for each seat its replicas.
+    """The members of a group.
 
     Args:
-        ipus: IPU of the machine of each of its replicas.
+        seats: the seats, each with the replicas for which it stands in this group.
+        ipus: for each replica, its IPU of the machine.
     """
 
     def __init__(self, seats: Sequence[tuple[Seat, list[int]]], ipus: dict[int, int]) -> None:
@@ -62,19 +65,19 @@ class Group(Members):
         self._ipus = ipus
         self._begun = -1
 
-    def begin(self, now: int) -> None:
-        """All have waited until now."""
-        self._begun = now
+    def begin(self, time: int) -> None:
+        """All members have waited until ``time``."""
+        self._begun = time
         for seat, _ in self._seats:
             seat.begin()
 
     def leave(self, ipus: Sequence[int], parts: tuple[StepPart, ...]) -> None:
-        """They go on."""
+        """The members on these IPUs go on."""
         gone = None if len(ipus) == len(self._ipus) else {self._replicas[ipu] for ipu in ipus}
         for seat, replicas in self._seats:
-            own = replicas if gone is None else [replica for replica in replicas if replica in gone]
-            if own:
-                seat.leave(self._begun, parts, own)
+            leaving = replicas if gone is None else [replica for replica in replicas if replica in gone]
+            if leaving:
+                seat.leave(self._begun, parts, leaving)
 
     @cached_property
     def _replicas(self) -> dict[int, int]:
@@ -83,7 +86,7 @@ class Group(Members):
 
 @simulates(Collective)
 class CollectiveKind(SharedKind[Collective]):
-    """A group of one has nothing to do."""
+    """The members of each group meet and go through the rounds. A group with a single member has nothing to do."""
 
     types = ("GlobalExchange",)
     symmetric = True
@@ -99,7 +102,7 @@ class CollectiveKind(SharedKind[Collective]):
         self._runs: dict[CollectiveKey, CollectiveRun] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
-        """Until its part in the last round is over, in all groups in which it stands for somebody."""
+        """Take part in all groups in which the party stands for replicas, until its last round is over in each."""
         if step.groups not in self._seatings:
             self._seatings[step.groups] = Seating(step.groups, self.world.classes)
         seating = self._seatings[step.groups]
@@ -107,20 +110,22 @@ class CollectiveKind(SharedKind[Collective]):
             yield from party.wait(lambda _: self._meet(Guest(party, leaf), step, seating))
 
     def _meet(self, guest: Guest, step: Collective, seating: Seating) -> None:
-        party, own = guest.party, self.world.classes.of[guest.party.replica]
-        self._seats[own, party.index] = Seat(guest, seating.count(own))
-        for number in seating.of[own]:
+        party, replica_class = guest.party, self.world.classes.of[guest.party.replica]
+        self._seats[replica_class, party.index] = Seat(guest, seating.count(replica_class))
+        for number in seating.of[replica_class]:
             classes, key = seating.groups[number], (guest.leaf.leaf_id, party.index, number)
             if len(classes) > 1:
                 waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, step.groups[number]))}"
-                if not self._arriving.arrive(key, own, guest, len(classes), waits_for):
+                if not self._arriving.arrive(key, replica_class, guest, len(classes), waits_for):
                     continue
             self._start(key, step, classes)
 
     def _start(self, key: CollectiveKey, step: Collective, classes: dict[int, list[int]]) -> None:
         _, index, number = key
         ipus = {replica: self.world.placement[replica][index] for replica in step.groups[number]}
-        members = Group([(self._seats[own, index], replicas) for own, replicas in classes.items()], ipus)
+        members = Group(
+            [(self._seats[replica_class, index], replicas) for replica_class, replicas in classes.items()], ipus
+        )
         course = self._courses.of(step, tuple(ipus.values()))
         self._runs[key] = CollectiveRun(
             self.world, course, key, step, list(ipus.values()), members, lambda: self._close(key)
@@ -129,6 +134,6 @@ class CollectiveKind(SharedKind[Collective]):
     def _close(self, key: CollectiveKey) -> None:
         del self._runs[key]
 
-    def state(self, now: int) -> tuple[object, ...]:
-        """Collectives under way."""
-        return tuple(self._runs[key].state(now) for key in sorted(self._runs))
+    def state(self, time: int) -> tuple[object, ...]:
+        """The states of the collectives under way."""
+        return tuple(self._runs[key].state(time) for key in sorted(self._runs))

@@ -1,4 +1,4 @@
-"""IPUs that wait for others to communicate."""
+"""Syncs in which IPUs wait until other IPUs are ready to communicate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SyncKey = tuple[int, tuple[int, ...]]
 
 @simulates(ExternalSync)
 class ExternalSyncKind(SharedKind[ExternalSync]):
-    """All participants meet and go on (``sync_external``)."""
+    """All participants meet, which is a part of kind ``sync_external``, and go on together."""
 
     types = ("Sync",)
     symmetric = True
@@ -29,10 +29,10 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         self._places: dict[tuple[int, int], MeetingPlace] = {}
 
     def run(self, party: Party, leaf: LeafStep, step: ExternalSync) -> None:
-        """Until the last one is there.
+        """Wait until the last participant has arrived.
 
         Raises:
-            SimulationError: the IPUs mean different communication.
+            SimulationError: the IPUs expect different communication.
         """
         place = self._places.get((leaf.leaf_id, party.number))
         if place is None:
@@ -40,20 +40,21 @@ class ExternalSyncKind(SharedKind[ExternalSync]):
         guests = place.meetings.take(place)
         if not guests:
             return
-        if len({one.leaf.step.name for one in guests}) > 1:
-            meant = {one.leaf.step.name: one.party.name for one in guests}
+        if len({guest.leaf.step.name for guest in guests}) > 1:
+            meant = {guest.leaf.step.name: guest.party.name for guest in guests}
             told = "; ".join(f"{name!r} on {where}" for name, where in meant.items())
             raise SimulationError(
                 f"the IPUs of a replica meet before different communication: {told}; all have to execute it in the "
                 "same order"
             )
-        last = last_arrival(guests)
-        for one in guests:
-            one.party.open_wait = ""
-            one.party.parts.close_at(last, "sync_external")
-            one.party.go_on()
+        last_time = last_arrival(guests)
+        for guest in guests:
+            guest.party.open_wait = ""
+            guest.party.parts.close_at(last_time, "sync_external")
+            guest.party.go_on()
 
     def _place(self, party: Party, leaf: LeafStep, step: ExternalSync) -> MeetingPlace:
+        # The step is not part of the key: IPUs at different syncs meet and are reported.
         key = (party.replica, step.participants)
         meetings = self._meetings.get(key)
         if meetings is None:

@@ -1,4 +1,4 @@
-"""Stream copies during which several IPUs of a replica stand."""
+"""Stream copies for which several IPUs of a replica stop."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HostKey = tuple[int, tuple[int, ...], str]
 """Replica, participants, and ``begin`` or ``end``."""
 
 Ask = Callable[[int, int, int, Sync, Go], Go]
-"""What an IPU calls to say something to the host: replica, stream, IPU, host sync, what to call when it may go on."""
+"""Prepares a request to the host, from replica, stream, IPU, host sync, and what to call when the IPU may go on."""
 
 
 @simulates(HostExchange)
 class HostExchangeKind(SharedKind[HostExchange]):
-    """All participants meet, each does its own copies, all meet again."""
+    """All participants meet, each makes its copies, and all meet again."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
     symmetric = True
@@ -36,20 +36,20 @@ class HostExchangeKind(SharedKind[HostExchange]):
         self._ways = host_ways(world)
 
     def run(self, party: Party, leaf: LeafStep, step: HostExchange) -> Waiting:
-        """Meet, do the own copies, meet again. An IPU without copies only waits (``host_end``)."""
-        own, host = step.host_slices(party.index), self.world.host
+        """Meet, make the copies of this IPU, and meet again. An IPU without copies only waits (``host_end``)."""
+        copies, host = step.host_slices(party.index), self.world.host
         self._meet(Guest(party, leaf), step, "begin")
         yield None
         party.parts.close("sync_external")
-        if own:
-            yield from self._copy(party, step, own)
+        if copies:
+            yield from self._copy(party, step, copies)
         self._meet(Guest(party, leaf), step, "end")
         yield None
-        yield from self._ask(party, step, own, host.end_load, host.end_store)
+        yield from self._ask(party, step, copies, host.end_load, host.end_store)
         party.parts.close("host_end", 2)
 
-    def _ask(self, party: Party, step: HostExchange, own: Sequence[HostCopy], load: Ask, store: Ask) -> Waiting:
-        """Say to the host for all copies at once, in one sync, what is to be said for a load and for a store."""
+    def _ask(self, party: Party, step: HostExchange, copies: Sequence[HostCopy], load: Ask, store: Ask) -> Waiting:
+        """Send the requests of all copies to the host at once, in one sync: ``load`` or ``store``, by direction."""
         asks = [
             partial(
                 _say,
@@ -59,30 +59,33 @@ class HostExchangeKind(SharedKind[HostExchange]):
                 party.index,
                 step.participants,
             )
-            for copy in own
+            for copy in copies
         ]
         party.open_wait = "the host to answer its slices" if asks else ""
         yield from party.wait_all(asks)
         party.open_wait = ""
 
-    def _copy(self, party: Party, step: HostExchange, own: Sequence[HostCopy]) -> Waiting:
-        """All slices are asked for at once, and all copies are transferred together."""
-        yield from self._ask(party, step, own, self.world.host.begin_load, self.world.host.begin_store)
+    def _copy(self, party: Party, step: HostExchange, copies: Sequence[HostCopy]) -> Waiting:
+        """Ask for all slices at once, and transfer all copies together."""
+        yield from self._ask(party, step, copies, self.world.host.begin_load, self.world.host.begin_store)
         party.parts.close("host_begin", 0)
         party.sleep(self.world.delays.stream)
-        yield from party.wait_all([partial(self._send, party, step, copy, n) for n, copy in enumerate(own)])
-        arrived = sum(copy.bytes for copy in own if copy.direction == "h2d")
-        party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in own) - arrived)
+        yield from party.wait_all(
+            [partial(self._send, party, step, copy, number) for number, copy in enumerate(copies)]
+        )
+        arrived = sum(copy.bytes for copy in copies if copy.direction == "h2d")
+        party.parts.close("host_mid", 1, arrived, sum(copy.bytes for copy in copies) - arrived)
 
     def _send(self, party: Party, step: HostExchange, copy: HostCopy, number: int, done: Callable[[], None]) -> None:
         party.send(self._ways[copy.direction], copy.bytes, Label("stream", step.op_id), done, number)
 
     def _meet(self, guest: Guest, step: HostExchange, end: str) -> None:
-        """The party has arrived at the ``begin`` or ``end``; it goes on one external sync after the last one.
+        """The party has arrived at the ``begin`` or ``end``. It goes on one external sync after the last arrival.
 
         Raises:
-            SimulationError: the IPUs mean different exchanges.
+            SimulationError: the IPUs are at different exchanges.
         """
+        # The step is not part of the key: IPUs at different exchanges meet and are reported.
         key = (guest.party.replica, step.participants, end)
         ipus = ", ".join(map(str, step.participants))
         waits_for = f"the {end} of host exchange {step.name!r} of IPUs {ipus} of its replica"
@@ -90,9 +93,9 @@ class HostExchangeKind(SharedKind[HostExchange]):
         if guests:
             _require_same(guests)
             start = last_arrival(guests) + self.world.delays.external_sync
-            for one in guests:
-                one.party.arrive(start)
-                one.go_on()
+            for participant in guests:
+                participant.party.arrive(start)
+                participant.go_on()
 
 
 def _say(ask: Ask, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> None:
@@ -100,7 +103,7 @@ def _say(ask: Ask, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> N
 
 
 def _require_same(guests: Sequence[Guest]) -> None:
-    """All participants have to mean the same host exchange."""
+    """Raise :class:`SimulationError` unless all participants are at the same host exchange."""
     meant = {}
     for party, leaf in guests:
         assert isinstance(leaf.step, HostExchange)

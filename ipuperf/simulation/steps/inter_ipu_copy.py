@@ -1,8 +1,8 @@
 """Exchanges between the IPUs of a replica.
 
-All transfers start together, one external sync after the last party arrived, as flows of the network: the two
-directions of a link do not disturb each other, transfers over the same direction share it. Each IPU goes on when its
-own transfers are done; until the exchange begins it waits (kind ``sync_external``).
+All transfers start together, one external sync after the arrival of the last party. They are flows of the network: the
+two directions of a link are independent, and transfers in the same direction share it. An IPU waits until the exchange
+begins (kind ``sync_external``) and goes on when its own transfers are done.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ CopyKey = tuple[int, tuple[tuple[int, int], ...]]
 
 
 class _Member(NamedTuple):
-    """A party in an exchange, with what is asked of it all the time.
+    """A party in an exchange, with what is read of it all the time.
 
     Attributes:
-        parts: of its shared step.
-        trails: what its step was, by cycles of the transfers and of the wait before.
-        resume: what it does when it goes on.
+        party: the party.
+        parts: the parts of its shared step.
+        trails: the trails that its step had, by cycles of the transfers and cycles of the wait before them.
+        resume: the call by which it goes on.
         moved: bytes that it receives and sends.
     """
 
@@ -45,10 +46,12 @@ class _Member(NamedTuple):
 
 
 class _Exchange:
-    """The same parties in the same copies, again and again.
+    """An exchange of the same copies between the same parties, which may run many times.
 
     Args:
-        flows: for each copy what is sent, and the places of its ends among the parties.
+        world: what the parties share.
+        parties: the parties.
+        flows: for each copy, the template of its flow and the places of its two ends among the parties.
         moved: bytes that each party receives and sends.
     """
 
@@ -61,12 +64,15 @@ class _Exchange:
     ) -> None:
         self._events, self._network = world.events, world.network
         self._members = [
-            _Member(party, party.parts, {}, party.resume, own) for party, own in zip(parties, moved, strict=True)
+            _Member(party, party.parts, {}, party.resume, party_bytes)
+            for party, party_bytes in zip(parties, moved, strict=True)
         ]
         self._parties = parties
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._start = -1
-        self._states: list[tuple[int, ...]] = [tuple(sum(n in ends for _, ends in flows) for n in range(len(moved)))]
+        self._states: list[tuple[int, ...]] = [
+            tuple(sum(place in ends for _, ends in flows) for place in range(len(moved)))
+        ]
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
@@ -75,7 +81,7 @@ class _Exchange:
         self._flows = tuple(by_latency.values())
 
     def start(self, start: int) -> None:
-        """All transfers start at ``start``; until then the parties wait."""
+        """Start all transfers at ``start``. The parties wait until then."""
         self._start, self._state = start, 0
         for party in self._parties:
             party.open_wait = ""
@@ -85,34 +91,33 @@ class _Exchange:
             self._network.start(together, delay)
 
     def _arrived(self, flights: tuple[Flight, ...]) -> None:
-        """Some transfers are over; parties without further transfers go on. The network gives the same tuple for the
-        same transfers, so what follows from it is known after the first time."""
+        """Some transfers have ended; the parties without further transfers go on."""
+        # The network gives the same tuple for the same transfers, so its identity can be the key of a cache.
         key = (self._state, id(flights))
         known = self._next.get(key)
         if known is None:
             known = self._next[key] = self._after(flights)
         _, self._state, released = known
-        start, now, soon = self._start, self._events.now, self._events.soon
-        busy = now - start
+        start, time, soon = self._start, self._events.now, self._events.soon
+        busy = time - start
         for member in released:
             party, parts, trails, resume, _ = member
             trail = trails[busy].get(start - parts.mark) if busy in trails else None
-            parts.trail = trail or self._measure(member, now)
-            party.clock = parts.mark = now
+            parts.trail = trail or self._measure(member, time)
+            party.clock = parts.mark = time
             soon(resume)
 
-    def _measure(self, member: _Member, now: int) -> PartsTrail:
-        """What the step of a member was that goes on now: it has waited until the start, then its transfers were under
-        way."""
-        parts, start, trails = member.parts, self._start, member.trails.setdefault(now - self._start, {})
+    def _measure(self, member: _Member, time: int) -> PartsTrail:
+        """The trail of a member that goes on now: it waited until the start, then its transfers were under way."""
+        parts, start, trails = member.parts, self._start, member.trails.setdefault(time - self._start, {})
         wait = start - parts.mark
         parts.close_at(start, "sync_external")
-        parts.close_at(now, "link", 0, *member.moved)
+        parts.close_at(time, "link", 0, *member.moved)
         trails[wait] = parts.trail
         return parts.trail
 
     def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[_Member]]:
-        """The flights, the state when these are over, and who goes on then."""
+        """The flights, the state after they have ended, and the members that go on then."""
         left, released = list(self._states[self._state]), []
         for ends in [self._ends[flight.owner] for flight in flights if flight.owner in self._ends]:
             for place in ends:
@@ -138,14 +143,14 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         self._exchanges: dict[tuple[MeetingPlace, ...], _Exchange] = {}
 
     def prepare(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Callable[[], None]:
-        """Until its own transfers are over."""
+        """The call by which the party arrives. It goes on when its own transfers have ended."""
         key = (leaf.leaf_id, party.number)
         if key not in self._places:
             self._places[key] = self._place(party, leaf, step)
         return partial(self._meet, self._places[key])
 
     def forget(self) -> None:
-        """An exchange and its flows know each other."""
+        """Break the reference cycles between exchanges and their flows, too."""
         for exchange in self._exchanges.values():
             vars(exchange).clear()
         super().forget()
@@ -159,7 +164,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         return MeetingPlace(party, leaf, meetings, step.participants.index(party.index), waits_for)
 
     def _meet(self, place: MeetingPlace) -> None:
-        """When all are there, every transfer starts an external sync after the last has arrived."""
+        """The party has arrived. When all have, the transfers start an external sync after the last arrival."""
         places = place.meetings.take(place)
         if places:
             exchange = self._exchanges.get(places)
@@ -169,6 +174,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def _exchange(self, places: Sequence[MeetingPlace]) -> _Exchange:
         _require_same(places)
+        # Copies name IPUs of the replica; flows need the places of the parties.
         seats = {place.party.index: number for number, place in enumerate(places)}
         steps = [place.leaf.step for place in places if isinstance(place.leaf.step, InterIpuCopy)]
         copies = sorted(steps[0].copies, key=lambda copy: copy.ends)
@@ -178,21 +184,24 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
             self.world,
             [place.party for place in places],
             [(template, (seats[source], seats[end])) for template, (source, end) in flows],
-            [(own.received(index), own.sent(index)) for own, index in zip(steps, seats, strict=True)],
+            [
+                (party_step.received(index), party_step.sent(index))
+                for party_step, index in zip(steps, seats, strict=True)
+            ],
         )
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
-        """The transfer of all replicas for which this one stands."""
+        """The template of a copy, with a transfer for each replica for which this one stands."""
         sends, alike, network = [], self.world.alike(replica), self.world.network
-        for other in alike:
-            source, destination = (self.world.placement[other][end] for end in copy.ends)
+        for alike_replica in alike:
+            source, destination = (self.world.placement[alike_replica][end] for end in copy.ends)
             route = self.world.topology.route(source, destination)
-            sends.append(Send((2, other, *copy.ends, 0), route, source))
+            sends.append(Send((2, alike_replica, *copy.ends, 0), route, source))
         return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 
 def _require_same(places: Sequence[MeetingPlace]) -> None:
-    """All sides have to mean the same copies."""
+    """Raise :class:`SimulationError` unless all IPUs are at the same copies."""
     if len({place.leaf.step for place in places}) == 1:
         return
     meant: dict[tuple[int, int], dict[int, str]] = {}

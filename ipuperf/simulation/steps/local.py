@@ -15,21 +15,21 @@ class PhaseKind(LocalKind[Phase]):
 
     @classmethod
     def programs(cls, step: Phase) -> tuple[str, ...]:
-        """Compute sets and exchanges."""
+        """The type for a compute set or for an exchange."""
         return ("OnTileExecute" if step.kind == "compute" else "DoExchange",)
 
     @classmethod
-    def row(cls, step: Phase, tiles: int, first: int) -> StepRow:
-        """The cycles over the tiles."""
+    def row(cls, step: Phase, tiles: int, first_tile: int) -> StepRow:
+        """The trace's row, from the cycles of the tiles."""
         cycles = step.cycles
         longest = cycles.max
-        slowest = cycles.argmax + first if longest else -1
+        slowest = cycles.argmax + first_tile if longest else -1
         mean = cycles.total / tiles
         return (step.kind, longest, mean, cycles.active, slowest, step.bytes_in, step.bytes_out, step.flops)
 
     @classmethod
     def tile_cycles(cls, step: Phase, tiles: int) -> np.ndarray:
-        """Those of the phase; tiles it does not speak of do nothing."""
+        """The cycles of the phase. Tiles beyond its vector do nothing."""
         cycles = np.zeros(tiles, dtype=np.int64)
         cycles[: step.cycles.tiles] = step.cycles.dense()
         return cycles
@@ -42,6 +42,6 @@ class SyncKind(LocalKind[Sync]):
     types = ("Sync",)
 
     @classmethod
-    def row(cls, step: Sync, tiles: int, first: int) -> StepRow:
-        """All tiles alike."""
+    def row(cls, step: Sync, tiles: int, first_tile: int) -> StepRow:
+        """The trace's row: all tiles take equally long."""
         return ("sync", step.cycles, float(step.cycles), tiles, -1, 0, 0, 0)

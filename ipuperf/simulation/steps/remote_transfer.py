@@ -24,7 +24,7 @@ class RemoteTransferKind(SharedKind[RemoteTransfer]):
         self._ways = {"load": lambda ipu: remote(ipu, True), "store": lambda ipu: remote(ipu, False)}
 
     def run(self, party: Party, leaf: LeafStep, step: RemoteTransfer) -> Waiting:
-        """One IPU alone."""
+        """Make the transfer; no other IPU takes part."""
         load, kind, delays = step.direction == "load", f"remote_{step.direction}", self.world.delays
         party.sleep(delays.external_sync)
         party.parts.close("sync_external")

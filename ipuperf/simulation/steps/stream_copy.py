@@ -16,9 +16,10 @@ from ..world import World
 
 
 class _Copy:
-    """The same copy of the same party, again and again; what follows in it is called as it happens.
+    """A copy of one party, which may run many times. Each method is called when the one before it has taken effect.
 
-    The host is asked before the transfer and told after it; see :mod:`ipuperf.simulation.host`.
+    The party sends a request to the host before the transfer and another one after it; see
+    :mod:`ipuperf.simulation.host`.
     """
 
     def __init__(self, world: World, party: Party, step: StreamCopy, way: Way) -> None:
@@ -32,12 +33,12 @@ class _Copy:
         self._waits_for = f"the host to {'prepare' if load else 'accept'} a slice"
 
     def run(self) -> None:
-        """Ask the host, at the time of the party."""
+        """Send the first request to the host when the party's clock is reached."""
         self._party.open_wait = self._waits_for
         self._party.when_there(self._ask)
 
     def _begun(self) -> None:
-        """The host lets it: transfer."""
+        """The host has answered: start the transfer."""
         party, world = self._party, self._world
         party.open_wait = ""
         party.parts.close("host_begin", 0)
@@ -45,7 +46,7 @@ class _Copy:
         world.network.start(self._flow, party.clock - world.events.now)
 
     def _arrived(self, flights: object) -> None:
-        """The transfer is over: sync, and tell the host."""
+        """The transfer has ended: sync, and send the second request to the host."""
         party = self._party
         party.parts.close("host_mid", 1, *self._moved)
         party.sleep(self._world.delays.external_sync)
@@ -53,7 +54,7 @@ class _Copy:
         party.when_there(self._tell)
 
     def _ended(self) -> None:
-        """The host has answered."""
+        """The host has answered the second request: go on."""
         party = self._party
         party.open_wait = ""
         party.parts.close("host_end", 2)
@@ -62,7 +63,7 @@ class _Copy:
 
 @simulates(StreamCopy)
 class StreamCopyKind(SharedKind[StreamCopy]):
-    """Nobody else stands meanwhile."""
+    """A stream copy for which no other IPU stops."""
 
     types = ("StreamCopyBegin", "StreamCopyMid", "StreamCopyEnd")
     symmetric = True
@@ -73,14 +74,14 @@ class StreamCopyKind(SharedKind[StreamCopy]):
         self._copies: dict[tuple[int, int], _Copy] = {}
 
     def prepare(self, party: Party, leaf: LeafStep, step: StreamCopy) -> Callable[[], None]:
-        """Until the host has answered after the transfer."""
+        """The call that begins the copy. The party goes on when the host has answered after the transfer."""
         key = (leaf.leaf_id, party.number)
         if key not in self._copies:
             self._copies[key] = _Copy(self.world, party, step, self._ways[step.direction])
         return self._copies[key].run
 
     def forget(self) -> None:
-        """A copy and its flow know each other."""
+        """Break the reference cycles between copies and their flows, too."""
         for copy in self._copies.values():
             vars(copy).clear()
         super().forget()

@@ -24,7 +24,7 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         self._arriving: Gathering[tuple[int, int]] = Gathering()
 
     def run(self, party: Party, leaf: LeafStep, step: TileSetCopy) -> Waiting:
-        """One of the two."""
+        """Take part as one of the two tile sets."""
         self._meet(Guest(party, leaf), step)
         yield None
         party.parts.close("idle")
@@ -35,26 +35,28 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         party.parts.close("exchange", 0, step.bytes if receives else 0, 0 if receives else step.bytes)
 
     def _meet(self, guest: Guest, step: TileSetCopy) -> None:
-        """One of the two has arrived.
+        """One of the two tile sets has arrived.
 
         Raises:
-            SimulationError: the two mean different copies.
+            SimulationError: the two are at different copies.
         """
         party = guest.party
         waits_for = f"the {'compute' if party.lane else 'I/O'} tiles at copy {step.name!r}"
         guests = self._arriving.arrive((party.replica, party.index), party.lane, guest, 2, waits_for)
         if guests:
+            # Guests are sorted by lane.
             (compute, _), (io, _) = guests
-            first, meant = guests[1 - party.lane]
-            if meant.step is not step:
+            partner, other_leaf = guests[1 - party.lane]
+            if other_leaf.step is not step:
                 raise SimulationError(
-                    f"{party.name} is at copy {step.name!r} and {first.name} at {meant.step.name!r}; compute tiles and "
-                    "I/O tiles have to execute the copies between them in the same order"
+                    f"{party.name} is at copy {step.name!r} and {partner.name} at {other_leaf.step.name!r}; "
+                    "compute tiles and I/O tiles have to execute the copies between them in the same order"
                 )
+            # With the loaded data, the compute tiles take over the number of its micro-batch.
             if step.destination == "compute":
                 compute.slices.take_over(io.slices)
                 compute.context = -1
-            last = last_arrival(guests)
-            for one in guests:
-                one.party.arrive(last)
-                one.go_on()
+            last_time = last_arrival(guests)
+            for tile_set in guests:
+                tile_set.party.arrive(last_time)
+                tile_set.go_on()

@@ -290,7 +290,7 @@ def _passed_on(
     known: Sequence[np.ndarray],
     owners_so_far: Sequence[np.ndarray],
 ) -> list[np.ndarray]:
-    """Owners of each wait: those ``known``, and ``owners_so_far`` for the time in which the blamed IPU waited itself."""
+    """``known``, and ``owners_so_far`` for the time in which the blamed IPU waited itself."""
     result = [wait_owners.copy() for wait_owners in known]
     for blamed_index, line in enumerate(lines):
         begin, end = begins[blamed_index], ends[blamed_index]

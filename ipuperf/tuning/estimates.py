@@ -188,7 +188,7 @@ class Estimates:
         return inverse, self._alike(chosen) * np.outer(deviation_factors, deviation_factors[chosen])
 
     def _alike(self, places: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
-        """``float64[others, places]``: the covariance of the errors of two configurations; ``others`` defaults to all."""
+        """``float64[others, places]``: the covariance of two configurations' errors (``others``: all by default)."""
         rows, chosen = self._levels if others is None else self._levels[others], self._levels[places]
         shared_factors = np.zeros((len(rows), len(chosen)))
         for column in range(rows.shape[1]):

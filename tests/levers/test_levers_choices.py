@@ -66,7 +66,7 @@ def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **opt
         run = SimpleNamespace(executable=Executable(**options), device_program=program)
         found = list(lever.tries(run))
     changes = [{key: value for key, value in vars(one).items() if options[key] != value} for one in made]
-    return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
+    return [f"{getattr(one, 'why', '')}{one.change}" for one in found] + [str(change) for change in changes]
 
 
 def test_what_is_tried_on_the_host(kept_lines: Any) -> None:
@@ -139,14 +139,14 @@ def test_the_fastest_division_that_fits_is_chosen(installed_front_ends: Callable
             ((False, False), (5, 4), 1),
         ):
             given = [
-                SimpleNamespace(what=str(n), fits=f, cycles=c)
+                SimpleNamespace(change=str(n), fits=f, cycles=c)
                 for n, (f, c) in enumerate(zip(fits, cycles, strict=True))
             ]
             with (
                 mock.patch.object(stages, "_candidates", return_value=[0, 1]),
                 mock.patch.object(stages.StageDivision, "_trial", lambda _, run, chain, n, given=given: given[n]),
             ):
-                assert [one.what for one in stages.StageDivision().tries(run)] == [str(chosen)]
+                assert [one.change for one in stages.StageDivision().tries(run)] == [str(chosen)]
 
 
 def test_cycles_of_forward_ops() -> None:
@@ -171,8 +171,8 @@ def test_cycles_of_layers(name: str, installed_front_ends: Callable, kept_lines:
         run = run_of(name, installed_front_ends)
         run.fresh(lambda request: asked.append(request) or request)
         found = stages._chain(asked[0], run)
-    assert sum(found.now) == len(found.layers) == len(found.cycles)
-    kept_lines([str(found.now), str(list(found.cycles))], HERE / name / "layers.txt")
+    assert sum(found.division) == len(found.layers) == len(found.cycles)
+    kept_lines([str(found.division), str(list(found.cycles))], HERE / name / "layers.txt")
 
 
 def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> None:
@@ -265,4 +265,4 @@ def test_a_line_says_which_lever_is_tried(installed_front_ends: Callable) -> Non
             measure(run, levers)
         assert bar.call_args.kwargs["disable"] is not terminal
         assert bar.call_args.kwargs["leave"] is False
-        assert [call.args for call in line.set_postfix_str.call_args_list] == [(lever.what,) for lever in levers]
+        assert [call.args for call in line.set_postfix_str.call_args_list] == [(lever.change,) for lever in levers]

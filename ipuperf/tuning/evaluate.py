@@ -16,7 +16,7 @@ from ipuperf.sweep import Sweep
 from ipuperf.sweep.programs import Built, SweepPrograms
 from ipuperf.sweep.store import Store
 from ipuperf.sweep.table import FORMAT
-from ipuperf.sweep.work import said
+from ipuperf.sweep.work import error_text
 from ipuperf.validation.errors import UnknownOption
 from ipuperf.version import __version__
 
@@ -155,7 +155,7 @@ def outcome_of(sweep: Sweep, global_batch: int, place: int, configuration: Confi
     except UnknownOption:
         raise
     except Exception as error:
-        figures = {"failure": " ".join(said(error).split())}
+        figures = {"failure": " ".join(error_text(error).split())}
     finally:
         os.chdir(folder)
     return Outcome(place, took_seconds=time.perf_counter() - begin, **figures)

@@ -12,8 +12,8 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import front_ends
 
 _ALIKE = 3
-"""Layers of a probe if those of the model are alike: the first, one other, and the last. The first and the last are apart
-because more ops may stand beside them."""
+"""Layers of a probe if those of the model are alike: the first, one other, and the last. The first and the last are on
+their own because more ops may stand beside them."""
 
 
 def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:

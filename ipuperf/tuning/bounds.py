@@ -209,7 +209,7 @@ class Bounds:
         if ipus == 1:
             return 0.0, 0.0, 0.0, 0.0
         rates = self._link_rates(int(configuration.get(REPLICAS, 1)), ipus)
-        (activations_in, gradients_out), (gradients_in, activations_out) = units[0].previous_bytes, units[-1].next_bytes
+        (activations_in, gradients_out), (gradients_in, activations_out) = units[0].before, units[-1].after
         rate_before, rate_after = rates[ipu - 1], rates[ipu]
         return (
             activations_in / rate_before,

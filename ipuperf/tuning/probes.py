@@ -43,8 +43,8 @@ class UnitCost:
         local: cycles of all local steps, without recomputation and weight update.
         local_again: cycles of the recomputed local steps.
         update: cycles of a weight update.
-        previous_bytes: bytes received from the unit before it, and bytes sent to that unit.
-        next_bytes: bytes received from the unit after it, and bytes sent to that unit.
+        before: bytes received from the unit before it, and bytes sent to that unit.
+        after: bytes received from the unit after it, and bytes sent to that unit.
         variables, accumulators: bytes that are always live.
         stash: bytes that wait for the backward pass of one micro-batch.
         temporary: bytes of the largest temporary of a product.
@@ -57,8 +57,8 @@ class UnitCost:
     local: float
     local_again: float
     update: int
-    previous_bytes: tuple[int, int]
-    next_bytes: tuple[int, int]
+    before: tuple[int, int]
+    after: tuple[int, int]
     variables: int
     accumulators: int
     stash: int
@@ -125,8 +125,8 @@ def _unit(
         local=(forward_cycles + by_phase.total() - by_phase["update"] - by_phase["recompute"]) / count,
         local_again=by_phase["recompute"] / count,
         update=by_phase["update"],
-        previous_bytes=previous_bytes,
-        next_bytes=next_bytes,
+        before=previous_bytes,
+        after=next_bytes,
         variables=bytes_by_group["variables"],
         accumulators=bytes_by_group["gradient accumulators"],
         stash=stash // max(1, depth),

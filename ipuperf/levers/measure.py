@@ -73,6 +73,7 @@ def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
         for lever in line:
             line.set_postfix_str(lever.change)
             fitting, refused = _tried(lever, run)
+            # One trial stands for a lever: the fastest one that fits.
             trials += sorted(fitting, key=lambda trial: trial.cycles)[:1]
             untried += refused
     trials.sort(key=lambda trial: trial.cycles)
@@ -92,7 +93,7 @@ def _tried(lever: Lever, run: Rerun) -> tuple[list[Trial], list[Untried]]:
             else:
                 limit = int(outcome.trace.meta["bytes_per_tile"])
                 why = f"does not fit: {outcome.fullest:,} B on the fullest tile of {limit:,}"
-                untried.append(Untried(outcome.change, why))
+                untried.append(Untried(outcome.what, why))
     except (IrError, MachineError, RerunError, SimulationError) as error:
         untried.append(lever.untried(f"refused: {error}"))
     return trials, untried

@@ -25,21 +25,21 @@ def levers_text(trace: Trace, results: LeverResults) -> str:
     worth = [trial for trial in results.trials if results.gain(trial) >= LEAST * results.cycles]
     free = [trial for trial in worth if not trial.trades_memory]
     traded = [trial for trial in worth if trial.trades_memory]
-    others = "; ".join(trial.change for trial in results.trials if trial not in worth)
+    others = "; ".join(trial.what for trial in results.trials if trial not in worth)
     lines = ["What would change it, each simulated, as time for the samples of this run:"]
     lines += [_line(trace, results, trial) for trial in free[:LISTED]] or ["  nothing that was tried"]
     lines += ["", f"Tried, with less than {100 * LEAST:.1f} % to gain: {others}."] if others else []
     if traded:
         lines += ["", "At the price of memory:", *(_line(trace, results, trial) for trial in traded[:LISTED])]
     if results.untried:
-        lines += ["", "Not tried, or refused:", *(f"  {untried.change}: {untried.why}" for untried in results.untried)]
+        lines += ["", "Not tried, or refused:", *(f"  {untried.what}: {untried.why}" for untried in results.untried)]
     return "\n".join(lines) + "\n"
 
 
 def _line(trace: Trace, results: LeverResults, trial: Trial) -> str:
     gain = results.gain(trial)
     time = f"-{duration(trace.seconds(round(gain)))}"
-    text = f"  {time:>10}  {-100 * float(gain) / results.cycles:5.1f} %  {trial.change}"
+    text = f"  {time:>10}  {-100 * float(gain) / results.cycles:5.1f} %  {trial.what}"
     effects = [effect for effect in (_effect(trace, trial), _memory(results, trial)) if effect]
     return text + (f" ({'; '.join(effects)})" if effects else "")
 

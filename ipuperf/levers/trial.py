@@ -20,14 +20,14 @@ class Trial:
     """A change that was simulated.
 
     Attributes:
-        change: the change in words, as advice.
+        what: the change in words, as advice.
         trace: the trace of the changed program.
         work: how many times as many samples as the run it processes.
         more_bytes: bytes on the fullest tile that the trace does not count.
         trades_memory: whether the change undoes something that the program does to save memory.
     """
 
-    change: str
+    what: str
     trace: Trace
     work: Fraction = Fraction(1)
     more_bytes: int = 0
@@ -55,11 +55,11 @@ class Untried:
     """A change that could not be tried.
 
     Attributes:
-        change: the change in words.
+        what: the change in words.
         why: the reason.
     """
 
-    change: str
+    what: str
     why: str
 
 

@@ -84,6 +84,7 @@ def aligned(traces: Mapping[str, Trace]) -> Aligned:
         first_ipu = chosen[0][1] if first_ipu is None else first_ipu
         left_out.append(hidden_count)
         bars += _bars(trace, place, window, lengths[place], longest, chosen)
+    # The IPU that sets the pace of the first run comes first in all runs.
     bars.sort(key=lambda bar: (bar.ipu != first_ipu, bar.ipu, bar.run))
     return Aligned(tuple(traces), longest, tuple(bars), tuple(left_out))
 
@@ -106,6 +107,7 @@ def _bars(
     trace: Trace, run: int, window: tuple[int, int], seconds: float, longest: float, chosen: list[tuple[int, int]]
 ) -> list[Bar]:
     begin, end = window
+    # All bars span the longest run, so that a second has the same width in each.
     scale = begin, begin + max(round((end - begin) * longest / seconds) if seconds else 0, 1)
     cover = kind_cover(trace, chosen, scale)
     return [

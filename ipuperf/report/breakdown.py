@@ -151,6 +151,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     expanded, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
     start, stop = np.clip(expanded.start, begin, end), np.clip(expanded.start + expanded.dur, begin, end)
     kind = steps["kind"][expanded.step]
+    # Waiting steps get lanes above all others, so that they count last.
     lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
     edges = _distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
     length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)

@@ -196,12 +196,14 @@ def compare(traces: Mapping[str, Trace]) -> Comparison:
     if reserved_names:
         raise ValueError(f"compare: a run cannot be called {reserved_names[0]!r}, the table has a column of that name")
     runs = tuple(ComparedRun.of(name, trace) for name, trace in traces.items())
+    # Cycles of different clocks cannot be compared, so times are in ns then.
     clocks = {run.trace.meta["clock_hz"] for run in runs}
     one_clock = len(clocks) == 1
     figures = [
         run.figures(1 if one_clock else 1e9 / run.trace.meta["clock_hz"], "cycles" if one_clock else "ns")
         for run in runs
     ]
+    # A dictionary keeps the order in which figures first appear.
     keys = dict.fromkeys(key for run_figures in figures for key in run_figures)
     order = sorted(keys, key=lambda key: list(COMPARED).index(key[0]))
     rows: dict[str, list[Any]] = {name: [key[place] for key in order] for place, name in enumerate(COLUMNS[:3])}
@@ -278,6 +280,7 @@ def _time_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
         for name in TIME_PARTS
     }
     sign = -1.0 if change < 0 else 1.0
+    # For a longer run the part that grew most, for a shorter one the part that shrank most.
     part = max(parts, key=lambda name: sign * parts[name]) if change else max(parts, key=lambda n: abs(parts[n]))
     text = f"{other_run.name} takes {duration(new_seconds)}, "
     if change:

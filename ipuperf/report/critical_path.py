@@ -66,6 +66,7 @@ def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | Non
         ipu_waits = waits_of[present_ipu] if present_ipu in waits_of else np.empty(0, dtype=np.int64)
         place = int(np.searchsorted(known_waits.start[ipu_waits], time, side="left")) - 1
         wait = ipu_waits[place] if place >= 0 else -1
+        # Before its first wait the IPU has worked since the begin of the run.
         if wait < 0:
             pieces.append((*present_ipu, begin, time, False))
             break

@@ -68,6 +68,7 @@ class Excerpt:
         cut = cut or MAX_SLICES
         if slice_count(trace) <= cut:
             return cls(trace, None, trace)
+        # One replica of each class has fewer slices, so that a longer window can be shown.
         alone, replicas = trace.of_each_class(), trace.replicas
         window = fitting_window(alone, cut)
         if max(replicas.values(), default=1) == 1:

@@ -162,6 +162,7 @@ def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence
         for view in views:
             view.write(trace, temporary / view.name)
         (temporary / INDEX).write_text(_index(trace, views), encoding="utf-8")
+        # An earlier report may have files for which this trace has no data.
         for view in VIEWS:
             if not view.possible(trace):
                 (folder / view.name).unlink(missing_ok=True)

@@ -82,6 +82,7 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
         rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak
         time, change = np.concatenate([start, start + dur]), np.concatenate([rate, -rate])
         order = np.argsort(time, kind="stable")
+        # Rates that end leave rounding errors in the sum; values that small count as 0.
         level = np.cumsum(change[order])
         result[name] = _changes(time[order], np.where(np.abs(level) < 1e-6, 0.0, level))
     return result

@@ -289,6 +289,7 @@ def _image(rows: list[_Row], window: Window) -> tuple[np.ndarray, np.ndarray]:
     for number, row in enumerate(rows):
         raster.add(number * len(PIPELINE_PARTS) + row.part, row.start, row.end - row.start)
     cover = raster.fractions().reshape(len(rows), len(PIPELINE_PARTS), _WIDTH)
+    # Time without any step counts as waiting.
     idle = np.maximum(1.0 - cover.sum(axis=1), 0.0)
     cover[:, _CODE["waiting"]] += idle
     seen = cover.argmax(axis=1)

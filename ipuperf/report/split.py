@@ -68,6 +68,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
+    # The legend lists measurements last.
     order = sorted(range(len(labels)), key=lambda place: labels[place] == "measured")
     handles, labels = [handles[place] for place in order], [labels[place] for place in order]
     figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)

@@ -106,6 +106,7 @@ def _memory(memory: dict[str, Any], verdicts: list[str]) -> list[str]:
         ]
     lines += ["  By liveness:"] if any(ipu["always_live"] is not None for ipu in memory["ipus"]) else []
     known = [ipu for ipu in memory["ipus"] if ipu["always_live"] is not None]
+    # The IPUs with the highest peaks, listed in the order of their numbers.
     for ipu in sorted(sorted(known, key=lambda ipu: -ipu["total_peak"])[:_LISTED], key=lambda ipu: ipu["ipu"]):
         lines.append(_line(f"IPU {ipu['ipu']}, always live", size(ipu["always_live"]), 4))
         lines.append(_line(f"IPU {ipu['ipu']}, not always live (peak)", size(ipu["not_always_live_peak"]), 4))

@@ -216,6 +216,7 @@ def _labels(axes: Axes, trace: Trace, rows: _Rows, window: Window, row_height: i
     stop = np.clip(work.start + work.dur, *window)
     pixels = (stop - start) * WIDTH / (window[1] - window[0])
     wide = np.flatnonzero((pixels >= 26) & (rows.of_instance >= 0))
+    # The widest come first, so that the limit leaves out the narrowest.
     for row in wide[np.argsort(-pixels[wide], kind="stable")][:MAX_LABELS]:
         number = int(instances["micro_batch"][row])
         text = PHASE_LETTERS[PHASES[work.phase[row]]] + (str(number) if number >= 0 else "")

@@ -89,6 +89,7 @@ def pack(start: np.ndarray, dur: np.ndarray) -> np.ndarray:
         else:
             row, used = used, used + 1
         rows[place] = row
+        # An interval without length takes a cycle too, so that two at the same time get two rows.
         heapq.heappush(busy, (begin + max(int(dur[place]), 1), row))
     return rows
 
@@ -227,6 +228,7 @@ def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | No
         part = expanded.take(np.flatnonzero(lanes == lane))
         name = LANES.get(lane, f"lane {lane}")
         part = part.take(np.lexsort((part.dur, part.start)))
+        # Slices of a track must not overlap. Those that do are distributed over several tracks.
         if (part.start[1:] < (part.start + part.dur)[:-1]).any():
             for track in _packed(group, name, part.start, part.dur, part.step, describe):
                 yield lane, track

@@ -116,6 +116,7 @@ def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: li
     size = min(10.0, _WIDTH / (len(across) * longest))
     for row, column in np.ndindex(*cells.shape):
         cell = cells[row, column]
+        # The colour map is dark where values are low.
         text, colour = ("-", "black") if np.isnan(cell) else (_short(cell), "white" if cell < middle else "black")
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
     axes.set(xlabel=x, ylabel=y)

@@ -114,6 +114,7 @@ class _Crew:
             )
         if not worker.left:
             return
+        # Rows come in the order of the piece, so the first one missing is that of the present configuration.
         present, *remaining = worker.left
         if remaining:
             self.waiting.append(remaining)
@@ -126,6 +127,7 @@ class _Crew:
 
     def dismiss(self) -> None:
         """End all workers. Idle ones end by themselves when their pipe is closed; the others are killed."""
+        # All pipes are closed before any wait, so that idle workers end at the same time.
         for worker in self.workers:
             worker.pipe.close()
         for worker in self.workers:

@@ -241,6 +241,7 @@ class Sweep:
 
     def _machine_file(self, configuration: Configuration) -> str:
         """The content of the machine's file; "" for a preset."""
+        # The content counts and not the name, because a file may change between two runs.
         name = str(configuration.get(MACHINE, AUTO))
         return Path(self.machine_of(name)).read_text(encoding="utf-8") if name.endswith(".toml") else ""
 

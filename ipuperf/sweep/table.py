@@ -38,6 +38,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], factors: Sequence[str]) -> pd.Da
     table = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns)
     for name in factors:
         kinds = {type(value) for value in table[name]}
+        # A column of a table has one type.
         if kinds & {list, tuple} or (len(kinds) > 1 and not kinds <= {int, float}):
             table[name] = [value if isinstance(value, str) else json.dumps(value) for value in table[name]]
     return table.astype(dict(RESULTS))

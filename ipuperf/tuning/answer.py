@@ -169,6 +169,7 @@ def _untried(search: TuningSearch, best: float, place: int, about: dict[str, Any
     bound, limit = search.bound(place), search.bounds.machine.chip.bytes_per_tile
     if bound.refused:
         return StepTaken(**about, effect="cannot be built", why=bound.refused)
+    # A bound of 0 seconds says nothing.
     times = bound.seconds / best or None
     if bound.bytes > limit:
         return StepTaken(**about, effect="does not fit", times=times, why=bound.over(limit))

@@ -189,6 +189,7 @@ def _fullest(program: DeviceProgram) -> Fullest:
     peaks = {ipu: int(series.max(initial=0)) for ipu, series in memory.max_tile.items()}
     if not peaks:
         return Fullest(of=memory.bytes_per_tile)
+    # If several IPUs are equally full, the lowest one counts.
     ipu = max(peaks, key=lambda candidate: (peaks[candidate], -candidate))
     step = int(memory.max_tile[ipu].argmax())
     moment = Moment(memory, ipu, step, int(memory.argmax_tile[ipu][step]))

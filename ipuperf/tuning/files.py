@@ -112,6 +112,7 @@ def poptorch_of(configuration: Configuration) -> str:
         location = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
         lines.append(f"options.TensorLocations.setActivationLocation({location})")
     kind = get("recompute", "none")
+    # On several IPUs every recomputation is of PopART's kind for pipelines.
     number = 0 if kind == "none" else 3 if ipus > 1 else 4 if kind == "checkpoints" else 1
     lines.append(f'options._Popart.set("autoRecomputation", {number})  # popart.RecomputationType: {_named(number)}')
     return "\n".join(lines) + "\n"

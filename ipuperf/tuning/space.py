@@ -73,6 +73,7 @@ class TuningSpace:
         factors = self.sweep.factors
         constraints = [Constraint(text, (*factors, SEED)) for text in self.sweep.constraints]
         free_factors = {name: values for name, values in factors.items() if not (self.derived and name == ACCUMULATION)}
+        # All combinations are walked through, also those that constraints rule out.
         if np.prod([float(len(values)) for values in free_factors.values()]) > 50 * _MOST:
             raise TuningError(f"too many combinations of factors, allowed: {50 * _MOST:,} before constraints")
         for chosen in itertools.product(*free_factors.values()):

@@ -24,6 +24,7 @@ def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:
     """
     divisions: list[tuple[int, ...]] = []
     stages = 1
+    # The first stage may have no layers, so there can be one stage more than layers.
     while stages <= min(ipus, layers + 1):
         if stages == 1:
             divisions.append((layers,))

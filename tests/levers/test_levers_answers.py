@@ -317,10 +317,10 @@ def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) 
     limit = int(run.trace.meta["bytes_per_tile"])
     now = Trial("as it is", run.trace)
     spare = limit - now.fullest
-    fits, not_quite = (replace(now, change=f"{more}", more_bytes=more) for more in (spare, spare + 1))
-    faster = replace(now, change="twice the samples", work=2 * now.work)
+    fits, not_quite = (replace(now, what=f"{more}", more_bytes=more) for more in (spare, spare + 1))
+    faster = replace(now, what="twice the samples", work=2 * now.work)
     found = measure(run, [Scripted(fits, not_quite, faster), Scripted(fits, IrError("no"), faster)])
-    assert [trial.change for trial in found.trials] == ["twice the samples", f"{spare}"]
+    assert [trial.what for trial in found.trials] == ["twice the samples", f"{spare}"]
     assert [told(one) for one in found.untried] == [
         {"what": f"{spare + 1}", "why": f"does not fit: {limit + 1:,} B on the fullest tile of {limit:,}"},
         {"what": "a change", "why": "refused: no"},

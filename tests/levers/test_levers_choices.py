@@ -66,7 +66,7 @@ def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **opt
         run = SimpleNamespace(executable=Executable(**options), device_program=program)
         found = list(lever.tries(run))
     changes = [{key: value for key, value in vars(one).items() if options[key] != value} for one in made]
-    return [f"{getattr(one, 'why', '')}{one.change}" for one in found] + [str(change) for change in changes]
+    return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
 
 
 def test_what_is_tried_on_the_host(kept_lines: Any) -> None:
@@ -139,14 +139,14 @@ def test_the_fastest_division_that_fits_is_chosen(installed_front_ends: Callable
             ((False, False), (5, 4), 1),
         ):
             given = [
-                SimpleNamespace(change=str(n), fits=f, cycles=c)
+                SimpleNamespace(what=str(n), fits=f, cycles=c)
                 for n, (f, c) in enumerate(zip(fits, cycles, strict=True))
             ]
             with (
                 mock.patch.object(stages, "_candidates", return_value=[0, 1]),
                 mock.patch.object(stages.StageDivision, "_trial", lambda _, run, chain, n, given=given: given[n]),
             ):
-                assert [one.change for one in stages.StageDivision().tries(run)] == [str(chosen)]
+                assert [one.what for one in stages.StageDivision().tries(run)] == [str(chosen)]
 
 
 def test_cycles_of_forward_ops() -> None:

@@ -105,8 +105,7 @@ def run_of(name: str, installed_front_ends: Callable) -> Made:
 
 def told(found: Any) -> dict[str, Any]:
     """A trial or what was not tried, without its trace."""
-    keys = {"change": "what"}  # the kept lines' word for it
-    named = {keys.get(f.name, f.name): getattr(found, f.name) for f in fields(found) if f.name != "trace"}
+    named = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "trace"}
     if not isinstance(found, Trial):
         return named
     return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}

@@ -28,13 +28,13 @@ def test_a_host_bound_inference_names_the_host_and_levers_on_it(case: Case) -> N
 
 def test_batches_of_a_loop_are_doubled_as_in_the_program_with_twice_as_many(case: Case) -> None:
     trial = case.only(case.run(LOOPED, 8, machine="gc200-1"), CallLength())
-    assert trial.change == "do 16 batches in a call instead of 8 (device iterations)"
+    assert trial.what == "do 16 batches in a call instead of 8 (device iterations)"
     assert trial.cycles * trial.work == cycles_of(case.run(LOOPED, 16, machine="gc200-1"))
 
 
 def test_micro_batches_of_a_popxl_loop_are_doubled_as_in_the_program_with_twice_as_many(case: Case) -> None:
     found = case.measured(case.run(ACCUMULATED, 8, machine="gc200-1"), MoreMicroBatches(), CallLength())
-    trials = {trial.change: trial for trial in found.trials}
+    trials = {trial.what: trial for trial in found.trials}
     trial = trials["raise gradient accumulation from 8 to 16"]
     assert trial.cycles * trial.work == cycles_of(case.run(ACCUMULATED, 16, machine="gc200-1"))
     assert f"do {CALLS} calls in one: a loop on the device, {CALLS} weight updates in a call" in trials
@@ -43,12 +43,12 @@ def test_micro_batches_of_a_popxl_loop_are_doubled_as_in_the_program_with_twice_
 def test_accumulation_and_iterations_are_those_of_the_program_with_these_options(case: Case) -> None:
     pytest.importorskip("torch")
     found = case.measured(case.run(PIPELINE), MoreMicroBatches(), CallLength()).trials
-    trial = next(trial for trial in found if "accumulation" in trial.change)
-    assert trial.change == "raise gradient accumulation from 8 to 16"
+    trial = next(trial for trial in found if "accumulation" in trial.what)
+    assert trial.what == "raise gradient accumulation from 8 to 16"
     more = case.run(PIPELINE.replace("ACCUMULATION, ITERATIONS = 8, 2", "ACCUMULATION, ITERATIONS = 16, 2"))
     assert trial.cycles * trial.work == pytest.approx(cycles_of(more), rel=1e-4)
-    trial = next(trial for trial in found if "iterations" in trial.change)
-    assert trial.change == "do 4 weight updates in a call instead of 2 (device iterations)"
+    trial = next(trial for trial in found if "iterations" in trial.what)
+    assert trial.what == "do 4 weight updates in a call instead of 2 (device iterations)"
     longer = case.run(PIPELINE.replace("ACCUMULATION, ITERATIONS = 8, 2", "ACCUMULATION, ITERATIONS = 8, 4"))
     assert trial.cycles * trial.work == pytest.approx(cycles_of(longer), rel=1e-4)
 
@@ -56,13 +56,13 @@ def test_accumulation_and_iterations_are_those_of_the_program_with_these_options
 def test_options_of_the_host_are_tried_as_far_as_the_program_has_replicas(case: Case) -> None:
     folder = case.run(RTS, 512)
     found = case.measured(folder, PrefetchDepth(), HostProcesses(), CallbackThreads(), SyncPatterns())
-    assert [trial.change.split(" (")[0] for trial in found.trials] == [
+    assert [trial.what.split(" (")[0] for trial in found.trials] == [
         "run the host's callbacks in a thread per replica",
         "raise the prefetch depth from 1 to 2",
         "start 2 host processes instead of 1",  # which wait for the later one, longer than a call of 4 ms takes
     ]
     alone = case.measured(case.run(INFERENCE, machine="gc200-1"), HostProcesses(), CallbackThreads(), SyncPatterns())
-    assert [(one.change, one.why) for one in alone.untried] == [("host processes", "every replica has one already")]
+    assert [(one.what, one.why) for one in alone.untried] == [("host processes", "every replica has one already")]
     assert not alone.trials
 
 
@@ -85,7 +85,7 @@ with popxl.Session(ir, "ipu_hw") as session:
 
 def test_fewer_host_processes_are_tried_where_there_are_several(case: Case) -> None:
     found = case.measured(case.run(INSTANCES), HostProcesses())
-    assert [trial.change for trial in found.trials] == [
+    assert [trial.what for trial in found.trials] == [
         "start 1 host process instead of 2 (poprun --num-instances 1)"  # four would begin later still
     ]
 
@@ -103,7 +103,7 @@ poptorch.inferenceModel(net, options=options)(torch.randn(16 * 64, 1024))
 def test_io_tiles_are_tried_where_a_front_end_says_where_io_happens(case: Case) -> None:
     pytest.importorskip("torch")
     trial = case.only(case.run(OVERLAPPING, machine="gc200-1"), OverlappedIo())
-    assert trial.change.endswith("I/O tiles while the others compute")
+    assert trial.what.endswith("I/O tiles while the others compute")
     assert trial.fits
     refused = case.measured(case.run(PIPELINE), OverlappedIo())
     assert refused.untried[0].why == "a pipeline's stages cannot be overlapped with I/O"

@@ -26,7 +26,7 @@ def test_an_uneven_pipeline_names_its_stage_and_a_split_that_takes_what_is_said(
     folder = case.run(PIPELINE)
     found = case.measured(folder, StageDivision())
     (trial,) = found.trials
-    assert trial.change.startswith("move fc3 from stage 0 to stage 1; stage 0 has ")
+    assert trial.what.startswith("move fc3 from stage 0 to stage 1; stage 0 has ")
     assert trial.cycles == pytest.approx(cycles_of(case.run(EVEN)), rel=1e-3)
     (line,) = levers_text(case.rerun(folder).trace, found).split("\n\n")[0].splitlines()[1:]
     assert re.match(r" +-\S+ us +-\d+\.\d %  move fc3 from stage 0 to stage 1; stage 0 has \d+ % of the work", line)

@@ -48,6 +48,7 @@ def report_page(trace: Trace, title: str | None = None) -> str:
                 f"the page would take {len(text):,} bytes, at most {MOST_BYTES:,} are allowed: the trace has too many "
                 "ops, variables or IPUs for one page; use the tables of the report folder"
             )
+        # Only the time line can be shortened, so try again with a third of it.
         slices //= 3
 
 

@@ -70,6 +70,7 @@ def _memory(trace: Trace, table: pd.DataFrame) -> list[int]:
     """Bytes in tile memory of the results and temporary variables of each op on its IPU."""
     variables, ops = trace.columns("variables"), trace.columns("ops")
     rows = np.flatnonzero((variables["location"] == "tile") & (variables["op_id"] >= 0))
+    # Op and IPU make one key: the upper and the lower 32 bits.
     keys, order, begins = grouped(variables["op_id"][rows].astype(np.int64) << 32 | variables["ipu"][rows])
     size = np.add.reduceat(variables["bytes"][rows][order], begins[:-1]) if len(keys) else np.empty(0, dtype=np.int64)
     names = lookup(keys >> 32, ops["op_id"], ops["name"], "")

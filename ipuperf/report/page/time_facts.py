@@ -74,6 +74,7 @@ def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str,
     )
     phases = code_of(lookup(steps["op_id"][step], ops["op_id"], ops["phase"], "other"), PHASES)
     names, name = np.unique(trace.step_ops[step].astype(str), return_inverse=True)
+    # Only loops of the shown segments are written, and numbered again from 0.
     loops = trace.columns("loops")
     row = {loop: number for number, loop in enumerate(loops["loop"].tolist())}
     used = sorted({row[loop] for loop in np.unique(steps["loop"][step]).tolist() if loop >= 0})
@@ -119,6 +120,7 @@ def _rows(trace: Trace, rows: np.ndarray, segments: np.ndarray) -> list[dict[str
     for lane in sorted(set().union(*lanes_of)):
         has_lane = np.array([lane in lanes for lanes in lanes_of], dtype=bool)
         selected = np.flatnonzero(has_lane[place])
+        # Replica and IPU make one key: the upper and the lower 32 bits.
         key = instances["replica"][rows[selected]].astype(np.int64) << 32 | instances["ipu"][rows[selected]]
         keys, order, begins = grouped(key)
         for number, packed_key in enumerate(keys.tolist()):

@@ -220,10 +220,10 @@ class Sweep:
         satisfying: list[dict[str, Any]] = []
         broken: dict[str, int] = {}
         for combination in itertools.product(*values.values()):
-            values_of_factor = dict(zip(values, combination))
-            text = next((c.text for c in constraints if not c.holds(values_of_factor)), None)
+            configuration = dict(zip(values, combination))
+            text = next((c.text for c in constraints if not c.holds(configuration)), None)
             if text is None:
-                satisfying.append(values_of_factor)
+                satisfying.append(configuration)
             else:
                 broken[text] = broken.get(text, 0) + 1
         if not satisfying:

@@ -4,7 +4,7 @@ A *product* is a matrix product, a convolution or a lookup that has a plan. Its 
 the memory proportion alone, and every micro-batch goes through every product once. So a unit of the model
 (:mod:`.splits`) spends the same cycles on products, whatever IPU and other units it is placed with. What passes from
 one unit to the next goes over links if they are on two IPUs. Both figures are read off the probes (:mod:`.probes`),
-once for all configurations that are alike to a probe. Then no weight update is shorter than, for any IPU,
+once for all configurations that a probe cannot tell apart. Then no weight update is shorter than, for any IPU,
 
     accumulation * (cycles of the products of its units + cycles of the longest of the flows to and from its neighbours)
     + cycles of the products that the first micro-batch passes before it and the last one after it,

@@ -67,11 +67,11 @@ def host_loops(program: DeviceProgram) -> list[HostLoop]:
                 )
             loops_by_name[loop.name] = HostLoop(loop.name, loop.count, per_trip, around, updates=False)
     all_updates = sum(_updates(program, tree) for tree in program.ipus)
-    host_loops = [
+    loops = [
         replace(loop, updates=all_updates > 0 and updates_inside[loop.name] == all_updates)
         for loop in loops_by_name.values()
     ]
-    return [loop for loop in host_loops if loop.per_trip]
+    return [loop for loop in loops if loop.per_trip]
 
 
 def _loops(program: DeviceProgram, step: Step, ipu: int, around: Counter[str]) -> Iterator[tuple[Repeat, Counter[str]]]:

@@ -98,7 +98,7 @@ class Differences:
             differs = self._begins(op) or (not self._ends(op) and any(tensor in differing for tensor in read))
             if isinstance(op, RemoteStore) and read[0] in differing:
                 self.stored.add(op.buffer)
-            written = {root[tensor] for tensor in op.outputs} | {read[i] for i in op.modified_inputs()}
+            written = {root[tensor] for tensor in op.outputs} | {read[index] for index in op.modified_inputs()}
             if differs:
                 differing |= written
             elif self._ends(op):  # the op overwrites all that differed
@@ -118,7 +118,7 @@ class Differences:
 
     def _call(self, op: Op, read: list[Tensor], outputs: list[Tensor], differing: set[Tensor]) -> None:
         owners = dict(zip(op.inputs, read, strict=True))
-        changed = {read[graph_input] for graph_input in op.modified_inputs()}
+        changed = {read[index] for index in op.modified_inputs()}
         differing_after: set[Tensor] = set()
         for graph, operands in op.calls():
             leaving = self._leaving[graph]
@@ -204,17 +204,17 @@ def _like(op: Op) -> Iterator[None]:
 
 
 def _replace(graph: Graph, old_op: Op, new_ops: list[Op]) -> None:
-    """Put the ``new`` ops, which are the last ones of the graph, in the place of ``old``.
+    """Put the ``new_ops``, which are the last ones of the graph, in the place of ``old_op``.
 
-    The result of the last new op replaces that of ``old``, and the new ops take over its constraints of order.
+    The result of the last new op replaces that of ``old_op``, and the new ops take over its constraints of order.
     """
     for op in new_ops:
         op.location, op.scope, op.phase = old_op.location, old_op.scope, old_op.phase
     replacements = dict(zip(old_op.outputs, new_ops[-1].outputs, strict=True))
-    for old_output, instead in replacements.items():
+    for old_output, new_output in replacements.items():
         for reader in old_output.consumers:
             reader.inputs = [replacements.get(tensor, tensor) for tensor in reader.inputs]
-            instead.consumers.append(reader)
+            new_output.consumers.append(reader)
         del graph.tensors[old_output.id]
     graph.outputs = [replacements.get(tensor, tensor) for tensor in graph.outputs]
     for tensor in old_op.inputs:

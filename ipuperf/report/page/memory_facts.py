@@ -77,7 +77,7 @@ def liveness(trace: Trace, window: Window | None) -> dict[str, Any]:
                 times, values = thinned(_POINTS, time, value)
                 # Reversed, so that of several steps with the same bytes the first one is kept.
                 step_of_bytes = dict(zip(total[::-1].tolist(), table["step"][rows[::-1]].tolist(), strict=True))
-                result[str(ipu)]["time"] = [times, values, [step_of_bytes.get(each, -1) for each in values]]
+                result[str(ipu)]["time"] = [times, values, [step_of_bytes.get(count, -1) for count in values]]
                 result[str(ipu)]["until"] = window[1] if window is not None else None
     return result
 
@@ -105,7 +105,7 @@ def variables_of(trace: Trace) -> dict[str, Any]:
     """The largest variables in tile memory, with the steps in which they are live and the tiles that hold them."""
     variables, intervals, ops = trace.columns("variables"), trace.columns("live_intervals"), trace.columns("ops")
     rows = np.flatnonzero(variables["location"] == "tile")
-    # A variable may have several rows on an IPU, one for each range of tiles. Both numbers make one key.
+    # A variable may have several rows on an IPU, one for each range of tiles, and they make one key.
     keys, order, begins = grouped(variables["var_id"][rows].astype(np.int64) << 32 | variables["ipu"][rows])
     rows = rows[order]
     total = np.add.reduceat(variables["bytes"][rows], begins[:-1]) if len(keys) else np.empty(0, dtype=np.int64)

@@ -82,7 +82,7 @@ def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str,
     for loop in used:  # the list grows here, because the loops around a used one are used too
         if parents[loop] >= 0 and parents[loop] not in used:
             used.append(parents[loop])
-    number = {loop: segment_index for segment_index, loop in enumerate(used)} | {-1: -1}
+    number = {loop: position for position, loop in enumerate(used)} | {-1: -1}
     return names.tolist(), {
         "first": first_step.tolist(),
         "rel": (start - previous_start).tolist(),

@@ -109,20 +109,20 @@ def _unit(
     cycles = local_cycles(program, ipu)
     phases = {op.op_id: op.phase for op in program.ops}
     products = [op_id for op_id in cycles.total if op_id in program.plans]
-    forward_cycles = sum(count * cycles.once[op_id] for op_id in products if phases[op_id] != "recompute")
+    unrepeated_cycles = sum(count * cycles.once[op_id] for op_id in products if phases[op_id] != "recompute")
     # All executions of products beyond one forward and one backward pass in each micro-batch are recomputation.
-    again = sum(cycles.total[op_id] for op_id in products) - forward_cycles
+    again = sum(cycles.total[op_id] for op_id in products) - unrepeated_cycles
     by_phase = Counter[str]()
     for op_id, op_cycles in cycles.total.items():
         by_phase["recompute" if op_id in program.plans else phases.get(op_id, "")] += op_cycles
-    by_phase["recompute"] -= forward_cycles
+    by_phase["recompute"] -= unrepeated_cycles
     previous_bytes, next_bytes = _exchanged(program, ipu, count)
     stash, peak = bytes_by_group["stashed activations"], int(program.memory.max_tile[ipu].max(initial=0))
     fixed = bytes_by_group["variables"] + bytes_by_group["gradient accumulators"] + stash
     return UnitCost(
-        products=forward_cycles // count,
+        products=unrepeated_cycles // count,
         again=again // count,
-        local=(forward_cycles + by_phase.total() - by_phase["update"] - by_phase["recompute"]) / count,
+        local=(unrepeated_cycles + by_phase.total() - by_phase["update"] - by_phase["recompute"]) / count,
         local_again=by_phase["recompute"] / count,
         update=by_phase["update"],
         before=previous_bytes,

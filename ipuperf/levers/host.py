@@ -55,6 +55,7 @@ class CallbackThreads(Lever):
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.executable.callback_threads == 1 and run.device_program.replicas > 1:
+            # None stands for one thread for each replica.
             trace = changed(run.executable, callback_threads=None).trace
             options = "streamCallbacks.multiThreadMode 'dedicated'"
             yield Trial(f"run the host's callbacks in a thread per replica (engine option {options})", trace)

@@ -86,6 +86,7 @@ class OnChip(Lever):
         program = run.device_program
         buffer_ids = {buffer.id for buffer in buffer_bytes}
         transfers, transfers_left = _transfers(program), _transfers(without(program, buffer_ids))
+        # Without transfers of these buffers nothing can be saved.
         if transfers == transfers_left:
             return
         executable = run.executable.on(run.executable.machine)

@@ -168,6 +168,7 @@ def shard(ir: Ir, buffers: Iterable[RemoteBuffer]) -> None:
 
 
 def _part(ir: Ir, buffer: RemoteBuffer) -> RemoteBuffer:
+    # Rounded up, so that the shards of all replicas together hold the whole.
     size = -(-math.prod(buffer.shape) // ir.replication_factor)
     return ir.remote_buffer((size,), buffer.dtype, buffer.entries, buffer.shape)
 

@@ -27,9 +27,11 @@ MAX_SLICES = 2_500_000
 """A number of slices that viewers can open (``docs/reference/traces.md`` 6). With some 80 B for a slice and its
 arguments, a file then has about 200 MB."""
 
+# Encoded fields of TracePacket (trusted_packet_sequence_id, sequence_flags) and TrackEvent (type).
 _SEQUENCE = uint(10, 1)
 _FIRST_FLAGS, _FLAGS = uint(13, 1), uint(13, 2)
 _BEGIN, _END, _COUNTER = uint(9, 1), uint(9, 2), uint(9, 4)
+# The numbers of flow_ids and terminating_flow_ids in TrackEvent.
 _FLOW, _LAST_FLOW = 47, 48
 _EXPLICIT_ORDER = 3
 _UNITS = {"bytes": uint(3, 3), "%": text(6, "%"), "": uint(3, 2)}

@@ -44,6 +44,7 @@ class Raster:
     def fractions(self) -> np.ndarray:
         """The covered fraction of each pixel, of shape (rows, width): 1 if a slice fills it, more if slices overlap."""
         covered = np.cumsum(self._slope.reshape(self.rows, self.width + 2), axis=1)[:, : self.width]
+        # Rounding errors of the running sum must not show as colour.
         return np.where(covered < 1e-9, 0.0, covered)
 
 
@@ -61,6 +62,7 @@ def stacked(fractions: np.ndarray, rgb: np.ndarray, height: int, background: int
     """
     total = np.maximum(fractions.sum(axis=0), 1.0)
     tops = np.cumsum(fractions / total, axis=0)
+    # The middle of each row of pixels, from top to bottom.
     level = (height - np.arange(height) - 0.5) / height
     index = (tops[:, None, :] < level[None, :, None] - 1e-9).sum(axis=0)
     palette = np.concatenate([rgb, np.full((1, 3), background, dtype=np.uint8)])

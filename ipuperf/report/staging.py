@@ -22,6 +22,7 @@ def staged(folder: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: a file cannot be written (no space, no permission, a file in place of a folder); it names ``folder``.
     """
     target = Path(folder)
+    # Beside the target, so that renaming it stays within one file system.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with folder_kept(target.parent):

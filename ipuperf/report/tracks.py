@@ -160,6 +160,7 @@ def _packed(
 def _touching(start: np.ndarray, dur: np.ndarray, window: Window | None) -> np.ndarray:
     if window is None:
         return np.arange(len(start))
+    # Slices without length count as one cycle, so that those at the begin of the window are in it.
     return np.flatnonzero((start < window[1]) & (start + np.maximum(dur, 1) > window[0]))
 
 

@@ -35,6 +35,7 @@ def on_cluster(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], schedule
     with client:
         if not client.scheduler_info()["workers"]:
             raise SweepError(f"scheduler {scheduler!r} has no workers")
+        # Dask would answer a pure call that is made again with its earlier result.
         piece_of = {client.submit(all_rows, sweep, piece, pure=False): piece for piece in pieces}
         suspects: list[Configuration] = []
         for future in as_completed(list(piece_of), loop=client.loop):

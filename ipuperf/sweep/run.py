@@ -72,6 +72,7 @@ def run_sweep(
     hidden = not (sys.stderr.isatty() if progress is None else progress)
     with tqdm(total=len(configurations), initial=len(rows), desc="sweep", disable=hidden) as bar:
         for row in _made(sweep, missing, _cores() if jobs is None else jobs, scheduler):
+            # Rows arrive in any order, so each one says itself which configuration it is of.
             key = sweep.key({name: row[name] for name in (*sweep.factors, SEED)})
             store.write(key, row)
             rows[key] = row
@@ -87,6 +88,7 @@ def _made(sweep: Sweep, missing: Sequence[Configuration], jobs: int, scheduler: 
         return
     pieces = _pieces(sweep, missing, jobs)
     new_rows = in_processes(sweep, pieces, jobs) if scheduler is None else on_cluster(sweep, pieces, scheduler)
+    # Closing ends the worker processes if the caller stops early.
     with closing(new_rows):  # type: ignore[type-var]
         yield from new_rows
 

@@ -33,6 +33,7 @@ def rows(sweep: Sweep, configurations: Sequence[Configuration]) -> Iterator[dict
     RUN.of(Again).keep(_KEPT)
     programs = SweepPrograms(sweep)
     previous_folder = os.getcwd()
+    # Relative paths of a sweep begin in its folder.
     os.chdir(sweep.folder)
     try:
         for configuration in configurations:
@@ -68,6 +69,7 @@ def _seed(seed: int) -> None:
     """Seed the generators that programs draw from."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - programs draw from NumPy's global generator
+    # A program that has not loaded PyTorch does not draw from it.
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
 

@@ -264,7 +264,9 @@ class Bounds:
     ) -> Configuration:
         """The configuration of a probe. Its optimiser state is in Streaming Memory unless ``state`` is true."""
         changed = {**configuration, **units.probe, REPLICAS: 1, ACCUMULATION: _legal(units.ipus)}
+        # That chip has its multiplied figures already.
         changed = {name: value for name, value in changed.items() if not name.startswith(FIGURE)}
+        # Any machine with enough IPUs will do, because a probe is lowered for the chip of the tuned machine.
         changed[MACHINE] = large_enough(units.ipus)
         if "offload" in changed:
             offloaded = {*configuration["offload"]} - {"optimiser"}

@@ -47,6 +47,7 @@ def factors_of(
     Raises:
         TuningError: an unknown model, or one whose layers are not known.
     """
+    # Options of the configuration say how many layers the model has.
     config = {name.removeprefix("config."): values[0] for name, values in chosen.items() if name.startswith("config.")}
     module = _module(model)
     if hasattr(module, "placed_layers"):

@@ -147,6 +147,7 @@ def outcome_of(sweep: Sweep, global_batch: int, place: int, configuration: Confi
     """
     begin, folder = time.perf_counter(), os.getcwd()
     RUN.of(Again).keep(_KEPT)
+    # Relative paths of a sweep begin in its folder.
     os.chdir(sweep.folder)
     try:
         with quiet():

@@ -33,6 +33,7 @@ class Proposals:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(sampler=sampler)
         sizes = {name: len(space.sweep.factors[name]) for name in space.names}
+        # Factors are given as indices of their values, because values may be lists.
         self._ranges: dict[str, Any] = {
             name: optuna.distributions.IntDistribution(0, size - 1) for name, size in sizes.items()
         }
@@ -49,6 +50,7 @@ class Proposals:
 
     def tell(self, outcome: Outcome) -> None:
         """Tell Optuna an outcome. Too many bytes are a violated constraint."""
+        # A configuration that cannot be built has no figures to tell.
         if outcome.failure:
             return
         levels = (int(level) for level in self._space.levels[outcome.place])

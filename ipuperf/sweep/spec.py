@@ -98,7 +98,7 @@ class Sweep:
         if bool(self.script) == bool(self.model):
             raise SweepError("a sweep has either a script or a model")
         factors = {name: _values(name, values) for name, values in self.factors.items()}
-        # The class is frozen, so the checked values are set around that.
+        # The class is frozen, so the checked values are set by the method of ``object``.
         object.__setattr__(self, "factors", factors)
         for machine in factors.get(MACHINE, ()):
             self._check_machine(machine)

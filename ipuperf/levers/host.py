@@ -1,4 +1,4 @@
-"""Levers on how a program makes use of the host: its options, not its ops."""
+"""Levers on how a program uses the host. They change options, not ops."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from .trial import Lever, Trial, Untried, changed
 
 
 def _loads(run: Rerun) -> bool:
-    """Whether the program takes anything from the host."""
+    """Whether the program loads anything from the host."""
     return any(direction == "h2d" for direction, _ in run.device_program.streams.values())
 
 
 class PrefetchDepth(Lever):
-    """The host prepares twice as many slices ahead."""
+    """The host prepares twice as many slices in advance."""
 
-    what = "prefetch depth"
+    change = "prefetch depth"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         depth = run.executable.prefetch_depth
@@ -27,45 +27,52 @@ class PrefetchDepth(Lever):
 
 
 class HostProcesses(Lever):
-    """Twice or half as many processes of the host serve the replicas, or as near to that as divides the replicas: each
-    has fewer callbacks, and a run waits longer for the last of them, or the other way round."""
+    """Twice or half as many processes of the host serve the replicas.
 
-    what = "host processes"
+    With more processes each has fewer callbacks, but a run waits longer for the last of them.
+    """
+
+    change = "host processes"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        now, replicas = run.executable.host_processes, run.device_program.replicas
+        processes, replicas = run.executable.host_processes, run.device_program.replicas
         if replicas == 1:
             yield self.untried("every replica has one already")
-        shared = [count for count in range(1, replicas + 1) if replicas % count == 0]
-        more = min((count for count in shared if count >= 2 * now), default=replicas)
-        for other in (more, max(count for count in shared if count <= max(now // 2, 1))):
-            if other != now:
-                what = f"start {other} host process{'es' if other > 1 else ''} instead of {now}"
-                trace = changed(run.executable, host_processes=other).trace
-                yield Trial(f"{what} (poprun --num-instances {other})", trace)
+        # The number of processes must divide the replicas; the nearest possible numbers are tried.
+        divisors = [count for count in range(1, replicas + 1) if replicas % count == 0]
+        doubled = min((count for count in divisors if count >= 2 * processes), default=replicas)
+        for count in (doubled, max(count for count in divisors if count <= max(processes // 2, 1))):
+            if count != processes:
+                advice = f"start {count} host process{'es' if count > 1 else ''} instead of {processes}"
+                trace = changed(run.executable, host_processes=count).trace
+                yield Trial(f"{advice} (poprun --num-instances {count})", trace)
 
 
 class CallbackThreads(Lever):
-    """As many threads of the host run callbacks as there are replicas."""
+    """The host runs callbacks in as many threads as there are replicas."""
 
-    what = "callback threads"
+    change = "callback threads"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.executable.callback_threads == 1 and run.device_program.replicas > 1:
+            # None stands for one thread for each replica.
             trace = changed(run.executable, callback_threads=None).trace
             options = "streamCallbacks.multiThreadMode 'dedicated'"
             yield Trial(f"run the host's callbacks in a thread per replica (engine option {options})", trace)
 
 
 class SyncPatterns(Lever):
-    """IPUs without host I/O do not stand while another has it."""
+    """IPUs without host I/O go on while another IPU has host I/O."""
 
-    what = "sync pattern"
+    change = "sync pattern"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.executable.sync_pattern != "full" or len(run.device_program.ipus) == 1:
             return
         for pattern, option in (("single_pipeline", "SinglePipeline"), ("replica_and_ladder", "ReplicaAndLadder")):
-            other = run.executable.on(run.executable.machine)
-            other.sync_pattern = pattern
-            yield Trial(f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})", other.trace)
+            # The sync pattern decides which syncs are written, so this program is lowered anew.
+            executable = run.executable.on(run.executable.machine)
+            executable.sync_pattern = pattern
+            yield Trial(
+                f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})", executable.trace
+            )

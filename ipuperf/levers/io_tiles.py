@@ -1,4 +1,4 @@
-"""Levers on the tiles set aside for I/O."""
+"""Levers on the tiles that are set aside for I/O."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from .rerun import Rerun
 from .trial import Lever, Trial, Untried
 
 COUNTS = (32, 64, 128)
-"""Numbers of I/O tiles that are tried."""
+"""The numbers of I/O tiles that are tried."""
 
 
 class OverlappedIo(Lever):
-    """Host I/O on tiles of its own, beside computing, in programs without it."""
+    """Host I/O on separate tiles while the others compute, in programs without I/O tiles."""
 
-    what = "host I/O on I/O tiles, beside computing"
+    change = "host I/O on I/O tiles, beside computing"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.device_program.io_tiles or not run.device_program.streams:
             return
-        asked: list[BuildRequest] = []
+        requests: list[BuildRequest] = []
         for count in COUNTS:
 
             def overlap(request: BuildRequest, count: int = count) -> BuildRequest:
-                asked.append(request)
+                requests.append(request)
                 return replace(request, host_io=_overlapped(request, count))
 
+            # ``fresh`` calls ``overlap`` only if the program builds a pipeline.
             executable = run.fresh(overlap)
-            if not asked:
+            if not requests:
                 yield self.untried("the program itself says on which tiles it loads and stores")
                 return
-            why = _obstacle(asked[-1])
+            why = _obstacle(requests[-1])
             if why:
                 yield self.untried(why)
                 return
@@ -42,7 +43,7 @@ class OverlappedIo(Lever):
 
 
 def _obstacle(request: BuildRequest) -> str:
-    """Why the I/O of a program cannot be overlapped; "" where it can."""
+    """Why the I/O of a program cannot be overlapped; "" if it can."""
     if request.copies == "every step":
         return "a pipeline's stages cannot be overlapped with I/O"
     if request.timetable.micro_batches == 1 and request.repeats == 1:
@@ -51,9 +52,10 @@ def _obstacle(request: BuildRequest) -> str:
 
 
 def _overlapped(request: BuildRequest, tiles: int) -> HostIo:
-    """All streams on I/O tiles, where that can be."""
+    """The host I/O of a pipeline with all streams on ``tiles`` I/O tiles, or unchanged if that is impossible."""
     if _obstacle(request):
         return request.host_io
+    # With one micro-batch in a weight update, overlap reaches across the repeats of the whole.
     across = request.timetable.micro_batches == 1
     sources = [source for part in request.parts for source in part.sources]
     inputs: dict[Stream, bool] = {source.stream: across for source in sources if isinstance(source, HostInput)}
@@ -62,15 +64,15 @@ def _overlapped(request: BuildRequest, tiles: int) -> HostIo:
 
 
 class IoTileCount(Lever):
-    """Other numbers of I/O tiles, in programs that have some."""
+    """Another number of I/O tiles, in programs that have some."""
 
-    what = "number of I/O tiles"
+    change = "number of I/O tiles"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        now = run.device_program.io_tiles
-        for count in COUNTS if now else ():
-            if count == now:
+        present_count = run.device_program.io_tiles
+        for count in COUNTS if present_count else ():
+            if count == present_count:
                 continue
             executable = run.fresh()
             executable.ir.num_io_tiles = count
-            yield Trial(f"set {count} I/O tiles aside instead of {now}", executable.trace)
+            yield Trial(f"set {count} I/O tiles aside instead of {present_count}", executable.trace)

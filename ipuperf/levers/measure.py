@@ -1,4 +1,4 @@
-"""All levers tried on one run."""
+"""Try all levers on one run."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ LEVERS: tuple[Lever, ...] = (
     HostProcesses(),
     CallbackThreads(),
 )
-"""Every lever; of two with one gain the earlier is named first."""
+"""All levers. If two gain the same, the earlier one is named first."""
 
 
 @dataclass(frozen=True)
 class LeverResults:
-    """What the levers gave.
+    """The gains of all levers.
 
     Attributes:
-        cycles: of the run as it is.
+        cycles: cycles of the run as it is.
         fullest: bytes on its fullest tile.
-        trials: what was simulated and fits, the largest gain first.
-        untried: what could not be tried, with the reason; what does not fit among it.
+        trials: the changes that were simulated and fit, the largest gain first.
+        untried: the changes that could not be tried or do not fit, with the reason.
     """
 
     cycles: int
@@ -55,44 +55,45 @@ class LeverResults:
     untried: tuple[Untried, ...]
 
     def gain(self, trial: Trial) -> Fraction:
-        """Cycles that a change saves, for the samples of the run."""
+        """Cycles that a change saves, for as many samples as the run has."""
         return self.cycles - trial.cycles
 
 
 @checked()
 def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
-    """Try all levers on the program of a run, one after the other; on a terminal a line shows which.
+    """Try all levers on the program of a run, one after the other. On a terminal a line shows which.
 
-    Of several changes by one lever the best that fits stands for it. A change that the program, the machine or lowering
-    refuses is one that could not be tried.
+    If a lever has several changes that fit, the best one stands for it. A change that the program, the machine or
+    lowering refuses counts as one that could not be tried.
     """
-    now = Trial("as it is", run.trace)
+    unchanged = Trial("as it is", run.trace)
     trials: list[Trial] = []
     untried: list[Untried] = []
     with tqdm(levers, desc="levers", leave=False, disable=not sys.stderr.isatty()) as line:
         for lever in line:
-            line.set_postfix_str(lever.what)
-            found, refused = _tried(lever, run)
-            trials += sorted(found, key=lambda trial: trial.cycles)[:1]
+            line.set_postfix_str(lever.change)
+            fitting, refused = _tried(lever, run)
+            # One trial stands for a lever: the fastest one that fits.
+            trials += sorted(fitting, key=lambda trial: trial.cycles)[:1]
             untried += refused
     trials.sort(key=lambda trial: trial.cycles)
-    return LeverResults(int(now.cycles), now.fullest, tuple(trials), tuple(untried))
+    return LeverResults(int(unchanged.cycles), unchanged.fullest, tuple(trials), tuple(untried))
 
 
 def _tried(lever: Lever, run: Rerun) -> tuple[list[Trial], list[Untried]]:
-    """The changes of a lever that fit, and what could not be tried."""
+    """The changes of a lever that fit, and those that could not be tried or do not fit."""
     trials: list[Trial] = []
     untried: list[Untried] = []
     try:
-        for found in lever.tries(run):
-            if isinstance(found, Untried):
-                untried.append(found)
-            elif found.fits:
-                trials.append(found)
+        for outcome in lever.tries(run):
+            if isinstance(outcome, Untried):
+                untried.append(outcome)
+            elif outcome.fits:
+                trials.append(outcome)
             else:
-                limit = int(found.trace.meta["bytes_per_tile"])
-                why = f"does not fit: {found.fullest:,} B on the fullest tile of {limit:,}"
-                untried.append(Untried(found.what, why))
+                limit = int(outcome.trace.meta["bytes_per_tile"])
+                why = f"does not fit: {outcome.fullest:,} B on the fullest tile of {limit:,}"
+                untried.append(Untried(outcome.what, why))
     except (IrError, MachineError, RerunError, SimulationError) as error:
         untried.append(lever.untried(f"refused: {error}"))
     return trials, untried

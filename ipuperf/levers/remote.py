@@ -1,4 +1,4 @@
-"""Levers on what lives in Streaming Memory."""
+"""Levers on variables in Streaming Memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from .trial import Lever, Trial, Untried
 
 
 def _held(ir: Ir) -> dict[RemoteBuffer, int]:
-    """Remote buffers that hold variables, and the bytes of each on one replica."""
+    """The remote buffers of variables, and the bytes of each on one replica."""
     buffers = [variable.remote[0] for variable in ir.variables() if variable.remote is not None]
-    return {b: b.entries * _bytes(b) for b in dict.fromkeys(buffers)}
+    return {buffer: buffer.entries * _bytes(buffer) for buffer in dict.fromkeys(buffers)}
 
 
-def _by_ipu(ir: Ir, held: dict[RemoteBuffer, int]) -> dict[int, int]:
-    """Bytes of remote variables by the IPU of the replica that has them; 0 where the program does not say."""
-    place = {variable.remote[0]: variable.ipu or 0 for variable in ir.variables() if variable.remote is not None}
-    found: dict[int, int] = {}
-    for buffer, size in held.items():
-        found[place[buffer]] = found.get(place[buffer], 0) + size
-    return found
+def _by_ipu(ir: Ir, buffer_bytes: dict[RemoteBuffer, int]) -> dict[int, int]:
+    """Bytes of remote variables by IPU of the replica. Variables without an IPU count as those of IPU 0."""
+    ipu_of_buffer = {
+        variable.remote[0]: variable.ipu or 0 for variable in ir.variables() if variable.remote is not None
+    }
+    bytes_of_ipu: dict[int, int] = {}
+    for buffer, total_bytes in buffer_bytes.items():
+        bytes_of_ipu[ipu_of_buffer[buffer]] = bytes_of_ipu.get(ipu_of_buffer[buffer], 0) + total_bytes
+    return bytes_of_ipu
 
 
 def _bytes(buffer: RemoteBuffer) -> int:
@@ -34,22 +36,24 @@ def _bytes(buffer: RemoteBuffer) -> int:
 
 
 class Sharding(Lever):
-    """Every replica keeps a part of what is the same on all of them."""
+    """Each replica keeps a shard of the variables that are the same on all replicas."""
 
-    what = "sharding over the replicas"
+    change = "sharding over the replicas"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        held = _held(run.executable.ir)
-        if not held:
+        buffer_bytes = _held(run.executable.ir)
+        if not buffer_bytes:
             return
         replicas = run.device_program.replicas
         if replicas == 1:
             yield self.untried("there is one replica")
             return
+        # A front end that builds pipelines shards the optimiser's work too. Other programs have loads and stores
+        # rewritten, and their updates stay whole.
         executable = run.fresh(_sharding)
         if _sharded(executable.ir) > _sharded(run.executable.ir):
-            what = f"shard the optimiser state over the {replicas} replicas, and update shards"
-            yield Trial(f"{what} (replicated tensor sharding)", executable.trace)
+            advice = f"shard the optimiser state over the {replicas} replicas, and update shards"
+            yield Trial(f"{advice} (replicated tensor sharding)", executable.trace)
             return
         buffers = shardable(executable.ir)
         if not buffers:
@@ -58,12 +62,12 @@ class Sharding(Lever):
             )
             return
         shard(executable.ir, buffers)
-        which = f"{len(buffers)} remote variables of at least {SMALLEST:,} elements"
-        yield Trial(f"shard what Streaming Memory holds over the {replicas} replicas: {which}", executable.trace)
+        shards = f"{len(buffers)} remote variables of at least {SMALLEST:,} elements"
+        yield Trial(f"shard what Streaming Memory holds over the {replicas} replicas: {shards}", executable.trace)
 
 
 def _sharding(request: BuildRequest) -> BuildRequest:
-    """Replicated tensor sharding, of pipelines whose optimiser state is in Streaming Memory."""
+    """Ask for replicated tensor sharding, in pipelines whose optimiser state is in Streaming Memory."""
     offload = request.offload
     return replace(request, offload=replace(offload, shard_optimiser_state=offload.optimiser_state))
 
@@ -73,23 +77,28 @@ def _sharded(ir: Ir) -> int:
 
 
 class OnChip(Lever):
-    """Remote variables stay on the IPU, so that nothing is loaded or stored."""
+    """Remote variables stay on the IPU, so they are neither loaded nor stored."""
 
-    what = "remote variables on chip"
+    change = "remote variables on chip"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        held = _held(run.executable.ir)
+        buffer_bytes = _held(run.executable.ir)
         program = run.device_program
-        numbers = {buffer.id for buffer in held}
-        before, after = _transfers(program), _transfers(without(program, numbers))
-        if before == after:
+        buffer_ids = {buffer.id for buffer in buffer_bytes}
+        transfers, transfers_left = _transfers(program), _transfers(without(program, buffer_ids))
+        # Without transfers of these buffers nothing can be saved.
+        if transfers == transfers_left:
             return
-        other = run.executable.on(run.executable.machine)
-        vars(other)["device_program"] = without(program, numbers)
-        fullest = max(_by_ipu(run.executable.ir, held).values())
-        what = f"keep the {len(held)} remote variables on chip, {sum(held.values()):,} B of each replica, spread evenly"
-        more = -(-fullest // int(run.trace.meta["tiles_per_ipu"]))
-        yield Trial(what, other.trace, more_bytes=more, trades_memory=True)
+        executable = run.executable.on(run.executable.machine)
+        vars(executable)["device_program"] = without(program, buffer_ids)
+        fullest = max(_by_ipu(run.executable.ir, buffer_bytes).values())
+        advice = (
+            f"keep the {len(buffer_bytes)} remote variables on chip, {sum(buffer_bytes.values()):,} B of each replica, "
+            "spread evenly"
+        )
+        # Bytes on each tile, rounded up: the trace does not know of variables that it has in Streaming Memory.
+        more_bytes = -(-fullest // int(run.trace.meta["tiles_per_ipu"]))
+        yield Trial(advice, executable.trace, more_bytes=more_bytes, trades_memory=True)
 
 
 def _transfers(program: DeviceProgram) -> int:
@@ -98,11 +107,13 @@ def _transfers(program: DeviceProgram) -> int:
 
 
 def without(program: DeviceProgram, buffers: set[int]) -> DeviceProgram:
-    """The program without transfers of these buffers."""
+    """The program without the transfers of these buffers."""
 
     def sequence(steps: Sequence) -> Sequence:
-        kept = [step for step in steps.steps if not (isinstance(step, RemoteTransfer) and step.buffer_id in buffers)]
-        return replace(steps, steps=tuple(rewritten(step) for step in kept))
+        remaining = [
+            step for step in steps.steps if not (isinstance(step, RemoteTransfer) and step.buffer_id in buffers)
+        ]
+        return replace(steps, steps=tuple(rewritten(step) for step in remaining))
 
     def rewritten(step: Step) -> Step:
         if isinstance(step, Repeat):

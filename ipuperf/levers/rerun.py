@@ -1,8 +1,8 @@
-"""The program of a run, run again until the session of the report is about to run for the first time.
+"""Run the program of a report again, up to the point where the session of the report would run for the first time.
 
-Nothing of that session is computed; sessions before it run as they did. What the program prints is not shown. Each time
-the program starts afresh, in the folder and under the environment of then, so that a change of one time is gone in the
-next.
+That session is not executed; sessions before it run as they did. The program's output is not shown. The program
+starts anew each time, in the folder and with the environment of the original run. So a change made to one rerun does
+not reach the next.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class RerunError(ValueError):
-    """The program of a run cannot be run again, or is no longer what it was; the message says what is wrong."""
+    """The program of a run cannot be run again, or it has changed; the message says what is wrong."""
 
 
 class Rerun:
     """The program of a run.
 
     Args:
-        origin: how it was started.
-        trace: of the run.
+        origin: how the program was started.
+        trace: the trace of the run.
 
     Raises:
-        RerunError: the program has changed, fails, or takes another time than the run did.
+        RerunError: the program has changed, fails, or takes other cycles than the run did.
     """
 
     def __init__(self, origin: Origin, trace: Trace) -> None:
@@ -51,12 +51,13 @@ class Rerun:
         self.executable = self.fresh()
         self._check(int(trace.columns("runs")["dur"][-1]))
 
-    def _check(self, before: int) -> None:
-        now = self.executable.simulated_run_cycles
-        if now != before:
+    def _check(self, run_cycles: int) -> None:
+        # The files of the program are checked already. Equal cycles show that machine and ipuperf are the same too.
+        rerun_cycles = self.executable.simulated_run_cycles
+        if rerun_cycles != run_cycles:
             raise RerunError(
-                f"{self.origin.script} now takes {now:,} cycles, the run took {before:,}: something that it reads, its "
-                "machine or ipuperf has changed since; run it again with `ipuperf run --report`"
+                f"{self.origin.script} now takes {rerun_cycles:,} cycles, the run took {run_cycles:,}: something that "
+                "it reads, its machine or ipuperf has changed since; run it again with `ipuperf run --report`"
             )
 
     @cached_property
@@ -65,35 +66,35 @@ class Rerun:
         return self.executable.device_program
 
     def fresh(self, revise: Callable[[BuildRequest], BuildRequest] | None = None) -> Executable:
-        """The session as the program makes it, not lowered yet; whoever gets it may change its program.
+        """The session as the program makes it, not lowered yet. The caller may change it.
 
         Args:
             revise: changes pipelines before they are built (:func:`ipuperf.pipelines.revising`).
 
         Raises:
-            RerunError: the program ends before.
+            RerunError: the program ends before it reaches the session.
         """
         origin, settings = self.origin, RunSettings(self.origin.machine)
         with _surroundings(origin), revising(revise):
             try:
-                made = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
+                executable = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
             except NotReachedError as error:
                 raise RerunError(str(error)) from None
-        made.values_each_run = self._brings_values(made)
-        return made
+        executable.values_each_run = self._brings_values(executable)
+        return executable
 
     def _brings_values(self, executable: Executable) -> bool:
-        """Whether the trace is of a run that comes after one that brings new values."""
+        """Whether the run of the trace comes after a run of its own that brings new values from the host."""
         values = executable.new_values
         return values is not None and values.name in set(self.trace.table("host_events")["label"])
 
 
 @checked()
 def rerun_of(folder: Path, trace: Trace) -> Rerun:
-    """The program of the run whose report is in ``folder`` and whose trace is given.
+    """The program of the run whose report is in ``folder``.
 
     Raises:
-        RerunError: nothing says which program it was; and see :class:`Rerun`.
+        RerunError: the report does not say which program it was; and see :class:`Rerun`.
     """
     try:
         return Rerun(read_origin(folder), trace)
@@ -103,14 +104,15 @@ def rerun_of(folder: Path, trace: Trace) -> Rerun:
 
 @contextmanager
 def _surroundings(origin: Origin) -> Iterator[None]:
-    """Folder and environment of the run; nobody asks for reports."""
-    folder, before = os.getcwd(), dict(os.environ)
+    """Folder and environment of the original run, within the block."""
+    folder, environment = os.getcwd(), dict(os.environ)
     os.chdir(origin.folder)
     os.environ.update(origin.environment)
+    # A program that is run again must not write the report that its environment asks for once more.
     os.environ.pop(VARIABLE, None)
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(before)
+        os.environ.update(environment)
         os.chdir(folder)

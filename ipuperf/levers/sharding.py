@@ -1,11 +1,11 @@
-"""Replicated tensor sharding of remote variables, as a change of a program that does not know of it.
+"""Replicated tensor sharding of remote variables, in a program that was written without it.
 
-What is loaded whole from a remote buffer is loaded as a shard and gathered from the other replicas; what is stored
-whole is stored as the replica's own shard. Values stay what they were, bit by bit, so a buffer qualifies only where all
-replicas hold the same: its variables are the same on all, and all that is stored into it is.
+Each replica loads a shard of a remote buffer and gathers the other shards from the other replicas. It stores its own
+shard only. Values stay the same, bit by bit. So a buffer qualifies only if its contents are the same on all replicas:
+its variables are, and so is everything that is stored into it.
 
-Simplification: what lies between load and store still runs on whole tensors on every replica; a program that updates
-shards computes less and gathers the weights, not the state.
+Simplification: ops between load and store still run on whole tensors on every replica. A program that updates shards
+computes less, and it gathers the weights instead of the state.
 """
 
 from __future__ import annotations
@@ -30,22 +30,30 @@ from ipuperf.ops import (
 )
 
 SMALLEST = 1024
-"""Elements of the smallest tensor that is sharded (the default of popxl.addons)."""
+"""The number of elements from which a tensor is sharded (the default of popxl.addons)."""
 
 
 def shardable(ir: Ir) -> list[RemoteBuffer]:
-    """Remote buffers of variables, whole and of at least :data:`SMALLEST` elements, that are the same on all
-    replicas."""
-    held: dict[RemoteBuffer, bool] = {}
+    """Remote buffers of variables that can be sharded.
+
+    They are not sharded yet, have at least :data:`SMALLEST` elements, and are the same on all replicas.
+    """
+    equal_by_buffer: dict[RemoteBuffer, bool] = {}
     for variable in ir.variables():
         if variable.remote is not None:
             buffer = variable.remote[0]
-            held[buffer] = held.get(buffer, True) and _equal(variable)
-    same = {buffer for buffer, equal in held.items() if equal}
+            equal_by_buffer[buffer] = equal_by_buffer.get(buffer, True) and _equal(variable)
+    same = {buffer for buffer, equal in equal_by_buffer.items() if equal}
     with ir.frozen(), ir.deep_calls():
-        while wrong := Differences(ir, same).stored & same:
-            same -= wrong
-    return [b for b in ir.remote_buffers if b in same and not b.meta_shape and math.prod(b.shape) >= SMALLEST]
+        # A buffer that turns out to differ makes its loads differ, and with them other buffers. So repeat until
+        # nothing that differs is stored into the buffers that are left.
+        while differing := Differences(ir, same).stored & same:
+            same -= differing
+    return [
+        buffer
+        for buffer in ir.remote_buffers
+        if buffer in same and not buffer.meta_shape and math.prod(buffer.shape) >= SMALLEST
+    ]
 
 
 def _equal(variable: Variable) -> bool:
@@ -53,13 +61,13 @@ def _equal(variable: Variable) -> bool:
 
 
 class Differences:
-    """What may differ between replicas, found by following the data from where differences begin.
+    """The tensors that may differ between replicas, found by following the data from where differences begin.
 
-    They begin with host loads, random ops, variables that are not one for all replicas, and loads from buffers other
-    than ``same``; they end where all replicas are reduced or gathered. A graph is looked at once for all its calls.
+    Differences begin with host loads, random ops, variables with more than one replica group, and loads from buffers
+    outside ``same``. They end with a reduction or gather over all replicas. All calls of a graph are treated as one.
 
     Attributes:
-        stored: buffers into which something is stored that may differ.
+        stored: buffers into which tensors are stored that may differ.
     """
 
     def __init__(self, ir: Ir, same: Collection[RemoteBuffer]) -> None:
@@ -68,31 +76,36 @@ class Differences:
         graphs = ir.callees_first()
         self._entering: dict[Graph, set[Tensor]] = {graph: set() for graph in graphs}
         self._leaving: dict[Graph, set[Tensor]] = {graph: set() for graph in graphs}
-        self._entering[ir.main_graph].update(v for v in ir.variables() if not _equal(v))
-        before = -1
-        while before != (before := sum(map(len, (*self._entering.values(), *self._leaving.values())))):
+        self._entering[ir.main_graph].update(variable for variable in ir.variables() if not _equal(variable))
+        # The sets only grow, so they are complete as soon as one round over all graphs adds nothing.
+        tensors_counted = -1
+        while tensors_counted != (
+            tensors_counted := sum(map(len, (*self._entering.values(), *self._leaving.values())))
+        ):
             for graph in graphs:
                 self._follow(graph)
             main = ir.main_graph  # what a run leaves in a variable is there in the next
-            self._entering[main] |= {v for v in ir.variables() if v in self._leaving[main]}
+            self._entering[main] |= {variable for variable in ir.variables() if variable in self._leaving[main]}
 
     def _follow(self, graph: Graph) -> None:
-        """One walk through a graph in the order of execution; what is followed are owners of storage."""
-        root, now = roots(graph), set(self._entering[graph])
+        """Walk through a graph in the order of execution. Views are followed as the tensors that own their storage."""
+        root, differing = roots(graph), set(self._entering[graph])
         for op in schedule(graph):
-            read = [root.get(t, t) for t in op.inputs]
+            read = [root.get(tensor, tensor) for tensor in op.inputs]
             if op.called_graphs():
-                self._call(op, read, [root[t] for t in op.outputs], now)
+                self._call(op, read, [root[tensor] for tensor in op.outputs], differing)
                 continue
-            differs = self._begins(op) or (not self._ends(op) and any(t in now for t in read))
-            if isinstance(op, RemoteStore) and read[0] in now:
+            differs = self._begins(op) or (not self._ends(op) and any(tensor in differing for tensor in read))
+            if isinstance(op, RemoteStore) and read[0] in differing:
                 self.stored.add(op.buffer)
-            written = {root[t] for t in op.outputs} | {read[i] for i in op.modified_inputs()}
+            written = {root[tensor] for tensor in op.outputs} | {read[index] for index in op.modified_inputs()}
             if differs:
-                now |= written
-            elif self._ends(op):  # nothing of before is left
-                now -= written
-        self._leaving[graph] |= {t for t in (*graph.inputs, *graph.tensors.values()) if root.get(t, t) in now}
+                differing |= written
+            elif self._ends(op):  # the op overwrites all that differed
+                differing -= written
+        self._leaving[graph] |= {
+            tensor for tensor in (*graph.inputs, *graph.tensors.values()) if root.get(tensor, tensor) in differing
+        }
 
     def _begins(self, op: Op) -> bool:
         if isinstance(op, RemoteLoad):
@@ -103,24 +116,36 @@ class Differences:
         collective = isinstance(op, (ReplicatedAllReduce, ReplicatedAllGather))
         return collective and op.attributes["group"].group_size == self._replicas
 
-    def _call(self, op: Op, read: list[Tensor], made: list[Tensor], now: set[Tensor]) -> None:
-        place = dict(zip(op.inputs, read, strict=True))
-        changed = {read[i] for i in op.modified_inputs()}
-        after: set[Tensor] = set()
+    def _call(self, op: Op, read: list[Tensor], outputs: list[Tensor], differing: set[Tensor]) -> None:
+        owners = dict(zip(op.inputs, read, strict=True))
+        changed = {read[index] for index in op.modified_inputs()}
+        differing_after: set[Tensor] = set()
         for graph, operands in op.calls():
             leaving = self._leaving[graph]
-            self._entering[graph] |= {i for i, t in zip(graph.inputs, operands, strict=False) if place[t] in now}
-            if isinstance(op, Loop):  # carried from trip to trip
-                self._entering[graph] |= {i for i, t in zip(graph.inputs, graph.outputs, strict=False) if t in leaving}
-                self._entering[graph] |= {t for t in graph.inputs if t.by_ref and t in leaving}
-            after |= {owner for owner, t in zip(made, graph.outputs, strict=False) if t in leaving}
-            after |= {
-                place[t] for i, t in zip(graph.inputs, operands, strict=False) if place[t] in changed and i in leaving
+            self._entering[graph] |= {
+                graph_input
+                for graph_input, tensor in zip(graph.inputs, operands, strict=False)
+                if owners[tensor] in differing
             }
-        if isinstance(op, If) and read[0] in now:
-            after.update(made)
-        now -= {*made, *changed}
-        now |= after
+            if isinstance(op, Loop):  # carried from trip to trip
+                self._entering[graph] |= {
+                    graph_input
+                    for graph_input, tensor in zip(graph.inputs, graph.outputs, strict=False)
+                    if tensor in leaving
+                }
+                self._entering[graph] |= {tensor for tensor in graph.inputs if tensor.by_ref and tensor in leaving}
+            differing_after |= {
+                owner for owner, tensor in zip(outputs, graph.outputs, strict=False) if tensor in leaving
+            }
+            differing_after |= {
+                owners[tensor]
+                for graph_input, tensor in zip(graph.inputs, operands, strict=False)
+                if owners[tensor] in changed and graph_input in leaving
+            }
+        if isinstance(op, If) and read[0] in differing:
+            differing_after.update(outputs)
+        differing -= {*outputs, *changed}
+        differing |= differing_after
 
 
 # -- the change --------------------------------------------------------------------------------------------------------
@@ -143,12 +168,13 @@ def shard(ir: Ir, buffers: Iterable[RemoteBuffer]) -> None:
 
 
 def _part(ir: Ir, buffer: RemoteBuffer) -> RemoteBuffer:
+    # Rounded up, so that the shards of all replicas together hold the whole.
     size = -(-math.prod(buffer.shape) // ir.replication_factor)
     return ir.remote_buffer((size,), buffer.dtype, buffer.entries, buffer.shape)
 
 
 def _shard_load(graph: Graph, load: Op, part: RemoteBuffer) -> None:
-    """A shard is loaded, gathered, and copied to where the whole was loaded."""
+    """Load and gather a shard instead of the whole, and copy the whole to the tensor that was loaded into."""
     whole, entry = load.inputs
     with _like(load):
         builder, group = Builder(graph), graph.ir.grouping()
@@ -162,43 +188,46 @@ def _shard_load(graph: Graph, load: Op, part: RemoteBuffer) -> None:
 
 
 def _shard_store(graph: Graph, store: Op, part: RemoteBuffer) -> None:
-    """The replica's own shard is stored."""
+    """Store the replica's own shard instead of the whole."""
     whole, entry = store.inputs
     with _like(store):
         builder, group = Builder(graph), graph.ir.grouping()
-        own = builder.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
-        stored = builder.create(RemoteStore, [own.outputs[0], entry], [], buffer=part)
-    _replace(graph, store, [own, stored])
+        own_shard = builder.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
+        stored = builder.create(RemoteStore, [own_shard.outputs[0], entry], [], buffer=part)
+    _replace(graph, store, [own_shard, stored])
 
 
 @contextmanager
 def _like(op: Op) -> Iterator[None]:
-    """Within, ops are made where ``op`` runs."""
+    """Within the block, new ops run on the IPU and tile set of ``op``."""
     with CONTEXT.detached(op.ipu), CONTEXT.on_tiles(op.tile_set):
         yield
 
 
-def _replace(graph: Graph, old: Op, new: list[Op]) -> None:
-    """``new`` ops, the last ones of the graph, stand for ``old``: at its place, in its order, with its result."""
-    for op in new:
-        op.location, op.scope, op.phase = old.location, old.scope, old.phase
-    given = dict(zip(old.outputs, new[-1].outputs, strict=True))
-    for result, instead in given.items():
-        for reader in result.consumers:
-            reader.inputs = [given.get(t, t) for t in reader.inputs]
-            instead.consumers.append(reader)
-        del graph.tensors[result.id]
-    graph.outputs = [given.get(t, t) for t in graph.outputs]
-    for tensor in old.inputs:
-        tensor.consumers.remove(old)
-    graph.ops = [op for op in graph.ops if op not in set(new)]
-    place = graph.ops.index(old)
-    graph.ops[place : place + 1] = new
-    earlier = graph.constraints.pop(old, set())
-    for before in graph.constraints.values():
-        if old in before:
-            before.remove(old)
-            before.add(new[-1])
-    for op in new:
+def _replace(graph: Graph, old_op: Op, new_ops: list[Op]) -> None:
+    """Put the ``new_ops``, which are the last ones of the graph, in the place of ``old_op``.
+
+    The result of the last new op replaces that of ``old_op``, and the new ops take over its constraints of order.
+    """
+    for op in new_ops:
+        op.location, op.scope, op.phase = old_op.location, old_op.scope, old_op.phase
+    replacements = dict(zip(old_op.outputs, new_ops[-1].outputs, strict=True))
+    for old_output, new_output in replacements.items():
+        for reader in old_output.consumers:
+            reader.inputs = [replacements.get(tensor, tensor) for tensor in reader.inputs]
+            new_output.consumers.append(reader)
+        del graph.tensors[old_output.id]
+    graph.outputs = [replacements.get(tensor, tensor) for tensor in graph.outputs]
+    for tensor in old_op.inputs:
+        tensor.consumers.remove(old_op)
+    graph.ops = [op for op in graph.ops if op not in set(new_ops)]
+    place = graph.ops.index(old_op)
+    graph.ops[place : place + 1] = new_ops
+    earlier = graph.constraints.pop(old_op, set())
+    for predecessors in graph.constraints.values():
+        if old_op in predecessors:
+            predecessors.remove(old_op)
+            predecessors.add(new_ops[-1])
+    for op in new_ops:
         graph.constraints.setdefault(op, set()).update(earlier)
     graph.version += 1

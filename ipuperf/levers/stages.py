@@ -1,8 +1,8 @@
 """The lever on where a pipeline is divided: layers move between neighbouring stages.
 
-A layer is what starts with the first op that reads the parameters of one module and ends before the next such op: the
-places where a user can begin a block. Candidates come from the cycles of the forward ops as they were lowered, each
-with its part of the rest that its IPU does; which one is best is what the simulation says.
+A layer begins with the first op that reads the parameters of a module, and ends before the next such op. These are
+the places where a user can begin a block. Candidates follow from the cycles of the lowered forward ops. Each layer
+also gets its share of everything else that its IPU does. The simulation says which candidate is best.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 CANDIDATES = 4
-"""Divisions at most that are simulated."""
+"""The largest number of divisions that are simulated."""
 
 Division = tuple[int, ...]
 """The number of layers of each stage."""
@@ -31,25 +31,25 @@ Division = tuple[int, ...]
 
 @dataclass(frozen=True)
 class _Chain:
-    """The layers of a pipeline in order, their cycles, and how they are divided now."""
+    """The layers of a pipeline in order, their cycles, and their present division into stages."""
 
     layers: Sequence[ModuleLayer]
     cycles: Sequence[int]
-    now: Division
+    division: Division
 
     def sums(self, division: Division) -> list[int]:
         """Cycles of each stage."""
-        found, start = [], 0
+        stage_cycles, start = [], 0
         for count in division:
-            found.append(sum(self.cycles[start : start + count]))
+            stage_cycles.append(sum(self.cycles[start : start + count]))
             start += count
-        return found
+        return stage_cycles
 
     def moves(self, division: Division) -> str:
-        """What changes, in words."""
-        before, after = _stages(self.now), _stages(division)
+        """The moves that lead to a division, in words."""
+        old_stages, new_stages = _stages(self.division), _stages(division)
         moved: dict[tuple[int, int], list[str]] = {}
-        for layer, old, new in zip(self.layers, before, after, strict=True):
+        for layer, old, new in zip(self.layers, old_stages, new_stages, strict=True):
             if old != new:
                 moved.setdefault((old, new), []).append(layer.name)
         parts = [f"{_named(names)} from stage {old} to stage {new}" for (old, new), names in sorted(moved.items())]
@@ -57,35 +57,36 @@ class _Chain:
 
     def uneven(self) -> str:
         """The stage with most of the work, in words."""
-        sums = self.sums(self.now)
+        sums = self.sums(self.division)
         slowest = max(range(len(sums)), key=lambda stage: sums[stage])
         return f"stage {slowest} has {100 * sums[slowest] / max(sum(sums), 1):.0f} % of the work on tiles"
 
 
 class StageDivision(Lever):
-    """Layers in other stages."""
+    """Layers move to other stages."""
 
-    what = "layers in other stages"
+    change = "layers in other stages"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if len(run.device_program.ipus) == 1:
             return
-        asked: list[BuildRequest] = []
+        requests: list[BuildRequest] = []
 
         def see(request: BuildRequest) -> BuildRequest:
-            asked.append(request)
+            requests.append(request)
             return request
 
+        # Only a pipeline that is built asks for a revision, so the requests say whether there is one.
         run.fresh(see)
-        if len(asked) != 1:
-            itself = "the program itself says which op runs on which IPU"
-            yield self.untried("it has several pipelines" if asked else itself)
+        if len(requests) != 1:
+            reason = "the program itself says which op runs on which IPU"
+            yield self.untried("it has several pipelines" if requests else reason)
             return
-        why = obstacle(asked[0])
+        why = obstacle(requests[0])
         if why:
             yield self.untried(why)
             return
-        chain = _chain(asked[0], run)
+        chain = _chain(requests[0], run)
         candidates = _candidates(chain)
         if not candidates:
             yield self.untried("every stage is one layer, or all are even")
@@ -99,61 +100,71 @@ class StageDivision(Lever):
 
 
 def _chain(request: BuildRequest, run: Rerun) -> _Chain:
-    """The layers with their part of what their IPU does besides waiting, as their forward ops are parts of its own."""
+    """The layers with their cycles: the busy cycles of their IPU, shared in proportion to their forward cycles."""
     forward = _forward_cycles(run.device_program)
     layers = layers_of(request)
     ipu_of = {part.graph: part.ipu for part in request.parts}
     ipus = [ipu_of[layer.ops[0].graph] for layer in layers]
     cycles = [sum(forward.get(f"{op.graph.name}/{op.label}", 0) for op in layer.ops) for layer in layers]
-    whole = {ipu: sum(own for own, on in zip(cycles, ipus, strict=True) if on == ipu) for ipu in set(ipus)}
+    ipu_cycles = {
+        ipu: sum(layer_cycles for layer_cycles, layer_ipu in zip(cycles, ipus, strict=True) if layer_ipu == ipu)
+        for ipu in set(ipus)
+    }
     busy = _busy(run.trace)
-    shares = [own * busy.get(ipu, 0) // max(whole[ipu], 1) for own, ipu in zip(cycles, ipus, strict=True)]
-    now = tuple(sum(layer.ops[0].graph is part.graph for layer in layers) for part in request.parts)
-    return _Chain(layers, shares, now)
+    # Backward and update cycles are not known by layer. They are taken to be in proportion to forward cycles.
+    shares = [
+        layer_cycles * busy.get(ipu, 0) // max(ipu_cycles[ipu], 1)
+        for layer_cycles, ipu in zip(cycles, ipus, strict=True)
+    ]
+    division = tuple(sum(layer.ops[0].graph is part.graph for layer in layers) for part in request.parts)
+    return _Chain(layers, shares, division)
 
 
 def _busy(trace: Trace) -> dict[int, int]:
-    """Cycles of each IPU of the first replica on its tiles: compute and exchange."""
+    """Cycles in which the tiles of each IPU compute, exchange or sync."""
     table = trace.operations_by_ipu()
     parts = [column for column in ("compute", "exchange", "sync") if column in table]
     return {int(ipu): int(cycles) for ipu, cycles in table.groupby("ipu")[parts].sum().sum(axis=1).items()}
 
 
 def _forward_cycles(program: DeviceProgram) -> Mapping[str, int]:
-    """Cycles of each op of the called graphs, executed once."""
-    found: dict[str, int] = {}
+    """Cycles of each op of the called graphs, for one execution."""
+    op_cycles: dict[str, int] = {}
     for body in program.functions.values():
         for step in body.steps:
             if isinstance(step, LocalStep) and step.op_id >= 0:
                 name = program.ops[step.op_id].name
-                found[name] = found.get(name, 0) + step.duration
-    return found
+                op_cycles[name] = op_cycles.get(name, 0) + step.duration
+    return op_cycles
 
 
 def _candidates(chain: _Chain) -> list[Division]:
-    """The most even division, then those in which one layer moves out of the stage with most work; the most even ones
-    of them."""
-    sums = chain.sums(chain.now)
+    """Divisions to simulate, the most even ones first.
+
+    These are the most even division of all, and those in which one layer leaves the stage with the most work.
+    """
+    sums = chain.sums(chain.division)
     slowest = max(range(len(sums)), key=lambda stage: sums[stage])
-    stages = _stages(chain.now)
+    stages = _stages(chain.division)
     pins = [stage if layer.pinned else None for layer, stage in zip(chain.layers, stages, strict=True)]
-    found = [_evenest(chain.cycles, len(chain.now), pins)]
-    for other in (slowest - 1, slowest + 1):
-        edge = stages.index(slowest) if other < slowest else stages.index(slowest) + chain.now[slowest] - 1
-        if 0 <= other < len(sums) and chain.now[slowest] > 1 and pins[edge] is None:
-            counts = list(chain.now)
+    divisions = [_evenest(chain.cycles, len(chain.division), pins)]
+    for neighbour in (slowest - 1, slowest + 1):
+        edge = stages.index(slowest) if neighbour < slowest else stages.index(slowest) + chain.division[slowest] - 1
+        if 0 <= neighbour < len(sums) and chain.division[slowest] > 1 and pins[edge] is None:
+            counts = list(chain.division)
             counts[slowest] -= 1
-            counts[other] += 1
-            found.append(tuple(counts))
-    found = [division for division in dict.fromkeys(found) if division != chain.now]
-    return sorted(found, key=lambda division: max(chain.sums(division)))[:CANDIDATES]
+            counts[neighbour] += 1
+            divisions.append(tuple(counts))
+    divisions = [division for division in dict.fromkeys(divisions) if division != chain.division]
+    return sorted(divisions, key=lambda division: max(chain.sums(division)))[:CANDIDATES]
 
 
 def _evenest(cycles: Sequence[int], stages: int, pins: Sequence[int | None]) -> Division:
-    """The division into consecutive, non-empty stages whose largest sum is smallest; pinned layers have their stage.
+    """The division into consecutive, non-empty stages whose largest sum is smallest. Pinned layers keep their stage.
 
-    There is one: the present division has them so.
+    Such a division always exists, because the present one satisfies these conditions.
     """
+    # Dynamic programming over stages: the best division of each possible number of first layers.
     best: dict[int, tuple[int, Division]] = {0: (0, ())}
     for stage in range(stages):
         longer: dict[int, tuple[int, Division]] = {}

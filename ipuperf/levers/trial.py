@@ -1,4 +1,4 @@
-"""What every lever gives: changes that were simulated, and what could not be tried."""
+"""What a lever gives: changes that were simulated, and changes that could not be tried."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Trial:
 
     Attributes:
         what: the change in words, as advice.
-        trace: of the changed program.
-        work: how many times the samples of the run it takes.
-        more_bytes: what it keeps on the fullest tile that the trace does not know of.
-        trades_memory: it undoes what the program does for the sake of memory.
+        trace: the trace of the changed program.
+        work: how many times as many samples as the run it processes.
+        more_bytes: bytes on the fullest tile that the trace does not count.
+        trades_memory: whether the change undoes something that the program does to save memory.
     """
 
     what: str
@@ -35,28 +35,28 @@ class Trial:
 
     @property
     def cycles(self) -> Fraction:
-        """Cycles for the samples of the run."""
+        """Cycles for as many samples as the run has."""
         return int(self.trace.columns("runs")["dur"][-1]) / self.work
 
     @property
     def fullest(self) -> int:
         """Bytes on the fullest tile."""
-        found = self.trace.summary()["memory"]["max_tile"]
-        return (found["bytes"] if found else 0) + self.more_bytes
+        max_tile = self.trace.summary()["memory"]["max_tile"]
+        return (max_tile["bytes"] if max_tile else 0) + self.more_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether it fits the tiles."""
+        """Whether the changed program fits the tiles."""
         return not self.trace.meta["oom"] and self.fullest <= int(self.trace.meta["bytes_per_tile"])
 
 
 @dataclass(frozen=True)
 class Untried:
-    """What could not be tried.
+    """A change that could not be tried.
 
     Attributes:
         what: the change in words.
-        why: what stands in the way.
+        why: the reason.
     """
 
     what: str
@@ -67,22 +67,23 @@ class Lever(ABC):
     """A kind of change.
 
     Class attributes:
-        what: it in words, for what could not be tried.
+        change: the kind of change in words, for changes that could not be tried.
     """
 
-    what: ClassVar[str]
+    change: ClassVar[str]
 
     @abstractmethod
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        """Changes of this kind, simulated one after the other; nothing where the program has no use for it."""
+        """Simulate changes of this kind one after the other; nothing if the program has no use for them."""
 
     def untried(self, why: str) -> Untried:
-        """It cannot be tried."""
-        return Untried(self.what, why)
+        """This kind of change as one that cannot be tried."""
+        return Untried(self.change, why)
 
 
 def changed(executable: Executable, **options: object) -> Executable:
     """The same lowered program with other host options (attributes of :class:`Executable`)."""
-    other = executable.on(executable.machine, lowered_alike=True)
-    vars(other).update(options)
-    return other
+    # Host options do not change what lowering does, so the lowered program is shared and not made again.
+    copy = executable.on(executable.machine, lowered_alike=True)
+    vars(copy).update(options)
+    return copy

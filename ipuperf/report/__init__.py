@@ -1,6 +1,6 @@
-"""What a trace looks like: text, figures, exports for interactive viewers, and a folder with all of them.
+"""Views of a trace: text, figures, exports for interactive viewers, and a folder with all of them.
 
-Figures are ``matplotlib.figure.Figure`` objects of their own; the global state of pyplot is never touched, so they work
+Figures are separate ``matplotlib.figure.Figure`` objects. They never touch the global state of pyplot, so they work
 without a display and in any thread.
 """
 

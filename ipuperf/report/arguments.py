@@ -1,4 +1,4 @@
-"""What functions of reports say of arguments of a wrong kind (:mod:`ipuperf.kinds`, loaded with the first call)."""
+"""Checks of the kinds of arguments of report functions, by :mod:`ipuperf.kinds`, which the first call loads."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ R = TypeVar("R")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: arguments must be of the kinds that their annotations say; windows and rows of traces are looked at
-    where they are used."""
+    """Decorator: arguments must be of the kinds in their annotations. Windows and rows are checked by their users."""
+    # A list as a cell: the checks are made once, with the first call, so that importing reports stays quick.
     known: list[ParameterKinds] = []
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Where the time of one run goes, with overlap and waiting resolved so that the parts add up to the run."""
+"""The parts of the time of one run. Overlap and waiting are resolved, so that the parts add up to the run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PART_OF_KIND: dict[str, str] = {
     "host_end": "host",
     "host_run": "host",
 }
-"""Part of the breakdown each kind of step counts as."""
+"""The part of the breakdown that each kind of step belongs to."""
 
 PARTS: tuple[str, ...] = ("compute", "exchange", "sync", "links", "ddr", "host")
-"""Parts of a breakdown, in the order in which they are drawn."""
+"""The parts of a breakdown, in the order of drawing."""
 
 
 def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndarray]:
-    """Window (cycles) of a run and the rows of table ``instances`` that belong to it.
+    """The window of a run (cycles) and the rows of table ``instances`` that belong to it.
 
-    ``run`` is a run id, by default the last run (that is the one without start-up effects). A trace without runs counts
-    as one run from its first start to its last end. Raises ``ValueError`` for an unknown run or a trace of nothing.
+    ``run`` is a run id, by default that of the last run, which has no start-up effects. A trace without runs counts as
+    one run from its first start to its last end. Raises ``ValueError`` for an unknown run or an empty trace.
     """
     runs, instances = trace.columns("runs"), trace.columns("instances")
     if len(runs["run"]) == 0:
@@ -57,25 +57,30 @@ def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndar
 
 @checked
 def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
-    """(replica, ipu) that ends last among the given rows of ``instances``: it sets the pace. Of several that end
-    together the one that works longest, waiting and host exchanges not counted; of equals the lowest."""
+    """The (replica, ipu) that sets the pace: the one that ends last among the given rows of ``instances``.
+
+    If several end together, it is the one that works longest, without waiting and host exchanges, then the lowest.
+    """
     instances = trace.columns("instances")
     end = (instances["start"] + instances["dur"])[rows]
-    last = rows[end == end.max()]
+    last_rows = rows[end == end.max()]
     keys, row = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1, return_inverse=True)
     place = trace.template.place(instances["segment"][rows])
     known, per_segment = place >= 0, working_cycles(trace)
     work = np.zeros(keys.shape[1], dtype=per_segment.dtype)
     np.add.at(work, row.reshape(-1)[known], per_segment[place[known]])
-    ending = np.isin(keys[1], instances["ipu"][last]) & np.isin(keys[0], instances["replica"][last])
+    ending = np.isin(keys[1], instances["ipu"][last_rows]) & np.isin(keys[0], instances["replica"][last_rows])
     best = np.lexsort((keys[1], keys[0], -work, ~ending))[0]
     return int(keys[0, best]), int(keys[1, best])
 
 
 @dataclass(frozen=True)
 class _Loops:
-    """The outermost loops inside segments, one row for each execution: lane, start and stop in cycles; and the steps in
-    them, one row for each, with ``owner``, the row of its loop."""
+    """The outermost loops inside segments, and the steps in them.
+
+    ``lane``, ``start`` and ``stop`` (cycles) have a row for each execution of a loop. ``instance``, ``step`` and
+    ``owner``, the row of the step's loop, have a row for each step.
+    """
 
     trace: Trace
     lane: np.ndarray
@@ -87,16 +92,16 @@ class _Loops:
 
     @classmethod
     def of(cls, trace: Trace, rows: np.ndarray) -> _Loops:
-        """Those of the given rows of table ``instances``."""
+        """The loops in the given rows of table ``instances``."""
         steps, template = trace.columns("steps"), trace.template
         instance, step = pairs(trace, rows, template.loop >= 0)
         outer = trace.loops.chain[template.loop[step], 0] if len(step) else step
         keys, owner = np.unique(np.stack([instance, outer, steps["lane"][step]]), axis=1, return_inverse=True)
         owner = owner.reshape(-1)
-        at = trace.columns("instances")["start"][instance]
+        instance_start = trace.columns("instances")["start"][instance]
         start, stop = np.full(keys.shape[1], np.iinfo(np.int64).max), np.zeros(keys.shape[1], dtype=np.int64)
-        np.minimum.at(start, owner, at + steps["rel_start"][step])
-        np.maximum.at(stop, owner, at + template.reach[step])
+        np.minimum.at(start, owner, instance_start + steps["rel_start"][step])
+        np.maximum.at(stop, owner, instance_start + template.reach[step])
         return cls(trace, keys[2], start, stop, owner, instance, step)
 
     def clipped(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,49 +109,53 @@ class _Loops:
         return np.clip(self.start, begin, end), np.clip(self.stop, begin, end)
 
     def take(self, lane: int, edges: np.ndarray, free: np.ndarray) -> Iterator[tuple[str, int]]:
-        """Kind and cycles of what the steps of a lane do in the free stretches between ``edges``, which are free no
-        more. Time in which no step of a loop does anything counts as waiting."""
+        """Yield kind and cycles of the lane's steps in the free stretches between ``edges``, and mark those as taken.
+
+        Time of a loop without any step counts as waiting.
+        """
         for loop in np.flatnonzero(self.lane == lane).tolist():
             low, high = np.searchsorted(edges, np.clip([self.start[loop], self.stop[loop]], edges[0], edges[-1]))
             change = np.diff(np.concatenate([[False], free[low:high], [False]]).astype(np.int8))
             begins, ends = edges[low + np.flatnonzero(change == 1)], edges[low + np.flatnonzero(change == -1)]
             free[low:high] = False
-            rest = int((ends - begins).sum())
+            idle_cycles = int((ends - begins).sum())
             for row in np.flatnonzero(self.owner == loop).tolist():
                 cycles = int((self._spent(row, ends) - self._spent(row, begins)).sum())
                 yield str(self.trace.columns("steps")["kind"][self.step[row]]), cycles
-                rest -= cycles
-            yield "idle", rest
+                idle_cycles -= cycles
+            yield "idle", idle_cycles
 
     def _spent(self, row: int, time: np.ndarray) -> np.ndarray:
         steps, step = self.trace.columns("steps"), self.step[row]
-        first = self.trace.columns("instances")["start"][self.instance[row]] + steps["rel_start"][step]
+        first_start = self.trace.columns("instances")["start"][self.instance[row]] + steps["rel_start"][step]
         loop = np.full(len(time), self.trace.template.loop[step])
-        return spent(self.trace.loops, np.full(len(time), steps["dur"][step]), loop, time - first)
+        return spent(self.trace.loops, np.full(len(time), steps["dur"][step]), loop, time - first_start)
 
 
 @checked
 def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
-    """Cycles of one run on its critical IPU (see :func:`critical_ipu`) by part; they sum to the duration of the run.
+    """Cycles of one run on its critical IPU (see :func:`critical_ipu`) by part. They sum to the duration of the run.
 
-    Each moment counts once: where lanes overlap the lowest lane that does something wins, and waiting (external sync,
-    idle) only counts where no lane does anything. Time without any step is waiting for others and counts as ``sync``.
-    Steps outside the window of the run are left out. Inside a loop of a segment nothing of another lane counts.
+    Each moment counts once. Where lanes overlap, the lowest busy lane counts, and waiting (external sync, idle) counts
+    only if no lane is busy. Time without any step is waiting for others and counts as ``sync``. Steps outside the
+    window of the run are left out. During a loop of a segment other lanes do not count.
     """
     (begin, end), rows = run_instances(trace, run)
-    result = dict.fromkeys(PARTS, 0)
+    cycles_by_part = dict.fromkeys(PARTS, 0)
     if len(rows) == 0:
-        result["sync"] = end - begin
-        return result
+        cycles_by_part["sync"] = end - begin
+        return cycles_by_part
     replica, ipu = critical_ipu(trace, rows)
     instances, steps = trace.columns("instances"), trace.columns("steps")
     rows = rows[(instances["ipu"][rows] == ipu) & (instances["replica"][rows] == replica)]
-    found, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
-    start, stop = np.clip(found.start, begin, end), np.clip(found.start + found.dur, begin, end)
-    kind = steps["kind"][found.step]
-    lane = steps["lane"][found.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
+    expanded, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
+    start, stop = np.clip(expanded.start, begin, end), np.clip(expanded.start + expanded.dur, begin, end)
+    kind = steps["kind"][expanded.step]
+    # Waiting steps get lanes above all others, so that they count last.
+    lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
     edges = _distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
     length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)
+    # Lanes in ascending order, with waiting steps as lanes above all others, so that each takes what is still free.
     for level in np.flatnonzero(np.bincount(np.concatenate([lane, loops.lane]))).tolist():
         for name in KINDS:
             chosen = (lane == level) & (kind == name)
@@ -156,16 +165,17 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
             np.add.at(change, np.searchsorted(edges, start[chosen]), 1)
             np.add.at(change, np.searchsorted(edges, stop[chosen]), -1)
             covered = (np.cumsum(change)[:-1] > 0) & free
-            result[PART_OF_KIND[name]] += int(length[covered].sum())
+            cycles_by_part[PART_OF_KIND[name]] += int(length[covered].sum())
             free &= ~covered
         for name, cycles in loops.take(level, edges, free):
-            result[PART_OF_KIND[name]] += cycles
-    result["sync"] += int(length[free].sum())
-    return result
+            cycles_by_part[PART_OF_KIND[name]] += cycles
+    cycles_by_part["sync"] += int(length[free].sum())
+    return cycles_by_part
 
 
 def _distinct(values: np.ndarray) -> np.ndarray:
-    """As ``np.unique``, which hashes whole numbers and takes ten times as long for tens of millions."""
+    """The distinct values, sorted. ``np.unique`` hashes whole numbers, which takes ten times as long for tens of
+    millions."""
     values.sort()
     return values[np.append(True, values[1:] != values[:-1])]
 

@@ -1,5 +1,4 @@
-"""Export to the Chrome trace format: JSON that Perfetto's viewer and others open, with nothing but the standard
-library."""
+"""Export to the Chrome trace format: JSON that Perfetto's viewer and others open. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ MAX_SLICES = 500_000
 """About 60 MB; viewers of this format become slow beyond."""
 
 CUT_SLICES = 50_000
-"""Slices of what is cut, some 320 bytes each."""
+"""The number of slices in an excerpt, with some 320 bytes each."""
 
 
 class _Writer:
-    """Events as one JSON array, one event a line."""
+    """Writes events as one JSON array, one event in a line."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -37,8 +36,8 @@ class _Writer:
         self._stream.write(self._separator + body)
         self._separator = ",\n"
 
-    def _named(self, what: str, process: int, thread: int, name: str) -> None:
-        self.event(json.dumps({"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}))
+    def _named(self, event_name: str, process: int, thread: int, name: str) -> None:
+        self.event(json.dumps({"ph": "M", "name": event_name, "pid": process, "tid": thread, "args": {"name": name}}))
 
     def process(self, group: str) -> int:
         """Process number of a group, named on first use."""
@@ -59,9 +58,10 @@ class _Writer:
 def to_chrome_json(
     trace: Trace, path: str | os.PathLike[str], window: Window | None = None, max_slices: int | None = None
 ) -> None:
-    """Write the same tracks as ``to_perfetto`` as Chrome JSON, times in microseconds; gzip if the name ends in ``.gz``.
+    """Write the tracks of ``to_perfetto`` as Chrome JSON, with times in microseconds.
 
-    What is shown by default, and what raises ``ValueError``, is as there, with :data:`MAX_SLICES` of this module.
+    The file is compressed with gzip if its name ends in ``.gz``. What is shown by default, and what raises
+    ``ValueError``, is as in ``to_perfetto``, but with :data:`MAX_SLICES` of this module.
     """
     excerpt = Excerpt.of(trace, window, max_slices, MAX_SLICES, CUT_SLICES)
     window = excerpt.window
@@ -73,6 +73,7 @@ def to_chrome_json(
             heads: dict[int, str] = {}
             begin, length = trace.seconds(track.start) * 1e6, trace.seconds(track.dur) * 1e6
             for key, at, dur in zip(track.key.tolist(), begin.tolist(), length.tolist(), strict=True):
+                # Slices of one key differ in their times alone, so the rest of the event is encoded once.
                 if key not in heads:
                     name, category, args = track.describe(key)
                     head = {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, "args": args}

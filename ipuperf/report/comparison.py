@@ -1,11 +1,11 @@
-"""Several runs side by side: their figures in one table, whether they are alike at all, and what made the largest
-change, in words.
+"""Compare several runs: their figures in one table, how alike the runs are, and the cause of the largest change.
 
-Of each trace the last run is compared. Every figure is there by a name that does not depend on identifiers (op, phase,
-part of time, category), so that two programs can be compared; a figure that a run does not have counts as 0 there. Ops
-go by their names without the number at the end, which is another one as soon as a program has one op more: of several
-with one name the second is "NAME (2)" in each run. So where one of them is new, those behind it are compared with
-their neighbours.
+The last run of each trace is compared. Figures have names that do not depend on identifiers (op, phase, part of time,
+category), so that different programs can be compared. A figure that a run does not have counts as 0.
+
+Ops are compared by their names without the number at the end, because that number changes as soon as a program has one
+more op. If several ops have one name, the second is "NAME (2)" in each run. So if one of them is new, the ops after it
+are compared with their neighbours.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ COMPARED: dict[str, str] = {
     "fullest tile": "The fullest tile by category",
     "machine": "Figures of the machine",
 }
-"""Groups of figures, and what each is."""
+"""The groups of figures and their titles."""
 
 _SAME_PROGRAM = 0.5
-"""Two runs with a smaller share of ops of the same type in common are of different models."""
+"""Two runs are of different models if they have a smaller share of ops of the same type in common."""
 
 COLUMNS = ("group", "key", "unit", "diff", "ratio")
-"""Columns of the table of a comparison beside those of the runs, which cannot have these names."""
+"""Columns of a comparison's table besides those of the runs. A run cannot have one of these names."""
 
 _MACHINE = ("clock_hz", "tiles_per_ipu", "bytes_per_tile", "num_ipus", "replicas")
 
@@ -53,8 +53,8 @@ Figures = dict[tuple[str, str, str], float]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """The last run of a trace: its time, its cycles by op and IPU, what stands for each op in all runs, and its memory
-    as ``trace.summary()`` has it."""
+    """The last run of a trace: its time, its cycles by op and IPU, the common name of each op in all runs, and its
+    memory as in ``trace.summary()``."""
 
     name: str
     trace: Trace
@@ -65,7 +65,7 @@ class ComparedRun:
 
     @classmethod
     def of(cls, name: str, trace: Trace) -> ComparedRun:
-        """TraceError for a trace of nothing."""
+        """The last run of ``trace``. Raises ``TraceError`` if nothing was executed."""
         if not trace.columns("instances")["instance"].size:
             raise TraceError(f"{name}: nothing was executed, there is no run to compare")
         rows = run_instances(trace)[1]
@@ -80,7 +80,7 @@ class ComparedRun:
 
     @property
     def peak(self) -> int | None:
-        """Bytes of the fullest tile, gaps included; None where the trace says nothing about memory."""
+        """Bytes of the fullest tile, gaps included; None if the trace has no memory."""
         fullest = self.memory["max_tile"]
         return None if fullest is None else int(fullest["bytes"])
 
@@ -93,50 +93,50 @@ class ComparedRun:
         return {str(table["category"][row]): int(table["bytes"][row]) for row in rows.tolist()}
 
     def figures(self, per_cycle: float, unit: str) -> Figures:
-        """All figures; cycles times ``per_cycle`` are in ``unit``."""
+        """All figures. Times are cycles multiplied by ``per_cycle``, in ``unit``."""
 
         def time(cycles: float) -> float:
             return round(cycles * per_cycle)
 
         meta, ops = self.trace.meta, self.operations
-        result: Figures = {("run", "duration", unit): time(self.time.total)}
-        result["run", "FLOP", "flop"] = int(ops["flops"].sum())
-        result["run", "fullest tile", "bytes"] = self.peak or 0
+        figures: Figures = {("run", "duration", unit): time(self.time.total)}
+        figures["run", "FLOP", "flop"] = int(ops["flops"].sum())
+        figures["run", "fullest tile", "bytes"] = self.peak or 0
         for part, cycles in self.time.parts.items():
-            result["time", part, unit] = time(cycles)
+            figures["time", part, unit] = time(cycles)
         for group, column in (
             ("phase", ops["phase"]),
             ("op", ops["op"].map(lambda name: self.same_op.get(name, name))),
         ):
             for key, cycles in ops["cycles"].groupby(column, sort=False).sum().items():
                 if cycles:
-                    result[group, str(key), unit] = time(int(cycles))
+                    figures[group, str(key), unit] = time(int(cycles))
         for category in MEMORY_CATEGORIES:
-            result["memory", category, "bytes"] = self.memory["categories"][category]
+            figures["memory", category, "bytes"] = self.memory["categories"][category]
         for category, count in self.on_fullest_tile().items():
-            result["fullest tile", category, "bytes"] = count
+            figures["fullest tile", category, "bytes"] = count
         for key in _MACHINE:
-            result["machine", key, "Hz" if key == "clock_hz" else "bytes" if key.startswith("bytes") else "count"] = (
+            figures["machine", key, "Hz" if key == "clock_hz" else "bytes" if key.startswith("bytes") else "count"] = (
                 meta[key]
             )
         links = self.trace.columns("links")
         for kind in sorted(set(links["kind"])):
-            own = links["kind"] == kind
-            result["machine", f"{kind}: links", "count"] = int(own.sum())
-            result["machine", f"{kind}: fastest", "bytes/s"] = float(links["bandwidth_bytes_per_s"][own].max())
-        return result
+            of_kind = links["kind"] == kind
+            figures["machine", f"{kind}: links", "count"] = int(of_kind.sum())
+            figures["machine", f"{kind}: fastest", "bytes/s"] = float(links["bandwidth_bytes_per_s"][of_kind].max())
+        return figures
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs or more, the first of which the others are compared with.
+    """A comparison of two or more runs with the first one.
 
     Attributes:
-        runs: in the order in which they were given.
+        runs: the runs in the given order.
         table: a row for each figure: group (see :data:`COMPARED`), key, unit, a column for each run under its name,
-            diff (last less first) and ratio (last over first, NaN where that is 0). Times are cycles, or ns where the
-            clocks differ.
-        machines_differ, models_differ: what is not alike, in words; empty where nothing is.
+            diff (last less first) and ratio (last over first, NaN if the first is 0). Times are in cycles, or in ns if
+            the clocks differ.
+        machines_differ, models_differ: differences of machines and models in words; empty without any.
     """
 
     runs: tuple[ComparedRun, ...]
@@ -146,76 +146,90 @@ class Comparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the figures has to know first."""
+        """Remarks that a reader of the figures should see first."""
         none = [run.name for run in self.runs if run.peak is None]
         silent = (f"{', '.join(none)}: memory is not recorded and counts as 0",) if none else ()
         return (*self.machines_differ, *self.models_differ, *silent)
 
     @cached_property
     def growth(self) -> dict[str, float]:
-        """By how much the last run's time and its fullest tile are larger than the first's, as a share of the first's.
+        """By how much the last run's time and fullest tile are larger than the first run's, as shares of the latter.
 
-        Memory is left out where one of the two traces does not record it.
+        Memory is left out if one of the two traces does not record it.
         """
-        first, last = self.runs[0], self.runs[-1]
-        pairs: dict[str, tuple[float, float]] = {"time of a run": (first.seconds, last.seconds)}
-        if first.peak is not None and last.peak is not None:
-            pairs["peak tile memory"] = (first.peak, last.peak)
-        return {name: _growth(old, new) for name, (old, new) in pairs.items()}
+        first_run, last_run = self.runs[0], self.runs[-1]
+        pairs: dict[str, tuple[float, float]] = {"time of a run": (first_run.seconds, last_run.seconds)}
+        if first_run.peak is not None and last_run.peak is not None:
+            pairs["peak tile memory"] = (first_run.peak, last_run.peak)
+        return {name: _growth(old_figure, new_figure) for name, (old_figure, new_figure) in pairs.items()}
 
     def sentences(self) -> list[str]:
-        """For each run but the first: how its time and its fullest tile differ from the first's, and why."""
-        first = self.runs[0]
-        return [line for run in self.runs[1:] for line in (_time_sentence(first, run), *_memory_sentence(first, run))]
+        """How the time and the fullest tile of each further run differ from the first run's, and why."""
+        first_run = self.runs[0]
+        return [
+            line
+            for run in self.runs[1:]
+            for line in (_time_sentence(first_run, run), *_memory_sentence(first_run, run))
+        ]
 
     def changed(self, group: str) -> pd.DataFrame:
-        """The rows of a group that are not the same in all runs, the largest difference between any two first."""
-        own = self.table[self.table["group"] == group]
-        values = own[[run.name for run in self.runs]]
+        """The rows of a group that differ between runs, those with the largest difference first."""
+        group_rows = self.table[self.table["group"] == group]
+        values = group_rows[[run.name for run in self.runs]]
         spread = values.max(axis=1) - values.min(axis=1)
-        return own.loc[spread[spread > 0].sort_values(ascending=False, kind="stable").index]
+        return group_rows.loc[spread[spread > 0].sort_values(ascending=False, kind="stable").index]
 
 
 @checked
 def compare(traces: Mapping[str, Trace]) -> Comparison:
-    """The last runs of several traces, by name, side by side.
+    """Compare the last runs of several traces, given by name.
 
     Raises:
-        ValueError: fewer than two traces, or a name of :data:`COLUMNS`. TraceError: a trace of nothing.
+        ValueError: there are fewer than two traces, or a run has a name of :data:`COLUMNS`.
+        TraceError: nothing was executed in a trace.
     """
     import pandas as pd
 
     if len(traces) < 2:
         raise ValueError(f"compare: {len(traces)} trace(s) given, expected at least 2")
-    taken = [name for name in traces if name in COLUMNS]
-    if taken:
-        raise ValueError(f"compare: a run cannot be called {taken[0]!r}, the table has a column of that name")
+    reserved_names = [name for name in traces if name in COLUMNS]
+    if reserved_names:
+        raise ValueError(f"compare: a run cannot be called {reserved_names[0]!r}, the table has a column of that name")
     runs = tuple(ComparedRun.of(name, trace) for name, trace in traces.items())
+    # Cycles of different clocks cannot be compared, so times are in ns then.
     clocks = {run.trace.meta["clock_hz"] for run in runs}
-    same = len(clocks) == 1
-    figures = [run.figures(1 if same else 1e9 / run.trace.meta["clock_hz"], "cycles" if same else "ns") for run in runs]
-    keys = dict.fromkeys(key for found in figures for key in found)
+    one_clock = len(clocks) == 1
+    figures = [
+        run.figures(1 if one_clock else 1e9 / run.trace.meta["clock_hz"], "cycles" if one_clock else "ns")
+        for run in runs
+    ]
+    # A dictionary keeps the order in which figures first appear.
+    keys = dict.fromkeys(key for run_figures in figures for key in run_figures)
     order = sorted(keys, key=lambda key: list(COMPARED).index(key[0]))
     rows: dict[str, list[Any]] = {name: [key[place] for key in order] for place, name in enumerate(COLUMNS[:3])}
-    rows |= {run.name: [found.get(key, 0) for key in order] for run, found in zip(runs, figures, strict=True)}
-    first, last = figures[0], figures[-1]
-    rows["diff"] = [last.get(key, 0) - first.get(key, 0) for key in order]
-    rows["ratio"] = [last.get(key, 0) / first[key] if first.get(key) else float("nan") for key in order]
-    others = runs[1:]
-    machines = tuple(text for run in others for text in _machines_differ(runs[0], run))
-    models = tuple(text for run in others for text in _models_differ(runs[0], run))
+    rows |= {
+        run.name: [run_figures.get(key, 0) for key in order] for run, run_figures in zip(runs, figures, strict=True)
+    }
+    first_figures, last_figures = figures[0], figures[-1]
+    rows["diff"] = [last_figures.get(key, 0) - first_figures.get(key, 0) for key in order]
+    rows["ratio"] = [
+        last_figures.get(key, 0) / first_figures[key] if first_figures.get(key) else float("nan") for key in order
+    ]
+    further_runs = runs[1:]
+    machines = tuple(text for run in further_runs for text in _machines_differ(runs[0], run))
+    models = tuple(text for run in further_runs for text in _models_differ(runs[0], run))
     return Comparison(runs, pd.DataFrame(rows), machines, models)
 
 
 def _same_op(names: list[str]) -> dict[str, str]:
-    """For the ops of a program, in order, what stands for each in all runs."""
+    """The common name in all runs of each op of a program, given in order."""
     seen: Counter[str] = Counter()
-    result = {}
+    common_names = {}
     for name in names:
         bare = re.sub(r"\.\d+$", "", name)
         seen[bare] += 1
-        result[name] = bare if seen[bare] == 1 else f"{bare} ({seen[bare]})"
-    return result
+        common_names[name] = bare if seen[bare] == 1 else f"{bare} ({seen[bare]})"
+    return common_names
 
 
 def _growth(old: float, new: float) -> float:
@@ -224,21 +238,26 @@ def _growth(old: float, new: float) -> float:
     return new / old - 1
 
 
-def _machines_differ(first: ComparedRun, other: ComparedRun) -> list[str]:
-    one, two = first.trace.meta, other.trace.meta
-    differ = [f"{key} {one[key]} and {two[key]}" for key in ("machine", *_MACHINE) if one[key] != two[key]]
-    return [f"{first.name} and {other.name} are of different machines: {', '.join(differ)}"] if differ else []
+def _machines_differ(first_run: ComparedRun, other_run: ComparedRun) -> list[str]:
+    first_meta, other_meta = first_run.trace.meta, other_run.trace.meta
+    differ = [
+        f"{key} {first_meta[key]} and {other_meta[key]}"
+        for key in ("machine", *_MACHINE)
+        if first_meta[key] != other_meta[key]
+    ]
+    return [f"{first_run.name} and {other_run.name} are of different machines: {', '.join(differ)}"] if differ else []
 
 
-def _models_differ(first: ComparedRun, other: ComparedRun) -> list[str]:
-    """Whether less than half of the executed ops have their like, an op of the same type, in the other run."""
-    one, two = (_op_types(run) for run in (first, other))
-    common, most = (one & two).total(), max(one.total(), two.total())
+def _models_differ(first_run: ComparedRun, other_run: ComparedRun) -> list[str]:
+    """The difference of models in words, if less than half of the executed ops have one of the same type in the other
+    run."""
+    first_types, other_types = (_op_types(run) for run in (first_run, other_run))
+    common, most = (first_types & other_types).total(), max(first_types.total(), other_types.total())
     if common >= _SAME_PROGRAM * most:
         return []
     return [
-        f"{first.name} and {other.name} are of different models: {one.total():,} and {two.total():,} ops, of which "
-        f"{common:,} have the same type"
+        f"{first_run.name} and {other_run.name} are of different models: {first_types.total():,} and "
+        f"{other_types.total():,} ops, of which {common:,} have the same type"
     ]
 
 
@@ -250,30 +269,35 @@ def _op_types(run: ComparedRun) -> Counter[str]:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _time_sentence(first: ComparedRun, other: ComparedRun) -> str:
-    """How much longer or shorter the other run is, the part of time that made most of it, and where that is."""
-    old, new = first.seconds, other.seconds
-    if old == new and first.time.parts == other.time.parts:
-        return f"{other.name} takes as long as {first.name}, {duration(old)}, in every part."
-    change = new - old
+def _time_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
+    """How much longer or shorter the other run is, the part of time that changed most, and where."""
+    old_seconds, new_seconds = first_run.seconds, other_run.seconds
+    if old_seconds == new_seconds and first_run.time.parts == other_run.time.parts:
+        return f"{other_run.name} takes as long as {first_run.name}, {duration(old_seconds)}, in every part."
+    change = new_seconds - old_seconds
     parts = {
-        name: other.trace.seconds(other.time.parts[name]) - first.trace.seconds(first.time.parts[name])
+        name: other_run.trace.seconds(other_run.time.parts[name]) - first_run.trace.seconds(first_run.time.parts[name])
         for name in TIME_PARTS
     }
     sign = -1.0 if change < 0 else 1.0
+    # For a longer run the part that grew most, for a shorter one the part that shrank most.
     part = max(parts, key=lambda name: sign * parts[name]) if change else max(parts, key=lambda n: abs(parts[n]))
-    text = f"{other.name} takes {duration(new)}, "
+    text = f"{other_run.name} takes {duration(new_seconds)}, "
     if change:
         direction = "longer" if change > 0 else "shorter"
-        text += f"{abs(_growth(old, new)):.1%} {direction} than {first.name} ({duration(old)})"
+        text += (
+            f"{abs(_growth(old_seconds, new_seconds)):.1%} {direction} than {first_run.name} ({duration(old_seconds)})"
+        )
     else:
-        text += f"as long as {first.name}"
+        text += f"as long as {first_run.name}"
     text += f". The largest change is {TIME_PARTS[part]}: {_signed(parts[part])}"
-    where = _where(first, other, part, 1.0 if parts[part] > 0 else -1.0)
+    where = _where(first_run, other_run, part, 1.0 if parts[part] > 0 else -1.0)
     if where:
         text += f", above all {where}"
-    if first.time.bound[0] != other.time.bound[0]:
-        text += f". {first.name} is bound by {first.time.bound[0]}, {other.name} by {other.time.bound[0]}"
+    if first_run.time.bound[0] != other_run.time.bound[0]:
+        text += (
+            f". {first_run.name} is bound by {first_run.time.bound[0]}, {other_run.name} by {other_run.time.bound[0]}"
+        )
     return text + "."
 
 
@@ -281,48 +305,52 @@ def _signed(seconds: float) -> str:
     return ("-" if seconds < 0 else "+") + duration(abs(seconds))
 
 
-def _where(first: ComparedRun, other: ComparedRun, part: str, sign: float) -> str:
-    """The op at which a part of time grew (sign 1) or shrank (-1) most, on the IPUs that set the pace, in words."""
+def _where(first_run: ComparedRun, other_run: ComparedRun, part: str, sign: float) -> str:
+    """The op at which a part of time grew (sign 1) or shrank (sign -1) most on the IPUs that set the pace, in words."""
     if part == "tile imbalance":
-        return ""  # belongs to no op: it is the rest of all compute sets
-    before, after = _by_op(first, part), _by_op(other, part)
-    changes = {op: after.get(op, 0.0) - before.get(op, 0.0) for op in {**before, **after}}
+        return ""  # imbalance is what remains of all compute sets together, so it belongs to no op
+    first_seconds, other_seconds = _by_op(first_run, part), _by_op(other_run, part)
+    changes = {op: other_seconds.get(op, 0.0) - first_seconds.get(op, 0.0) for op in {**first_seconds, **other_seconds}}
     if not changes:
         return ""
     op = max(sorted(changes), key=lambda name: sign * changes[name])
     if sign * changes[op] <= 0:
         return ""
-    names = {key: name for run in (first, other) for name, key in run.same_op.items()}
+    names = {key: name for run in (first_run, other_run) for name, key in run.same_op.items()}
     name = names.get(op, op)
     return f"while another IPU is at {name}" if part.startswith("waiting: ") else f"in {name}"
 
 
 def _by_op(run: ComparedRun, part: str) -> dict[str, float]:
-    """Seconds of a part of time on the IPU that sets the pace, by what stands for each op; of waiting, by the op
-    that is waited for."""
+    """Seconds of a part of time on the IPU that sets the pace, by the common name of each op.
+
+    Waiting counts for the op that is waited for.
+    """
     time = run.time
     if part.startswith("waiting: "):
         table = time.waits.table()
-        own = table[(table["ipu"] == time.ipu) & (table["replica"] == time.replica) & (table["blamed_op"] != "")]
-        found = own.groupby("blamed_op")[part.removeprefix("waiting: ")].sum()
+        of_ipu = table[(table["ipu"] == time.ipu) & (table["replica"] == time.replica) & (table["blamed_op"] != "")]
+        cycles_by_op = of_ipu.groupby("blamed_op")[part.removeprefix("waiting: ")].sum()
     else:
         kinds = [kind for kind in KINDS if PART_OF_KIND[kind] == part and kind not in WAITING_KINDS]
-        own = run.operations[(run.operations["ipu"] == time.ipu) & (run.operations["type"] != "")]
-        found = own.set_index("op")[kinds].sum(axis=1).groupby(level=0).sum()
-    return {run.same_op.get(op, op): float(run.trace.seconds(int(cycles))) for op, cycles in found.items() if cycles}
+        of_ipu = run.operations[(run.operations["ipu"] == time.ipu) & (run.operations["type"] != "")]
+        cycles_by_op = of_ipu.set_index("op")[kinds].sum(axis=1).groupby(level=0).sum()
+    return {
+        run.same_op.get(op, op): float(run.trace.seconds(int(cycles))) for op, cycles in cycles_by_op.items() if cycles
+    }
 
 
-def _memory_sentence(first: ComparedRun, other: ComparedRun) -> list[str]:
-    """How the fullest tile differs, and by which category; nothing where it does not, or memory is not recorded."""
-    old, new = first.peak, other.peak
-    if old is None or new is None or old == new:
+def _memory_sentence(first_run: ComparedRun, other_run: ComparedRun) -> list[str]:
+    """How the fullest tile differs, and by which category; empty if it does not, or if memory is not recorded."""
+    old_peak, new_peak = first_run.peak, other_run.peak
+    if old_peak is None or new_peak is None or old_peak == new_peak:
         return []
-    before, after = first.on_fullest_tile(), other.on_fullest_tile()
-    changes = {name: after.get(name, 0) - before.get(name, 0) for name in MEMORY_CATEGORIES}
-    sign = 1 if new > old else -1
+    first_bytes, other_bytes = first_run.on_fullest_tile(), other_run.on_fullest_tile()
+    changes = {name: other_bytes.get(name, 0) - first_bytes.get(name, 0) for name in MEMORY_CATEGORIES}
+    sign = 1 if new_peak > old_peak else -1
     category = max(changes, key=lambda name: sign * changes[name])
-    text = f"The fullest tile of {other.name} holds {size(new)}, {abs(_growth(old, new)):.1%} "
-    text += f"{'more' if new > old else 'less'} than that of {first.name} ({size(old)})"
+    text = f"The fullest tile of {other_run.name} holds {size(new_peak)}, {abs(_growth(old_peak, new_peak)):.1%} "
+    text += f"{'more' if new_peak > old_peak else 'less'} than that of {first_run.name} ({size(old_peak)})"
     if changes[category]:
         text += f"; the largest change is {category}, {changes[category]:+,} B"
     return [text + "."]

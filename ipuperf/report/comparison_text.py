@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipuperf.report.comparison import Comparison
 
 LISTED = 12
-"""Rows of a group listed in the text at most, those that differ most."""
+"""The largest number of rows of a group that the text lists, those that differ most."""
 
 _LABEL = 52
 _WIDTH = 18
@@ -24,7 +24,7 @@ _WIDTH = 18
 
 @checked
 def comparison_text(comparison: Comparison) -> str:
-    """What differs, in words and as a column for each run. Ends with a newline."""
+    """The differences in words, and a column of figures for each run. Ends with a newline."""
     runs = comparison.runs
     lines = ["Runs:"]
     for place, run in enumerate(runs, start=1):
@@ -49,12 +49,12 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def label(group: str, key: str) -> str:
-    """What a figure is called in texts."""
+    """The name of a figure in texts."""
     return TIME_PARTS[key] if group == "time" else key
 
 
 def number(value: float) -> str:
-    """A figure with separators; those that are not whole with four digits."""
+    """A figure with separators; one that is not whole has four digits."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 

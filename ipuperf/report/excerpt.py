@@ -1,4 +1,4 @@
-"""What an interactive viewer is shown of a trace that is too long for it: a stated window, and what repeats."""
+"""The excerpt of a long trace that an interactive viewer can show: a stated window, and the loops that repeat in it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from ipuperf.trace import SteadyLoop, Trace, Window
 
 MAX_SLICES = 100_000
-"""Slices of a timeline that is cut, so that its file stays below 20 MB and is written in 2 s: some 80 bytes each, with
-arrows, waits and counters."""
+"""The number of slices in an excerpt. With arrows, waits and counters a slice takes some 80 bytes, so that a file stays
+below 20 MB and is written in 2 s."""
 
 GROUP = "Excerpt"
-"""Group of the tracks that say what is shown."""
+"""The group of the tracks that describe the excerpt."""
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """What is shown of a trace: all of it (``window`` None), or what touches the window (cycles).
+    """The part of a trace that is shown: all of it, or slices that touch a window (cycles).
 
     Attributes:
-        trace: all of it.
-        window: None for all.
-        shown: the trace with what is shown.
-        replicas: where one replica is shown for all that do the same: how many that are, for each; else empty.
+        trace: the whole trace.
+        window: the window; None: the whole trace is shown.
+        shown: a trace with what is shown.
+        replicas: the number of replicas that each shown replica stands for, if one is shown for all that do the same;
+            otherwise empty.
     """
 
     trace: Trace
@@ -42,14 +43,14 @@ class Excerpt:
 
     @classmethod
     def of(cls, trace: Trace, window: Window | None, max_slices: int | None, allowed: int, cut: int) -> Excerpt:
-        """What to show.
+        """The excerpt for a request.
 
         Args:
-            window: what is asked for; None: all, or where that is too long the beginning.
-            max_slices: slices that are asked for at most; None: ``allowed``, and ``cut`` where no window is given.
+            window: the requested window; None: everything, or the beginning if that is too long.
+            max_slices: the requested limit of slices; None: ``allowed``, or ``cut`` if no window is given.
 
         Raises:
-            ValueError: all, or the window, holds more slices than are asked for or allowed; a window outside of the
+            ValueError: the trace or the window holds more slices than the limit, or the window is outside of the
                 trace.
         """
         check_inside(trace, window)
@@ -60,11 +61,14 @@ class Excerpt:
 
     @classmethod
     def default(cls, trace: Trace, cut: int = 0) -> Excerpt:
-        """All if that is at most ``cut`` slices (0: :data:`MAX_SLICES`); else the beginning, of one replica of those
-        that do the same."""
+        """Everything, if that is at most ``cut`` slices (0: :data:`MAX_SLICES`).
+
+        Otherwise it is the beginning, of one replica for all replicas that do the same.
+        """
         cut = cut or MAX_SLICES
         if slice_count(trace) <= cut:
             return cls(trace, None, trace)
+        # One replica of each class has fewer slices, so that a longer window can be shown.
         alone, replicas = trace.of_each_class(), trace.replicas
         window = fitting_window(alone, cut)
         if max(replicas.values(), default=1) == 1:
@@ -73,49 +77,58 @@ class Excerpt:
 
     @property
     def repeats(self) -> list[SteadyLoop]:
-        """What comes again and again, of what is shown in part."""
+        """The loops in steady state that touch the window; empty if everything is shown."""
         if self.window is None:
             return []
         begin, end = self.window
-        return [one for one in self.trace.repeats if one.start < end and one.end > begin]
+        return [loop for loop in self.trace.repeats if loop.start < end and loop.end > begin]
 
     def sentence(self) -> str:
-        """What is shown, for a report; "" for all."""
+        """The excerpt in words, for a report; "" if everything is shown."""
         parts = []
         if self.window is not None:
             begin, end = whole(self.trace)
             parts.append(f"cycles {self.window[0]:,} to {self.window[1]:,} only, of {begin:,} to {end:,}")
         parts += [f"replica {replica} for {count:,} that do the same" for replica, count in self.replicas.items()]
-        repeats = [mark_text(one) for one in self.repeats if one.depth == 0]
+        repeats = [mark_text(loop) for loop in self.repeats if loop.depth == 0]
         return "; ".join([f"{', '.join(parts)} (too long for a viewer)", *repeats]) if parts else ""
 
 
 def _followed(trace: Trace, window: Window | None) -> Trace:
-    """What is needed of a trace for a window. Whom an IPU waits for is looked up in the whole run, so that a window of
-    a trace in which that is done needs all of it."""
+    """The part of a trace that a window needs.
+
+    Waits are found in the whole run, so traces that are short enough for that are needed as a whole.
+    """
     return trace if window is None or slice_count(trace) <= MOST_SLICES else trace.within(window)
 
 
-def mark_text(one: SteadyLoop) -> str:
+def mark_text(loop: SteadyLoop) -> str:
     """A repeat in words."""
-    return f"x {one.trips:,}, period {one.period:,} cycles, from cycle {one.start:,} to {one.end:,}"
+    return f"x {loop.trips:,}, period {loop.period:,} cycles, from cycle {loop.start:,} to {loop.end:,}"
 
 
 def repeat_tracks(excerpt: Excerpt) -> Iterator[SliceTrack]:
-    """Where not all is shown: a slice that says what is, and one for each loop in steady state that goes on in it."""
+    """The tracks of an excerpt: a slice that says what is shown, and one for each loop in steady state within it.
+
+    There are none if everything is shown.
+    """
     if not excerpt.sentence():
         return
     begin, end = excerpt.window or whole(excerpt.trace)
     yield _marks("shown", [(begin, end)], [(f"shown: {excerpt.sentence()}", "window", {})])
-    depths = sorted({one.depth for one in excerpt.repeats})
+    depths = sorted({loop.depth for loop in excerpt.repeats})
     for depth in depths:
-        own = [one for one in excerpt.repeats if one.depth == depth]
-        places = [(max(one.start, begin), min(one.end, end)) for one in own]
-        args = [{"trips": one.trips, "period_cycles": one.period, "start": one.start, "end": one.end} for one in own]
-        texts: list[Description] = [(mark_text(one), "repeat", dict(arg)) for one, arg in zip(own, args, strict=True)]
+        loops = [loop for loop in excerpt.repeats if loop.depth == depth]
+        places = [(max(loop.start, begin), min(loop.end, end)) for loop in loops]
+        args = [
+            {"trips": loop.trips, "period_cycles": loop.period, "start": loop.start, "end": loop.end} for loop in loops
+        ]
+        texts: list[Description] = [
+            (mark_text(loop), "repeat", dict(arg)) for loop, arg in zip(loops, args, strict=True)
+        ]
         yield _marks("repeats" if depth == 0 else f"repeats inside ({depth})", places, texts)
 
 
-def _marks(name: str, places: Sequence[Window], said: Sequence[Description]) -> SliceTrack:
+def _marks(name: str, places: Sequence[Window], descriptions: Sequence[Description]) -> SliceTrack:
     start, end = (np.array(values, dtype=np.int64) for values in zip(*places, strict=True))
-    return SliceTrack(GROUP, name, start, end - start, np.arange(len(places)), lambda key: said[key])
+    return SliceTrack(GROUP, name, start, end - start, np.arange(len(places)), lambda key: descriptions[key])

@@ -1,4 +1,4 @@
-"""A folder with everything there is to see of a trace."""
+"""The folder of a report, with all views of a trace."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 INDEX = "index.md"
-"""Name of the file that says what a report holds."""
+"""The name of the file that lists the files of a report."""
 DPI = 130
-"""Resolution of the figures."""
+"""The resolution of the figures, in dots per inch."""
 
 
 @checked
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure (format by suffix), all or nothing."""
+    """Write a figure in the format of the suffix. The file is written completely or not at all."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=DPI)
 
@@ -51,7 +51,7 @@ def _page(trace: Trace, path: Path) -> None:
 
 
 def _bound(trace: Trace) -> dict[str, Any]:
-    """What bounds the last run, and its time and waiting in parts."""
+    """What bounds the last run, and the parts of its time and waiting."""
     time = step_time(trace)
     return {
         "step_time": {"ipu": time.ipu, "replica": time.replica, "cycles": time.parts},
@@ -73,7 +73,7 @@ def _operations(trace: Trace, path: Path) -> None:
 
 
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
-    """Who writes a figure that ``draw`` makes."""
+    """A function that writes the figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
 
 
@@ -83,8 +83,8 @@ def _pipeline(trace: Trace) -> Figure:
 
 
 def _cut(trace: Trace) -> str:
-    said = Excerpt.default(trace).sentence()
-    return f", {said}" if said else ""
+    sentence = Excerpt.default(trace).sentence()
+    return f", {sentence}" if sentence else ""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class View:
     """A file of a report.
 
     Attributes:
-        name: the file.
-        holds: what it shows, in words.
-        write: writes it.
-        needs: table of the trace without whose rows it is left out ("": always there).
-        remark: what is to be said besides of a trace.
-        of: whether it is of use for a trace that has those rows.
+        name: the name of the file.
+        holds: its contents in words.
+        write: writes the file.
+        needs: a table of the trace. If the table has no rows, the file is left out ("": it is always written).
+        remark: a remark on the file for a trace, or "".
+        of: whether the file is useful for a trace that has those rows.
     """
 
     name: str
@@ -112,7 +112,7 @@ class View:
         return not self.needs or any(len(column) for column in trace.columns(self.needs).values())
 
     def possible(self, trace: Trace) -> bool:
-        """Whether it is written."""
+        """Whether the file is written for a trace."""
         return self.there(trace) and self.of(trace)
 
 
@@ -130,7 +130,7 @@ VIEWS: tuple[View, ...] = (
     View("liveness.png", "live memory over program steps", drawn(liveness_figure), "liveness"),
     View("tile_memory.png", "bytes on every tile by category", drawn(tile_memory_figure), "tile_memory"),
 )  # fmt: skip
-"""The files of a report, in the order of its index; all else about them follows from here."""
+"""The files of a report, in the order of its index. This table is the only place that lists them."""
 
 
 def _index(trace: Trace, views: Sequence[View]) -> str:
@@ -140,21 +140,21 @@ def _index(trace: Trace, views: Sequence[View]) -> str:
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
     title = f"# Report of a simulated program on {in_markdown(trace.meta['machine'])}"
     version = in_markdown(str(trace.meta["ipuperf_version"]))
-    made = f"Written by ipuperf {version}. The figures are simulated, not measured."
-    return f"{title}\n\n{state}{made}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
+    origin = f"Written by ipuperf {version}. The figures are simulated, not measured."
+    return f"{title}\n\n{state}{origin}\n\n| File | Holds |\n|---|---|\n{rows}{left_out}\n"
 
 
 @checked
 def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence[View] = ()) -> list[Path]:
     """Write the report files into ``directory`` (made if missing) and return their paths, ``index.md`` last.
 
-    The files are those of :data:`VIEWS`, those of ``also`` (in place of one of that name), and index.md, which says
-    what each holds. Files the trace has no data for are left out, and the index says so. All is written into a
-    temporary folder beside ``directory`` that is then renamed, so that a report is there whole or not at all (see
-    :func:`~.staging.staged`); files of an earlier report that no longer apply are removed.
+    The files are those of :data:`VIEWS` and ``also``, which may replace a view of the same name, and index.md, which
+    describes each. Files without data in the trace are left out, and the index says so. All files are written into a
+    temporary folder beside ``directory`` that is then renamed, so that a report is complete or not there at all (see
+    :func:`~.staging.staged`). Files of an earlier report that no longer apply are removed.
 
     Raises:
-        OSError: the folder cannot be written; it then holds what it held before.
+        OSError: the folder cannot be written; its contents are then unchanged.
     """
     folder = Path(directory)
     views = [view for view in {view.name: view for view in (*VIEWS, *also)}.values() if view.possible(trace)]
@@ -162,6 +162,7 @@ def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence
         for view in views:
             view.write(trace, temporary / view.name)
         (temporary / INDEX).write_text(_index(trace, views), encoding="utf-8")
+        # An earlier report may have files for which this trace has no data.
         for view in VIEWS:
             if not view.possible(trace):
                 (folder / view.name).unlink(missing_ok=True)
@@ -169,7 +170,7 @@ def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence
 
 
 def remove_report(folder: Path, also: Sequence[str]) -> None:
-    """Remove the files of a report and those named, and the folder unless others have put files into it."""
+    """Remove the files of a report and those of ``also``. The folder is removed too unless it has other files."""
     for name in (*(view.name for view in VIEWS), INDEX, *also):
         (folder / name).unlink(missing_ok=True)
     remove_if_empty(folder)

@@ -13,35 +13,35 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 Series = tuple[np.ndarray, np.ndarray]
-"""Times in cycles (increasing) and the value from each on."""
+"""Increasing times in cycles, and the value from each time on."""
 
 
 def _changes(time: np.ndarray, value: np.ndarray) -> Series:
-    """The last value at each time, without repeats."""
-    last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, dtype=bool)
-    time, value = time[last], value[last]
+    """The last value at each time, without repeated values."""
+    is_last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, dtype=bool)
+    time, value = time[is_last], value[is_last]
     moved = np.append(True, value[1:] != value[:-1]) if len(time) else np.empty(0, dtype=bool)
     return time[moved], value[moved]
 
 
 @checked
 def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, int], Series]:
-    """Live bytes (always live and not) of each stored (replica, ipu) over time.
+    """Live bytes, always live or not, of each stored (replica, ipu) over time.
 
-    Liveness is recorded by program step and not by time; a step finds its bytes through the name of its program, and
-    where a name stands for several program steps the largest counts. Steps whose program is not in table ``liveness``
-    keep the value before; IPUs without any match are left out.
+    Liveness is recorded by program step and not by time. So the bytes of a step are found by the name of its program.
+    If several program steps have one name, the largest value counts. Steps whose program is not in table ``liveness``
+    keep the previous value. IPUs without any match are left out.
     """
     liveness, instances = trace.columns("liveness"), trace.columns("instances")
     total = liveness["always_live"] + liveness["not_always_live"]
-    held: dict[tuple[int, str], int] = {}
+    bytes_of_program: dict[tuple[int, str], int] = {}
     for ipu, program, count in zip(liveness["ipu"].tolist(), liveness["program"], total.tolist(), strict=True):
-        held[ipu, program] = max(held.get((ipu, program), 0), count)
-    if not held:
+        bytes_of_program[ipu, program] = max(bytes_of_program.get((ipu, program), 0), count)
+    if not bytes_of_program:
         return {}
     names = trace.step_programs
     by_ipu = {
-        ipu: np.array([held.get((ipu, name), -1) for name in names], dtype=np.int64)
+        ipu: np.array([bytes_of_program.get((ipu, name), -1) for name in names], dtype=np.int64)
         for ipu in np.unique(liveness["ipu"]).tolist()
     }
     pieces: dict[tuple[int, int], list[Series]] = {}
@@ -66,9 +66,9 @@ def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, i
 
 @checked
 def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
-    """Percent of the bandwidth of each link in use over time, by link name; links that carry nothing are left out.
+    """The percentage of each link's bandwidth that is in use over time, by link name. Unused links are left out.
 
-    A transfer counts with its mean rate, bytes over duration, while it lasts.
+    A transfer counts with its mean rate, which is its bytes over its duration.
     """
     links, transfers = trace.columns("links"), trace.columns("transfers")
     result = {}
@@ -82,6 +82,7 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
         rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak
         time, change = np.concatenate([start, start + dur]), np.concatenate([rate, -rate])
         order = np.argsort(time, kind="stable")
+        # Rates that end leave rounding errors in the sum; values that small count as 0.
         level = np.cumsum(change[order])
         result[name] = _changes(time[order], np.where(np.abs(level) < 1e-6, 0.0, level))
     return result

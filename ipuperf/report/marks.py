@@ -1,5 +1,4 @@
-"""What an interactive timeline shows beside its slices: who is waited for, loops with their trips, and the arrows of
-copies between IPUs."""
+"""Additional marks of an interactive timeline: waits, loops with their trips, and arrows for copies between IPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 MOST_SLICES = 1_000_000
-"""Slices of a trace up to which waits are looked up: whom an IPU waits for is found in the whole run."""
+"""The number of slices up to which waits are computed, because they are found in the whole run."""
 
 _IPU = re.compile(r"ipu(\d+)$")
 
@@ -31,7 +30,7 @@ class Arrow(NamedTuple):
 
 
 class LoopMark(NamedTuple):
-    """A loop inside an instance: ``start`` and ``dur`` in cycles, how often it runs and how long a trip takes."""
+    """A loop inside an instance: its ``start``, ``dur`` and ``period`` of a trip in cycles, and its number of trips."""
 
     start: int
     dur: int
@@ -49,16 +48,17 @@ def arrows(trace: Trace, window: Window | None) -> list[Arrow]:
     hops: dict[int, list[int]] = {}
     for row in np.flatnonzero(chosen).tolist():
         hops.setdefault(int(transfers["transfer"][row]), []).append(row)
-    found = []
+    copies = []
     for rows in hops.values():
+        # The route of a transfer has a row for each link. Its target is the only end at which no other link begins.
         route = [ends[int(transfers["link_id"][row])] for row in rows]
-        last = {destination for _, destination in route} - {source for source, _ in route}
-        target = _IPU.search(last.pop()) if len(last) == 1 else None
+        destinations = {destination for _, destination in route} - {source for source, _ in route}
+        target = _IPU.search(destinations.pop()) if len(destinations) == 1 else None
         if target is not None:
             start = int(transfers["start"][rows[0]])
             end = max(int(transfers["start"][row] + transfers["dur"][row]) for row in rows)
-            found.append(Arrow(int(transfers["ipu"][rows[0]]), int(target[1]), start, end))
-    return found
+            copies.append(Arrow(int(transfers["ipu"][rows[0]]), int(target[1]), start, end))
+    return copies
 
 
 def loop_marks(trace: Trace, rows: np.ndarray) -> Iterator[LoopMark]:
@@ -66,15 +66,15 @@ def loop_marks(trace: Trace, rows: np.ndarray) -> Iterator[LoopMark]:
     loops, template, instances = trace.loops, trace.template, trace.columns("instances")
     if not loops.depth:
         return
-    first: dict[int, dict[int, int]] = {}
+    first_starts: dict[int, dict[int, int]] = {}
     steps = trace.columns("steps")
     inside = np.flatnonzero(template.loop >= 0)
     for step in inside.tolist():
-        of_segment = first.setdefault(int(steps["segment"][step]), {})
+        of_segment = first_starts.setdefault(int(steps["segment"][step]), {})
         outer = int(loops.chain[template.loop[step], 0])
         of_segment[outer] = min(of_segment.get(outer, 1 << 62), int(steps["rel_start"][step]))
     for row in rows.tolist():
-        for outer, begin in first.get(int(instances["segment"][row]), {}).items():
+        for outer, begin in first_starts.get(int(instances["segment"][row]), {}).items():
             count, period = int(loops.count[outer, 0]), int(loops.period[outer, 0])
             yield LoopMark(int(instances["start"][row]) + begin, count * period, count, period)
 
@@ -92,5 +92,5 @@ def run_waits(trace: Trace, window: Window | None) -> list[Waits]:
 
 
 def owner(cycles: np.ndarray) -> str:
-    """Who most of a wait belongs to."""
+    """The main owner of a wait."""
     return OWNERS[int(np.argmax(cycles))]

@@ -22,20 +22,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_POINTS = 4000
-"""Program steps drawn at most; beyond, each point is the largest of its neighbours, so peaks stay."""
+"""The largest number of program steps that are drawn. In longer programs a point is the largest of several steps, so
+that peaks stay visible."""
 
 MAX_IPUS = 4
-"""IPUs drawn at most, the fullest ones; the title says so."""
+"""The largest number of IPUs that are drawn, the fullest ones. The title says so."""
 
 LIMIT_IN_VIEW = 0.5
-"""The limit of a tile is drawn as a line where the fullest tile holds more than about this share of it; else it is said
-in words, and the axis ends above the fullest tile."""
+"""The share of a tile from which its limit is drawn as a line. If the fullest tile holds less, the limit is given in
+words, and the axis ends above the fullest tile."""
 
 _MB = 1e6
 
 
 def _thin(step: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The same curves with at most MAX_POINTS points, the largest value of each stretch."""
+    """The curves with at most MAX_POINTS points, each of which is the largest value of a stretch."""
     if len(step) <= MAX_POINTS:
         return (step, *values)
     edges = np.linspace(0, len(step), MAX_POINTS + 1).astype(np.int64)[:-1]
@@ -43,15 +44,19 @@ def _thin(step: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _curve(trace: Trace, ipu: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Step, always-live MB, not-always-live MB of one IPU in order of steps, the last one repeated at its end."""
+    """Step, always-live MB and not-always-live MB of one IPU in order of steps. The last value comes twice."""
     liveness = trace.columns("liveness")
     rows = np.flatnonzero(liveness["ipu"] == ipu)
     rows = rows[np.argsort(liveness["step"][rows], kind="stable")]
-    always, other = liveness["always_live"][rows] / _MB, liveness["not_always_live"][rows] / _MB
-    step, always, other = _thin(liveness["step"][rows], always, other)
+    always, not_always = liveness["always_live"][rows] / _MB, liveness["not_always_live"][rows] / _MB
+    step, always, not_always = _thin(liveness["step"][rows], always, not_always)
     if len(step) == 0:
-        return step, always, other
-    return np.append(step, liveness["step"][rows[-1]] + 1), np.append(always, always[-1]), np.append(other, other[-1])
+        return step, always, not_always
+    return (
+        np.append(step, liveness["step"][rows[-1]] + 1),
+        np.append(always, always[-1]),
+        np.append(not_always, not_always[-1]),
+    )
 
 
 def _fullest_ipus(trace: Trace, name: str) -> list[int]:
@@ -65,52 +70,52 @@ def _fullest_ipus(trace: Trace, name: str) -> list[int]:
 
 
 def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> int:
-    """The curves of one IPU; how many program steps it has."""
-    step, always, other = _curve(trace, ipu)
+    """Draw the curves of one IPU, and return its number of program steps."""
+    step, always, not_always = _curve(trace, ipu)
     base = always if always_live else np.zeros_like(always)
     if always_live:
         axes.fill_between(
             step, always, step="post", color=COMPARE_ALWAYS[0], alpha=0.35, linewidth=0, label="always live"
         )
     label = "not always live, on top" if always_live else "not always live"
-    axes.fill_between(step, base, base + other, step="post", color=COMPARE_NOT_ALWAYS[0], alpha=0.25, linewidth=0)
-    axes.step(step, base + other, where="post", color=COMPARE_NOT_ALWAYS[0], linewidth=1.0, label=label)
-    top = int(np.argmax(base + other))
+    axes.fill_between(step, base, base + not_always, step="post", color=COMPARE_NOT_ALWAYS[0], alpha=0.25, linewidth=0)
+    axes.step(step, base + not_always, where="post", color=COMPARE_NOT_ALWAYS[0], linewidth=1.0, label=label)
+    top = int(np.argmax(base + not_always))
     program = _program_at(trace, ipu, int(step[top])) if len(always) <= MAX_POINTS else ""
     limit = int(trace.meta["bytes_per_tile"]) * int(trace.meta["tiles_per_ipu"]) / _MB
-    axes.plot(step[top], (base + other)[top], "v", color=LIMIT_COLOUR, markersize=5, clip_on=False)
-    peak = f"peak {(base + other)[top]:,.4g} MB"
-    peak += f" ({always[top]:,.4g} always live, {other[top]:,.4g} not)" if always_live else " not always live"
+    axes.plot(step[top], (base + not_always)[top], "v", color=LIMIT_COLOUR, markersize=5, clip_on=False)
+    peak = f"peak {(base + not_always)[top]:,.4g} MB"
+    peak += f" ({always[top]:,.4g} always live, {not_always[top]:,.4g} not)" if always_live else " not always live"
     named = f" ({program})" if program else ""
     text = f"IPU {ipu}: {peak} at step {step[top]:,}{named}; its tiles have {limit:,.4g} MB"
     axes.set_title(text, fontsize=9, loc="left")
-    axes.set_ylim(0, float((base + other).max()) * 1.12 or 1.0)
+    axes.set_ylim(0, float((base + not_always).max()) * 1.12 or 1.0)
     return int(step[-1])
 
 
 def _program_at(trace: Trace, ipu: int, step: int) -> str:
-    """Name of a program step."""
+    """The name of the program of a step."""
     liveness = trace.columns("liveness")
     (row, *_) = np.flatnonzero((liveness["ipu"] == ipu) & (liveness["step"] == step))
     return str(liveness["program"][row])
 
 
 def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, always_live: bool) -> None:
-    last = 1
+    last_step = 1
     for place, (name, trace) in enumerate(traces.items()):
         shown = _fullest_ipus(trace, name)[0] if ipu is None else ipu
-        step, always, other = _curve(trace, shown)
+        step, always, not_always = _curve(trace, shown)
         if len(step) == 0:
             raise ValueError(f"liveness of {name}: IPU {shown} has no rows in table 'liveness'")
         colour = COMPARE_NOT_ALWAYS[place % len(COMPARE_NOT_ALWAYS)]
-        text = f"{name} (IPU {shown}), not always live, peak {other.max():,.4g} MB"
-        axes.step(step, other, where="post", color=colour, linewidth=1.1, label=text)
+        text = f"{name} (IPU {shown}), not always live, peak {not_always.max():,.4g} MB"
+        axes.step(step, not_always, where="post", color=colour, linewidth=1.1, label=text)
         if always_live:
             colour = COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)]
             text = f"{name} (IPU {shown}), always live {always.max():,.4g} MB"
             axes.step(step, always, where="post", color=colour, linewidth=1.1, linestyle="--", label=text)
-        last = max(last, int(step[-1]))
-    axes.set_xlim(0, last)
+        last_step = max(last_step, int(step[-1]))
+    axes.set_xlim(0, last_step)
     axes.set_ylim(bottom=0)
 
 
@@ -118,12 +123,13 @@ def _draw_compared(axes: Axes, traces: Mapping[str, Trace], ipu: int | None, alw
 def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = True, ipu: int | None = None) -> Figure:
     """Live bytes over program steps, in MB (1,000,000 bytes) of a whole IPU.
 
-    One trace: a panel for each of the fullest IPUs (or the given one), the always-live band with the not-always-live
-    curve on top of it, and the peak. A mapping of names to traces: one panel that overlays them in the colours of a
-    PopVision comparison, the IPU with the highest peak of each unless ``ipu`` is given; here nothing is stacked, and
-    always live is the dashed line. ``always_live=False`` leaves the always-live part out.
+    For one trace, the figure has a panel for each of the fullest IPUs (or the given one), with the not-always-live
+    curve on top of the always-live band, and the peak. For a mapping of names to traces, one panel overlays the curves
+    in the colours of a PopVision comparison. It shows the IPU with the highest peak of each trace unless ``ipu`` is
+    given. These curves are not stacked, and always live is the dashed line. ``always_live=False`` leaves the
+    always-live part out.
 
-    Raises ``ValueError`` if a trace has no liveness or not that IPU.
+    Raises ``ValueError`` if a trace has no liveness, or does not have that IPU.
     """
     from matplotlib.figure import Figure
 
@@ -138,10 +144,10 @@ def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = Tru
         _finish(axes)
         axes.set_xlabel("program step")
         return figure
-    every = _fullest_ipus(traces, "the trace")
-    if ipu is not None and ipu not in every:
-        raise ValueError(f"liveness: IPU {ipu} has no rows in table 'liveness', it has IPUs {sorted(every)}")
-    shown = [ipu] if ipu is not None else sorted(every[:MAX_IPUS])
+    ipus = _fullest_ipus(traces, "the trace")
+    if ipu is not None and ipu not in ipus:
+        raise ValueError(f"liveness: IPU {ipu} has no rows in table 'liveness', it has IPUs {sorted(ipus)}")
+    shown = [ipu] if ipu is not None else sorted(ipus[:MAX_IPUS])
     figure = Figure(figsize=(11, 1.2 + 2.0 * len(shown) + (1.0 if len(shown) == 1 else 0)), layout="constrained")
     panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
     steps = [_draw_one(axes, traces, number, always_live) for axes, number in zip(panels, shown, strict=True)]
@@ -149,7 +155,7 @@ def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = Tru
         _finish(axes)
     panels[-1].set_xlim(0, max(steps))
     panels[-1].set_xlabel("program step")
-    left_out = f", the {len(shown)} fullest of {len(every)} IPUs" if len(shown) < len(every) and ipu is None else ""
+    left_out = f", the {len(shown)} fullest of {len(ipus)} IPUs" if len(shown) < len(ipus) and ipu is None else ""
     figure.suptitle(f"Liveness by program step{left_out}", fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
@@ -165,24 +171,24 @@ def _finish(axes: Axes) -> None:
 
 
 def _by_tile(trace: Trace, ipu: int) -> tuple[list[str], np.ndarray]:
-    """Categories present and their kB on each tile of one IPU, shape (categories, tiles)."""
+    """The categories that occur and their kB on each tile of one IPU, of shape (categories, tiles)."""
     memory = trace.columns("tile_memory")
     tiles = max(int(trace.meta["tiles_per_ipu"]), int(memory["tile"].max()) + 1)
-    own = memory["ipu"] == ipu
-    names = [name for name in CATEGORY_COLOURS if (own & (memory["category"] == name)).any()]
-    result = np.zeros((len(names), tiles))
+    of_ipu = memory["ipu"] == ipu
+    names = [name for name in CATEGORY_COLOURS if (of_ipu & (memory["category"] == name)).any()]
+    kilobytes = np.zeros((len(names), tiles))
     for row, name in enumerate(names):
-        chosen = own & (memory["category"] == name)
-        np.add.at(result[row], memory["tile"][chosen], memory["bytes"][chosen] / 1e3)
-    return names, result
+        chosen = of_ipu & (memory["category"] == name)
+        np.add.at(kilobytes[row], memory["tile"][chosen], memory["bytes"][chosen] / 1e3)
+    return names, kilobytes
 
 
 def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
-    names, held = _by_tile(trace, ipu)
+    names, kilobytes = _by_tile(trace, ipu)
     limit = trace.meta["bytes_per_tile"] / 1e3
-    edges = np.arange(held.shape[1] + 1)
-    below = np.zeros(held.shape[1])
-    for name, values in zip(names, held, strict=True):
+    edges = np.arange(kilobytes.shape[1] + 1)
+    below = np.zeros(kilobytes.shape[1])
+    for name, values in zip(names, kilobytes, strict=True):
         _bars(axes, edges, below, below + values, CATEGORY_COLOURS[name])
         below = below + values
     over = below > limit
@@ -208,7 +214,7 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
     if over.any():
         text += f", OUT OF MEMORY on {int(over.sum()):,} tiles, by {below[worst] - limit:,.1f} kB"
     axes.set_title(text, fontsize=9, loc="left", color=OVER_COLOUR if over.any() else "#000000")
-    axes.set_xlim(0, held.shape[1])
+    axes.set_xlim(0, kilobytes.shape[1])
     axes.set_ylim(0, top)
     axes.set_ylabel("kB per tile", fontsize=9)
     for side in ("top", "right"):
@@ -217,25 +223,25 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
 
 
 def _bars(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> None:
-    """As ``axes.stairs``, which would look at every corner for the limits of the axes; they are set here.
+    """Draw bars like ``axes.stairs``, without its search of every corner for the limits of the axes, which are known.
 
-    Where there is something it has an edge, so that one tile alone, narrower than a pixel, is seen.
+    Bars have an edge, so that a single tile, narrower than a pixel, can be seen.
     """
     from matplotlib.patches import StepPatch
 
-    there = high > low
-    baseline: Any = np.where(there, low, np.nan)  # matplotlib's annotation knows numbers only
-    values = np.where(there, high, np.nan)
+    filled = high > low
+    baseline: Any = np.where(filled, low, np.nan)  # matplotlib's annotation knows numbers only
+    values = np.where(filled, high, np.nan)
     axes.add_artist(StepPatch(values, edges, baseline=baseline, fill=True, color=colour, linewidth=0.8))
 
 
 @checked
 def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
-    """Bytes on each tile in kB (1,000 bytes), by category, with the memory of a tile as a limit; what is over it is
-    red. Each axis is scaled to what its IPU holds; a limit far above it is said in words.
+    """Bytes on each tile in kB (1,000 bytes), by category, with the memory of a tile as a limit.
 
-    One panel for each of the fullest IPUs (by their fullest tile), or for the given one. Raises ``ValueError`` if the
-    trace has no tile memory or not that IPU.
+    Bytes over the limit are red. Each axis is scaled to the bytes of its IPU; a limit far above them is given in words.
+    There is a panel for each of the fullest IPUs (by their fullest tile), or for the given one. Raises ``ValueError``
+    if the trace has no tile memory, or does not have that IPU.
     """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -243,18 +249,18 @@ def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
     memory = trace.columns("tile_memory")
     if len(memory["ipu"]) == 0:
         raise ValueError("tile memory: the trace has no rows in table 'tile_memory'")
-    every = np.unique(memory["ipu"]).tolist()
-    if ipu is not None and ipu not in every:
-        raise ValueError(f"tile memory: IPU {ipu} has no rows in table 'tile_memory', it has IPUs {every}")
-    fullest = {number: float(_by_tile(trace, number)[1].sum(axis=0).max()) for number in every}
-    shown = [ipu] if ipu is not None else sorted(sorted(every, key=lambda n: (-fullest[n], n))[:MAX_IPUS])
+    ipus = np.unique(memory["ipu"]).tolist()
+    if ipu is not None and ipu not in ipus:
+        raise ValueError(f"tile memory: IPU {ipu} has no rows in table 'tile_memory', it has IPUs {ipus}")
+    fullest = {number: float(_by_tile(trace, number)[1].sum(axis=0).max()) for number in ipus}
+    shown = [ipu] if ipu is not None else sorted(sorted(ipus, key=lambda n: (-fullest[n], n))[:MAX_IPUS])
     figure = Figure(figsize=(12.5, 1.4 + 2.1 * len(shown) + (1.2 if len(shown) == 1 else 0)), layout="constrained")
     panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
     present: set[str] = set()
     for axes, number in zip(panels, shown, strict=True):
         present.update(_draw_tiles(axes, trace, number))
     panels[-1].set_xlabel("tile")
-    left_out = f", the {len(shown)} fullest of {len(every)} IPUs" if len(shown) < len(every) and ipu is None else ""
+    left_out = f", the {len(shown)} fullest of {len(ipus)} IPUs" if len(shown) < len(ipus) and ipu is None else ""
     figure.suptitle(f"Tile memory by category{left_out}", fontsize=10)
     handles = [
         Patch(color=CATEGORY_COLOURS[name], label=name) for name in reversed(CATEGORY_COLOURS) if name in present

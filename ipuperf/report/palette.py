@@ -1,4 +1,4 @@
-"""Colours a PopVision user knows, and the order in which kinds are stacked.
+"""The colours of figures, which PopVision's users know, and the order in which kinds of steps are stacked.
 
 The colours of phases and of comparisons are those of PopVision Graph Analyser (sampled from screenshots,
 ``docs/reference/traces.md`` 1); those of Streaming Memory, of the fixed host cost, of StreamCopyEnd
@@ -37,7 +37,7 @@ KIND_LABELS: dict[str, str] = {
     "sync_external": "external sync, idle",
     "idle": "external sync, idle",
 }
-"""What legends call each kind; kinds of one colour share a label."""
+"""The label of each kind in legends. Kinds of one colour share a label."""
 
 PHASE_COLOURS: dict[str, str] = {
     "fwd": "#8ccf8c",
@@ -47,13 +47,13 @@ PHASE_COLOURS: dict[str, str] = {
     "io": "#e8cdb5",
     "other": "#c9b8a4",
 }
-"""Colour of what an op is for."""
+"""The colour of each phase."""
 
 WAITING_COLOUR = "#ececec"
-"""Time in which an IPU waits for others."""
+"""The colour of time in which an IPU waits for others."""
 
 PHASE_LETTERS: dict[str, str] = {"fwd": "F", "recompute": "R", "bwd": "B", "update": "U", "io": "", "other": ""}
-"""Letter before the micro-batch number on an instance."""
+"""The letter before the micro-batch number on an instance."""
 
 BREAKDOWN_COLOURS: dict[str, str] = {
     "compute": "#f66271",
@@ -91,4 +91,4 @@ CATEGORY_COLOURS: dict[str, str] = {
 
 LIMIT_COLOUR = "#333333"
 OVER_COLOUR = "#d40000"
-"""The memory limit, and what lies above it."""
+"""The colours of the memory limit and of bytes above it."""

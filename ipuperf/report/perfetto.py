@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace, Window
 
 MAX_SLICES = 2_500_000
-"""A count that viewers bear (``docs/reference/traces.md`` 6); about 200 MB here, some 80 B a slice with its
-arguments."""
+"""A number of slices that viewers can open (``docs/reference/traces.md`` 6). With some 80 B for a slice and its
+arguments, a file then has about 200 MB."""
 
+# Encoded fields of TracePacket (trusted_packet_sequence_id, sequence_flags) and TrackEvent (type).
 _SEQUENCE = uint(10, 1)
 _FIRST_FLAGS, _FLAGS = uint(13, 1), uint(13, 2)
 _BEGIN, _END, _COUNTER = uint(9, 1), uint(9, 2), uint(9, 4)
+# The numbers of flow_ids and terminating_flow_ids in TrackEvent.
 _FLOW, _LAST_FLOW = 47, 48
 _EXPLICIT_ORDER = 3
 _UNITS = {"bytes": uint(3, 3), "%": text(6, "%"), "": uint(3, 2)}
@@ -37,10 +39,10 @@ _FLUSH_BYTES = 1 << 22
 
 
 def timestamps(cycles: np.ndarray, clock_hz: float, unit: str) -> np.ndarray:
-    """Viewer time (int64 ns) of times in cycles: real nanoseconds, or one for each cycle with ``unit="cycles"``.
+    """Viewer times (int64 ns) of times in cycles: real nanoseconds, or one for each cycle with ``unit="cycles"``.
 
-    Computed from the absolute cycle, so that rounding (below 1 ns) never adds up. Raises ``ValueError`` for another
-    unit or a negative time.
+    They are computed from absolute cycles, so that rounding errors (below 1 ns) never add up. Raises ``ValueError`` for
+    another unit or a negative time.
     """
     if unit not in ("ns", "cycles"):
         raise ValueError(f"unit {unit!r}: allowed are 'ns' and 'cycles'")
@@ -52,7 +54,7 @@ def timestamps(cycles: np.ndarray, clock_hz: float, unit: str) -> np.ndarray:
 
 
 class _Writer:
-    """Packets in the order written; names are interned on first use."""
+    """Writes packets in order. Names are interned on first use."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -72,12 +74,12 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the stream."""
+        """Write all buffered packets to the stream."""
         self._stream.write(b"".join(self._buffer))
         self._buffer, self._size = [], 0
 
     def intern(self, field: int, name: str) -> int:
-        """Number of a name in ``InternedData``: field 1 category, 2 event, 3 annotation, 29 annotation string."""
+        """The number of a name in ``InternedData``. Fields: 1 category, 2 event, 3 annotation, 29 annotation string."""
         known = self._interned.setdefault(field, {})
         if name not in known:
             known[name] = len(known) + 1
@@ -86,7 +88,7 @@ class _Writer:
         return known[name]
 
     def track(self, group: str, name: str, extra: bytes = b"") -> int:
-        """Describe a track below its group; returns its uuid."""
+        """Describe a track below its group, and return its uuid."""
         if group not in self._groups:
             self._tracks += 1
             self._groups[group] = self._tracks
@@ -107,11 +109,14 @@ class _Writer:
         return blob(4, body)
 
     def slices(self, track: SliceTrack, begin: np.ndarray, end: np.ndarray) -> None:
-        """All slices of a track; ``begin`` and ``end`` are their viewer times."""
+        """Write all slices of a track. ``begin`` and ``end`` are their viewer times."""
         uuid = uint(11, self.track(track.group, track.name))
         tail_end = _SEQUENCE + _FLAGS + blob(11, _END + uuid)
         tails: dict[int, bytes] = {}
-        for place, (key, first, last) in enumerate(zip(track.key.tolist(), begin.tolist(), end.tolist(), strict=True)):
+        for place, (key, begin_time, end_time) in enumerate(
+            zip(track.key.tolist(), begin.tolist(), end.tolist(), strict=True)
+        ):
+            # Slices of one key differ in times and arrows alone, so the rest of the event is encoded once.
             tail = tails.get(key)
             if tail is None:
                 name, category, args = track.describe(key)
@@ -119,11 +124,11 @@ class _Writer:
                 tail = tails[key] = event + b"".join(self.annotation(k, v) for k, v in args.items())
             arrows = [fixed64(_FLOW, number) for number in track.leaving.get(place, ())]
             arrows += [fixed64(_LAST_FLOW, number) for number in track.arriving.get(place, ())]
-            self.packet(b"\x40" + varint(first) + _SEQUENCE + _FLAGS + blob(11, tail + b"".join(arrows)))
-            self.packet(b"\x40" + varint(last) + tail_end)
+            self.packet(b"\x40" + varint(begin_time) + _SEQUENCE + _FLAGS + blob(11, tail + b"".join(arrows)))
+            self.packet(b"\x40" + varint(end_time) + tail_end)
 
     def counter(self, track: CounterTrack, time: np.ndarray) -> None:
-        """All values of a counter track at the given viewer times."""
+        """Write all values of a counter track at the given viewer times."""
         uuid = uint(11, self.track(track.group, track.name, blob(8, _UNITS[track.unit])))
         for at, value in zip(time.tolist(), track.series[1].tolist(), strict=True):
             number = uint(30, value) if isinstance(value, int) else double(44, value)
@@ -140,18 +145,18 @@ def to_perfetto(
 ) -> None:
     """Write the slices that touch ``window`` (cycles), the counters and the host events.
 
-    By default that is all of a trace of at most ``excerpt.MAX_SLICES`` slices, and of a longer one as much from its
-    start, of one replica for all that do the same; a slice above all others then says what is shown, and one for each
-    loop in steady state how often it comes and with what period.
+    By default a trace of at most ``excerpt.MAX_SLICES`` slices is written completely. Of a longer one so many slices
+    from its start are written, of one replica for all that do the same. A slice above all others then says what is
+    shown, and one for each loop in steady state gives its trips and period.
 
-    ``unit="ns"`` shows real time, rounded to whole nanoseconds; ``unit="cycles"`` shows one nanosecond for each cycle,
-    which keeps lengths exact. Compute slices are named by their op and the others by their kind; op, program, line of
-    the user's file, cycles and bytes are arguments. Arrows lead from a copy between IPUs to what its receiver does
-    then. Below the lanes of an IPU stand its waits, named by whom they belong to (:mod:`~.waiting`; for a trace of at
-    most ``marks.MOST_SLICES`` slices), and the loops inside instances, one slice each with its trips.
+    ``unit="ns"`` shows real time, rounded to whole nanoseconds. ``unit="cycles"`` shows one nanosecond for each cycle,
+    which keeps lengths exact. Compute slices are named by their op and the others by their kind. Their arguments are
+    op, program, line of the user's file, cycles and bytes. Arrows lead from a copy between IPUs to the next slice of
+    its receiver. Below the lanes of an IPU are its waits, named by their owner (:mod:`~.waiting`; in traces of at most
+    ``marks.MOST_SLICES`` slices), and the loops inside instances, each as one slice with its trips.
 
-    Raises ``ValueError`` if a window holds more than :data:`MAX_SLICES`, or anything more than ``max_slices`` if that
-    is given; for a window outside of the trace, an unknown unit or a time before 0.
+    Raises ``ValueError`` if a window holds more than :data:`MAX_SLICES` slices, or more than ``max_slices`` if that is
+    given; also for a window outside of the trace, an unknown unit or a time before 0.
     """
     timestamps(np.empty(0, dtype=np.int64), trace.meta["clock_hz"], unit)
     excerpt = Excerpt.of(trace, window, max_slices, MAX_SLICES, excerpts.MAX_SLICES)

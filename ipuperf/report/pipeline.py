@@ -1,13 +1,14 @@
-"""A pipeline as PopVision's execution trace shows it: what each IPU does at what time, forward, backward, update ...
+"""A pipeline as in PopVision's execution trace: forward, backward, update and other work of each IPU over time.
 
-Everything is read from the trace alone. What a step counts as:
+Everything is read from the trace alone. Steps are classified as follows:
 
-- waiting for another IPU (``sync_external``, ``idle``) is ``waiting``, time on IPU-Links is ``link``; host I/O,
-  Streaming Memory and the fixed host cost of a run are ``io``, also on an IPU that stands while another one copies;
-- of the rest, ops are what their phase says (accumulating gradients is ``bwd``);
-- forward steps that follow a step of a recomputation, without anything else in between, are ``recompute``: a graph
-  that runs again shares its ops with the forward pass. Where a recomputation has no step of its own before it calls
-  that graph (it takes nothing out of a stash, copies no operand), its steps count as ``fwd``.
+- waiting for another IPU (``sync_external``, ``idle``) is ``waiting``, and time on IPU-Links is ``link``;
+- host I/O, Streaming Memory and the fixed host cost of a run are ``io``, also on an IPU that stands still while
+  another one copies;
+- all other steps have the phase of their op (accumulating gradients is ``bwd``);
+- forward steps that directly follow a step of a recomputation are ``recompute``, because a graph that is recomputed
+  shares its ops with the forward pass. If a recomputation has no step of its own before it calls that graph (it takes
+  nothing from a stash and copies no operand), its steps count as ``fwd``.
 
 I/O tiles (lanes above 0) are left out.
 """
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 PIPELINE_PARTS: tuple[str, ...] = ("fwd", "recompute", "bwd", "update", "io", "link", "waiting", "other")
-"""What the time of an IPU in a pipeline is split into."""
+"""The parts of an IPU's time in a pipeline."""
 
 PIPELINE_COLOURS: dict[str, str] = {
     "fwd": "#74bf7a",
@@ -69,15 +70,18 @@ _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
 _TEXT: dict[str, Any] = {"fontsize": 6.5, "color": "#202020", "clip_on": True}
 _WIDTH = 1600
 _MOST_SLICES = 2_000_000
-"""Steps that are looked at for a weight update to show, at most: some seconds."""
+"""The largest number of steps that are searched for a weight update to show, which takes some seconds."""
 _BAR, _GAP = 34, 14
 """Pixels of the bar of an IPU and of the gap below it."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """The steps of one IPU in time: start and end in cycles, code of the part, and whether they belong to a backward
-    pass, what is recomputed within it included."""
+    """The steps of one IPU in order of time.
+
+    ``start`` and ``end`` are in cycles, and ``part`` is the code of a part. ``backward`` says whether a step belongs to
+    a backward pass, including recomputation in it.
+    """
 
     ipu: int
     start: np.ndarray
@@ -86,15 +90,15 @@ class _Row:
     backward: np.ndarray
 
     def runs(self, part: str) -> list[Window]:
-        """Stretches of this part without anything in between; of ``bwd`` whole backward passes."""
+        """Uninterrupted stretches of a part; for ``bwd`` whole backward passes."""
         same = self.backward if part == "bwd" else self.part == _CODE[part]
         edge = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
-        first, last = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1) - 1
-        return [(int(self.start[a]), int(self.end[b])) for a, b in zip(first, last, strict=True)]
+        firsts, lasts = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1) - 1
+        return [(int(self.start[a]), int(self.end[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
 def _steps(trace: Trace) -> np.ndarray:
-    """For each row of table ``steps`` the code of its part."""
+    """The code of the part of each row of table ``steps``."""
     steps, ops = trace.columns("steps"), trace.columns("ops")
     part = {int(op): _CODE[phase] for op, phase in zip(ops["op_id"], ops["phase"], strict=True)}
     codes = np.array([part.get(int(op), _CODE["other"]) for op in steps["op_id"]], dtype=np.int64)
@@ -106,42 +110,47 @@ def _steps(trace: Trace) -> np.ndarray:
 
 
 def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row]:
-    """The IPUs of a replica, their instances that touch the window (all by default). Raises ``ValueError`` if the trace
-    does not have the replica."""
+    """The IPUs of a replica, with their instances that touch the window (all by default).
+
+    Raises ``ValueError`` if the trace does not have the replica.
+    """
     instances, steps = trace.columns("instances"), trace.columns("steps")
     codes = _steps(trace)
     label = codes * (1 + int(steps["lane"].max(initial=0))) + steps["lane"]
-    result = []
+    ipu_rows = []
     of_replica = instances["replica"] == replica
     near = instances_in(trace, window)
     if not of_replica.any():
         known = np.unique(instances["replica"]).tolist()
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
-        found = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
-        found = found.take((found.dur > 0) & (steps["lane"][found.step] == 0))
-        found = found.take(np.argsort(found.start, kind="stable"))
-        part = codes[found.step]
+        expanded = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
+        expanded = expanded.take((expanded.dur > 0) & (steps["lane"][expanded.step] == 0))
+        expanded = expanded.take(np.argsort(expanded.start, kind="stable"))
+        part = codes[expanded.step]
         part, backward = _recomputed(part)
-        result.append(_Row(int(ipu), found.start, found.start + found.dur, part, backward))
-    return result
+        ipu_rows.append(_Row(int(ipu), expanded.start, expanded.start + expanded.dur, part, backward))
+    return ipu_rows
 
 
 def _recomputed(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parts in time with forward steps that run again as ``recompute``, and which belong to a backward pass: what is
-    recomputed does when it shares no op with the forward pass, that is in the midst of a backward pass."""
+    """Parts over time with recomputed forward steps as ``recompute``, and which steps belong to a backward pass.
+
+    A recomputation belongs to a backward pass if it shares no op with the forward pass, because it is then inside one.
+    """
+    # For each step the index of the latest step up to it that is not forward work.
     forward, place = part == _CODE["fwd"], np.arange(len(part))
-    last = np.maximum.accumulate(np.where(forward, -1, place))
-    shared = forward & (last >= 0) & (part[last] == _CODE["recompute"])
-    found = np.where(shared, _CODE["recompute"], part)
-    again = found == _CODE["recompute"]
+    previous_other = np.maximum.accumulate(np.where(forward, -1, place))
+    shared = forward & (previous_other >= 0) & (part[previous_other] == _CODE["recompute"])
+    parts = np.where(shared, _CODE["recompute"], part)
+    again = parts == _CODE["recompute"]
     run = np.cumsum(np.diff(again, prepend=False))
-    whole = np.bincount(run, weights=shared) > 0
-    return found, (found == _CODE["bwd"]) | (again & ~whole[run])
+    shares_op = np.bincount(run, weights=shared) > 0
+    return parts, (parts == _CODE["bwd"]) | (again & ~shares_op[run])
 
 
 def _begin(trace: Trace) -> int:
-    """When the IPUs begin: after the fixed host cost of the first run."""
+    """The cycle in which the IPUs begin, after the fixed host cost of the first run."""
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     host = np.array([s for s, k in zip(steps["segment"], steps["kind"], strict=True) if k == "host_run"])
     working = ~np.isin(instances["segment"], host) & (template.place(instances["segment"]) >= 0)
@@ -152,11 +161,11 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
     ends: list[list[int]] = []
     work = [_CODE[part] for part in ("fwd", "recompute", "bwd", "update")]
     for row in rows:
-        kept = np.isin(row.part, work)
-        update, end = row.part[kept] == _CODE["update"], row.end[kept]
-        last = update & np.append(~update[1:], True) if len(update) else update
-        if last.any():
-            ends.append(end[last].tolist())
+        working = np.isin(row.part, work)
+        update, end = row.part[working] == _CODE["update"], row.end[working]
+        last_updates = update & np.append(~update[1:], True) if len(update) else update
+        if last_updates.any():
+            ends.append(end[last_updates].tolist())
     if not ends:
         return []
     counts = sorted({len(times) for times in ends})
@@ -175,8 +184,11 @@ def is_pipeline(trace: Trace) -> bool:
 
 
 def shown_window(trace: Trace, most_slices: int) -> Window | None:
-    """The window of a picture that any pipeline has: None, which is one weight update, where its steps are few enough
-    to look at and all IPUs update their weights equally often; else one from the start of at most so many slices."""
+    """A window for a picture of any pipeline.
+
+    It is None, which stands for one weight update, if the steps are few enough to search and all IPUs update their
+    weights equally often. Otherwise it is a window from the start with at most ``most_slices`` slices.
+    """
     if slice_count(trace) > _MOST_SLICES:
         return fitting_window(trace, most_slices)
     try:
@@ -188,21 +200,21 @@ def shown_window(trace: Trace, most_slices: int) -> Window | None:
 
 @checked
 def weight_update_windows(trace: Trace, replica: int = 0) -> list[Window]:
-    """Begin and end (cycles) of each weight update of a replica, the micro-batches before it included.
+    """Begin and end (cycles) of each weight update of a replica, including the micro-batches before it.
 
-    A window ends with the update of the last IPU and the next one begins there; the first begins after the fixed host
-    cost of the run. Empty if no weights are updated (inference).
+    A window ends with the update of the last IPU, and the next one begins there. The first begins after the fixed host
+    cost of the run. The list is empty if no weights are updated (inference).
 
     Raises:
-        ValueError: no such replica, or IPUs that update their weights unequally often.
+        ValueError: there is no such replica, or its IPUs update their weights unequally often.
     """
     return _windows(trace, _rows(trace, replica))
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """When an IPU first begins and last ends forward and backward work of a weight update, in cycles; None: it has
-    none."""
+    """The first begin and the last end (cycles) of an IPU's forward and backward work in a weight update; None: it has
+    no such work."""
 
     ipu: int
     forward: Window | None
@@ -210,17 +222,17 @@ class StageWork:
 
 
 def stage_work(trace: Trace, replica: int, window: Window) -> list[tuple[Window, list[StageWork]]]:
-    """For each weight update within the window (all of it, where weights are not updated) the IPUs of a replica that
-    work on micro-batches, and when; the update's own window first.
+    """The work of a replica's IPUs in each weight update within the window, after the update's own window.
 
-    IPUs that update their weights unequally often count as one update over the whole window.
+    The whole window counts as one update if there is no weight update, or if IPUs update their weights unequally often.
+    Only IPUs that work on micro-batches are listed.
     """
     rows = _rows(trace, replica)
     try:
-        updates = [found for found in _windows(trace, rows) if window[0] < found[1] <= window[1]]
+        updates = [update for update in _windows(trace, rows) if window[0] < update[1] <= window[1]]
     except ValueError:
         updates = []
-    result = []
+    work_of_updates = []
     for begin, end in updates or [window]:
         begin = max(begin, window[0])
         stages = []
@@ -228,8 +240,8 @@ def stage_work(trace: Trace, replica: int, window: Window) -> list[tuple[Window,
             inside = (begin <= row.start) & (row.end <= end)
             forward = _extent(row, inside & (row.part == _CODE["fwd"]))
             stages.append(StageWork(row.ipu, forward, _extent(row, inside & row.backward)))
-        result.append(((begin, end), [stage for stage in stages if stage.forward or stage.backward]))
-    return result
+        work_of_updates.append(((begin, end), [stage for stage in stages if stage.forward or stage.backward]))
+    return work_of_updates
 
 
 def _extent(row: _Row, chosen: np.ndarray) -> Window | None:
@@ -238,26 +250,27 @@ def _extent(row: _Row, chosen: np.ndarray) -> Window | None:
 
 
 def _chosen(trace: Trace, rows: list[_Row], window: Window | None) -> Window:
-    """The given window, or the second weight update (the first where there is one), or everything after the start."""
+    """The given window, or the second weight update (or the only one), or everything after the start."""
     if window is not None:
         check_inside(trace, window)
         return window
-    found = _windows(trace, rows)
-    if found:
-        return found[min(1, len(found) - 1)]
+    # The first weight update may have start-up effects.
+    updates = _windows(trace, rows)
+    if updates:
+        return updates[min(1, len(updates) - 1)]
     return _begin(trace), max(int(row.end.max()) for row in rows if len(row.end))
 
 
 @checked
 def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0) -> dict[int, dict[str, int]]:
-    """Cycles of each IPU of a replica by :data:`PIPELINE_PARTS`; they sum to the length of the window.
+    """Cycles of each IPU of a replica by :data:`PIPELINE_PARTS`. They sum to the length of the window.
 
-    ``window`` (cycles, half open) is by default the second weight update of the trace, or the only one; without any
-    (inference) all of the run but the fixed host cost at its start. Time without a step is waiting.
+    ``window`` (cycles, half open) is by default the second weight update of the trace, or the only one. Without any
+    (inference) it is the whole run after the fixed host cost at its start. Time without a step is waiting.
 
     Raises:
-        ValueError: no such replica, an empty window or one outside of the trace, or, without a window, IPUs that update
-            unequally often.
+        ValueError: there is no such replica, the window is empty or outside of the trace, or no window is given and
+            IPUs update their weights unequally often.
     """
     rows = _rows(trace, replica)
     begin, end = _chosen(trace, rows, window)
@@ -271,11 +284,12 @@ def pipeline_split(trace: Trace, window: Window | None = None, replica: int = 0)
 
 
 def _image(rows: list[_Row], window: Window) -> tuple[np.ndarray, np.ndarray]:
-    """The bars below each other, each column in the colour of what fills most of it, and which parts are seen."""
+    """The image of the bars, each column in the colour of the part that fills most of it, and which parts are seen."""
     raster = Raster(len(rows) * len(PIPELINE_PARTS), window, _WIDTH)
     for number, row in enumerate(rows):
         raster.add(number * len(PIPELINE_PARTS) + row.part, row.start, row.end - row.start)
     cover = raster.fractions().reshape(len(rows), len(PIPELINE_PARTS), _WIDTH)
+    # Time without any step counts as waiting.
     idle = np.maximum(1.0 - cover.sum(axis=1), 0.0)
     cover[:, _CODE["waiting"]] += idle
     seen = cover.argmax(axis=1)
@@ -288,21 +302,25 @@ def _image(rows: list[_Row], window: Window) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _micro_batches(rows: list[_Row], window: Window) -> dict[str, list[list[Window]]]:
-    """The forward and backward stretches of each IPU inside the window; empty lists when they cannot be numbered.
+    """The forward and backward stretches of each IPU inside the window; empty lists if they cannot be numbered.
 
-    Numbers are counted, so every IPU must have as many forwards as backwards, and as many as the others (one stage on
-    each IPU).
+    Micro-batches are numbered by counting. So each IPU must have as many forward as backward passes, and as many as the
+    others (one stage on each IPU).
     """
-    found: dict[str, list[list[Window]]] = {}
+    stretches: dict[str, list[list[Window]]] = {}
     for part in ("fwd", "bwd"):
-        found[part] = [[run for run in row.runs(part) if window[0] <= run[0] and run[1] <= window[1]] for row in rows]
-    counts = {len(runs) for kind in found.values() for runs in kind}
-    return found if len(counts) == 1 else {"fwd": [[] for _ in rows], "bwd": [[] for _ in rows]}
+        stretches[part] = [
+            [run for run in row.runs(part) if window[0] <= run[0] and run[1] <= window[1]] for row in rows
+        ]
+    counts = {len(runs) for kind in stretches.values() for runs in kind}
+    return stretches if len(counts) == 1 else {"fwd": [[] for _ in rows], "bwd": [[] for _ in rows]}
 
 
 def _labels(axes: Axes, rows: list[_Row], window: Window, unit: float) -> bool:
-    """Number the micro-batches, where a bar is too narrow above it, and frame the first one; whether there was one to
-    frame."""
+    """Number the micro-batches and frame the first one. Returns whether there was one.
+
+    If a bar is too narrow for its number, the number stands above it.
+    """
     from matplotlib.patches import Rectangle
 
     framed, scale = False, _WIDTH / (window[1] - window[0])
@@ -327,19 +345,19 @@ def _labels(axes: Axes, rows: list[_Row], window: Window, unit: float) -> bool:
 
 
 def _in_order(rows: list[_Row], window: Window, number: int) -> list[tuple[int, int, str, int]]:
-    """Begin, end, part and micro-batch of the stretches of an IPU in order of time."""
-    found = _micro_batches(rows, window)
-    return sorted((*run, part, place) for part in found for place, run in enumerate(found[part][number]))
+    """Begin, end, part and micro-batch of an IPU's stretches, in order of time."""
+    stretches = _micro_batches(rows, window)
+    return sorted((*run, part, place) for part in stretches for place, run in enumerate(stretches[part][number]))
 
 
 @checked
 def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica: int = 0) -> Figure:
-    """One weight update in the manner of PopVision's execution trace: a bar per IPU, coloured by what it does.
+    """One weight update in the style of PopVision's execution trace: a bar for each IPU, coloured by its work.
 
-    A column has the colour of the part (:data:`PIPELINE_PARTS`) that fills most of it. Where each IPU has one stage,
-    micro-batches are numbered from 1 (above a bar that is too narrow) and the first one is framed, forward in green and
-    backward in red, as in the figure of the PopTorch tutorial. ``window`` and ``replica`` as for
-    :func:`pipeline_split`; the axis counts from the begin of the window.
+    A column has the colour of the part (:data:`PIPELINE_PARTS`) that fills most of it. If each IPU has one stage,
+    micro-batches are numbered from 1 (above a bar that is too narrow), and the first one is framed, forward in green
+    and backward in red, as in the figure of the PopTorch tutorial. ``window`` and ``replica`` are as in
+    :func:`pipeline_split`. The axis counts from the begin of the window.
 
     Raises:
         ValueError: see :func:`pipeline_split`.
@@ -368,8 +386,8 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     axes.set_title(title, fontsize=10, loc="left")
     handles = [
         Patch(facecolor=PIPELINE_COLOURS[part], edgecolor="#909090", linewidth=0.4, label=_NAMES[part])
-        for part, there in zip(PIPELINE_PARTS, present, strict=True)
-        if there
+        for part, is_present in zip(PIPELINE_PARTS, present, strict=True)
+        if is_present
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
     return figure

@@ -1,4 +1,4 @@
-"""Where the time goes, several programs side by side."""
+"""A figure of the parts of the time of several programs, side by side."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LABELS = {"links": "links (IPU-Link)", "ddr": "Streaming Memory (DDR)", "sync":
 def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float] | None = None) -> Figure:
     """A bar for each trace: the time of its last run on the critical IPU by part (see ``breakdown``).
 
-    ``measured`` gives seconds for some of the names; they are drawn as diamonds beside the prediction. A part is
-    labelled with its share where there is room. Raises ``ValueError`` for no traces or a measurement of an unknown
+    ``measured`` has seconds for some of the names, which are drawn as diamonds beside the prediction. A part is
+    labelled with its share if there is room. Raises ``ValueError`` without traces, or for a measurement of an unknown
     name.
     """
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
     parts = {name: breakdown(trace) for name, trace in traces.items()}
     totals = {name: sum(values.values()) for name, values in parts.items()}
     top = max([*totals.values(), *(measured or {}).values()])
-    scale, unit = next(((s, u) for s, u in _UNITS if top >= s), _UNITS[-1])
+    scale, unit = next(((factor, unit_name) for factor, unit_name in _UNITS if top >= factor), _UNITS[-1])
     figure = Figure(figsize=(11, 1.7 + 0.55 * len(traces)), layout="constrained")
     axes: Any = figure.add_subplot()
     y = np.arange(len(traces))
@@ -68,6 +68,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
+    # The legend lists measurements last.
     order = sorted(range(len(labels)), key=lambda place: labels[place] == "measured")
     handles, labels = [handles[place] for place in order], [labels[place] for place in order]
     figure.legend(handles, labels, loc="outside lower center", ncols=7, fontsize=8, frameon=False)

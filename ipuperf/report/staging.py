@@ -1,4 +1,4 @@
-"""Folders all or nothing: what cannot be finished leaves nothing behind."""
+"""Write folders completely or not at all: a report that cannot be finished leaves no files behind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pathlib import Path
 
 @contextmanager
 def staged(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give an empty temporary folder beside ``folder``; when the block ends well its files move there.
+    """Give an empty temporary folder beside ``folder``, whose files move there when the block ends without an error.
 
-    A ``folder`` that does not exist yet is there whole or not at all. In one that exists each file replaces that of its
-    name, and others stay. On any error the temporary folder is gone again, with the parents that were made for it.
+    A new ``folder`` is made completely or not at all. In an existing one each file replaces that of the same name, and
+    other files stay. After an error the temporary folder is removed, with the parents that were made for it.
 
     Raises:
-        OSError: a file cannot be written (no space, no right, a file in the way of a folder); it names ``folder``.
+        OSError: a file cannot be written (no space, no permission, a file in place of a folder); it names ``folder``.
     """
     target = Path(folder)
+    # Beside the target, so that renaming it stays within one file system.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         with folder_kept(target.parent):
@@ -37,7 +38,7 @@ def staged(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Rename the folder, or its files one by one where the target is there."""
+    """Rename the folder, or move its files one by one if the target exists."""
     if not target.exists():
         source.rename(target)
         return
@@ -47,8 +48,9 @@ def _move(source: Path, target: Path) -> None:
 
 @contextmanager
 def folder_kept(folder: Path | None) -> Iterator[None]:
-    """Make ``folder`` with its parents and see that files can be made in it; afterwards take away those of the made
-    folders that are still empty. None: do nothing.
+    """Make ``folder`` with its parents and check that files can be made in it. None: do nothing.
+
+    After the block those of the new folders that are still empty are removed.
 
     Raises:
         OSError: the folder cannot be made or written to; the error names it.
@@ -56,13 +58,13 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    with ExitStack() as made:
+    with ExitStack() as clean_up:
         try:
-            for each in [*reversed(folder.parents), folder]:
-                if not each.is_dir():
-                    each.mkdir()
-                    made.callback(remove_if_empty, each)
-            tempfile.TemporaryFile(dir=folder).close()  # has no name where the system can, so a kill leaves nothing
+            for missing_folder in [*reversed(folder.parents), folder]:
+                if not missing_folder.is_dir():
+                    missing_folder.mkdir()
+                    clean_up.callback(remove_if_empty, missing_folder)
+            tempfile.TemporaryFile(dir=folder).close()  # unnamed if the system can, so that a kill leaves no file
         except OSError as error:
             problem = f"the folder cannot be made or written to: {error.filename}: {error.strerror}"
             raise OSError(error.errno, problem, str(folder)) from error
@@ -70,7 +72,7 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing."""
+    """Remove a folder if it is empty."""
     try:
         folder.rmdir()
     except OSError:  # not empty: somebody's files are in it

@@ -1,5 +1,4 @@
-"""Where the time of a run goes on the IPU that sets its pace, waiting by its owner: a waterfall from compute to the
-whole run, and the sentence that says what bounds it."""
+"""The time of a run on the IPU that sets its pace, as a waterfall of parts, and what bounds the run."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ TIME_PARTS: dict[str, str] = {
         "sync": "sync between IPUs",
     }.items()},
 }  # fmt: skip
-"""Parts of the time of a run, and what each is, in the order of a waterfall."""
+"""The parts of the time of a run and what they are, in the order of a waterfall."""
 
 assert [part.removeprefix("waiting: ") for part in TIME_PARTS if part.startswith("waiting: ")] == list(OWNERS)
 
@@ -78,7 +77,7 @@ class StepTime:
 
     @property
     def bound(self) -> tuple[str, int]:
-        """What most of the run is spent on, in words, and its cycles."""
+        """What the run spends the most cycles on, in words, and these cycles."""
         sums: dict[str, int] = {}
         for part, cycles in self.parts.items():
             sums[_BOUND_BY[part]] = sums.get(_BOUND_BY[part], 0) + cycles
@@ -86,7 +85,7 @@ class StepTime:
         return name, sums[name]
 
     def sentence(self) -> str:
-        """What bounds the run, on which IPU, with its share, and for an IPU that waits the one it waits for."""
+        """What bounds the run, with its share and its IPU; if that IPU waits for another, also which one."""
         name, cycles = self.bound
         text = f"bound by {name}: {100 * cycles / max(self.total, 1):.0f} % of the run on IPU {self.ipu}"
         table = self.waits.table()
@@ -98,7 +97,7 @@ class StepTime:
 
 
 def followable(trace: Trace) -> bool:
-    """Whether the steps of a trace are few enough to be followed one by one, as waits and paths are."""
+    """Whether a trace has few enough steps to follow them one by one, which waits and paths need."""
     return slice_count(trace) <= MOST_SLICES
 
 
@@ -106,30 +105,32 @@ def followable(trace: Trace) -> bool:
 def step_time(trace: Trace, run: int | None = None) -> StepTime:
     """The time of a run (by default the last) by :data:`TIME_PARTS`.
 
-    Compute is divided by the mean over all tiles of its IPU, idle tiles counting as zero. The launch of a compute set
-    is part of its compute, as in the trace.
+    Compute is divided into the mean over all tiles of its IPU, with idle tiles as zero, and the imbalance above it. The
+    launch of a compute set is part of its compute, as in the trace.
 
     Raises:
-        ValueError: no such run, or a trace of nothing. TraceError: more slices than can be expanded at once.
+        ValueError: the trace has no such run, or nothing at all.
+        TraceError: the run has more slices than can be expanded at once.
     """
     window, rows = run_instances(trace, run)
     replica, ipu = critical_ipu(trace, rows)
-    split, found = breakdown_cycles(trace, run), waits(trace, run)
-    own = (found.ipu == ipu) & (found.replica == replica)
-    waiting = dict(zip(OWNERS, found.cycles[own].sum(axis=0).tolist(), strict=True))
+    split, run_waits = breakdown_cycles(trace, run), waits(trace, run)
+    of_ipu = (run_waits.ipu == ipu) & (run_waits.replica == replica)
+    waiting = dict(zip(OWNERS, run_waits.cycles[of_ipu].sum(axis=0).tolist(), strict=True))
     balanced = min(_balanced(trace, rows, (replica, ipu), window), split["compute"])
     parts = {"compute": balanced, "tile imbalance": split["compute"] - balanced}
     parts |= {part: split[part] for part in ("exchange", "sync", "links", "ddr", "host")}
+    # The breakdown counts waiting as sync; here it has owners.
     parts["sync"] -= sum(waiting.values())
     parts |= {f"waiting: {owner}": cycles for owner, cycles in waiting.items()}
-    return StepTime(replica, ipu, parts, found)
+    return StepTime(replica, ipu, parts, run_waits)
 
 
 def _balanced(trace: Trace, rows: np.ndarray, which: tuple[int, int], window: tuple[int, int]) -> int:
-    """Cycles of compute on the average tile of an IPU."""
+    """Compute cycles of the average tile of an IPU in the window."""
     instances, steps = trace.columns("instances"), trace.columns("steps")
-    own = rows[(instances["replica"][rows] == which[0]) & (instances["ipu"][rows] == which[1])]
-    found = slices(trace, rows=own, steps=(steps["kind"] == "compute") & (steps["lane"] == 0))
-    inside = np.clip(found.start + found.dur, *window) - np.clip(found.start, *window)
-    share = steps["dur_mean"][found.step] / np.maximum(found.dur, 1)
+    instance_rows = rows[(instances["replica"][rows] == which[0]) & (instances["ipu"][rows] == which[1])]
+    expanded = slices(trace, rows=instance_rows, steps=(steps["kind"] == "compute") & (steps["lane"] == 0))
+    inside = np.clip(expanded.start + expanded.dur, *window) - np.clip(expanded.start, *window)
+    share = steps["dur_mean"][expanded.step] / np.maximum(expanded.dur, 1)
     return int(np.floor((inside * share).sum()))

@@ -1,4 +1,4 @@
-"""The summary in words, in the manner of ``printProfileSummary``."""
+"""The summary of a trace in words, in the style of ``printProfileSummary``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 48
 _LISTED = 8
-"""Runs, IPUs and links listed at most; how many are left out is said."""
+"""The largest number of runs, IPUs and links that are listed. The text says how many are left out."""
 
 _TILE_AVERAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("compute", ("compute",)),
@@ -25,7 +25,7 @@ _TILE_AVERAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("host exchange", ("host_begin", "host_mid", "host_end", "host_run")),
     ("sync", ("sync", "sync_external", "idle")),
 )
-"""Lines of the execution part and the kinds each adds up."""
+"""The lines of the execution part and the kinds of steps that each adds up."""
 
 
 def size(count: float | None) -> str:
@@ -85,7 +85,7 @@ def _graph(trace: Trace) -> list[str]:
 
 
 def verdicts(trace: Trace) -> list[str]:
-    """What was said about the IPUs that the program does not fit: tile, op and line, contributors, what would help."""
+    """The warnings about IPUs that the program does not fit: tile, op and line, contributors, what would help."""
     return [text for text in trace.meta["warnings"] if text.startswith("does not fit")]
 
 
@@ -106,6 +106,7 @@ def _memory(memory: dict[str, Any], verdicts: list[str]) -> list[str]:
         ]
     lines += ["  By liveness:"] if any(ipu["always_live"] is not None for ipu in memory["ipus"]) else []
     known = [ipu for ipu in memory["ipus"] if ipu["always_live"] is not None]
+    # The IPUs with the highest peaks, listed in the order of their numbers.
     for ipu in sorted(sorted(known, key=lambda ipu: -ipu["total_peak"])[:_LISTED], key=lambda ipu: ipu["ipu"]):
         lines.append(_line(f"IPU {ipu['ipu']}, always live", size(ipu["always_live"]), 4))
         lines.append(_line(f"IPU {ipu['ipu']}, not always live (peak)", size(ipu["not_always_live_peak"]), 4))
@@ -121,16 +122,19 @@ def _memory(memory: dict[str, Any], verdicts: list[str]) -> list[str]:
             f"  OUT OF MEMORY: {memory['tiles_over']:,} tile(s) over, the worst by {size(memory['over_bytes'])}. "
             "The times below are those of a machine that could hold it."
         )
-        lines += [_line(v["name"], f"{size(v['bytes_on_tile'])} on this tile", 4) for v in memory["largest_variables"]]
+        lines += [
+            _line(variable["name"], f"{size(variable['bytes_on_tile'])} on this tile", 4)
+            for variable in memory["largest_variables"]
+        ]
         lines += [f"    {part}" for text in verdicts for part in text.split("; ")]
     return lines
 
 
 def _categories(memory: dict[str, Any]) -> list[str]:
-    """A line for each category that has bytes; below what is not always live, what it is above the peaks of liveness.
+    """A line for each category that has bytes. Below ``variableNotAlwaysLive`` stands its excess over liveness.
 
-    It is taken at the step of the highest total of each IPU, and a tile that is the fullest one at another step counts
-    with what it holds then, so that the fullest tile is the one of the whole run.
+    Categories are taken at the step with the highest total of each IPU. But a tile that is the fullest one at another
+    step counts with its bytes at that step, so that the fullest tile is that of the whole run.
     """
     lines = []
     above = memory["categories"]["variableNotAlwaysLive"]
@@ -149,7 +153,8 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
         return ["Execution:", "  nothing was executed"]
     lines = ["Execution:", _line("Total cycles", f"{total:,} ({duration(summary['seconds'])})")]
     lines += [
-        _line(f"{r['name']}", f"{r['cycles']:,} ({duration(r['seconds'])})", 4) for r in summary["runs"][:_LISTED]
+        _line(f"{run['name']}", f"{run['cycles']:,} ({duration(run['seconds'])})", 4)
+        for run in summary["runs"][:_LISTED]
     ]
     if len(summary["runs"]) > _LISTED:
         lines.append(f"    ... and {len(summary['runs']) - _LISTED:,} more runs")
@@ -163,8 +168,10 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
 
 
 def _last_run(trace: Trace) -> list[str]:
-    """What bounds the last run, where its time goes on the IPU that sets the pace, and a line for each IPU; of a run of
-    too many steps to follow, its parts with all waiting in "sync"."""
+    """What bounds the last run, the parts of its time on the IPU that sets the pace, and the waiting of each IPU.
+
+    If the run has too many steps to follow, only the parts are given, with all waiting in "sync".
+    """
     if not followable(trace):
         parts = breakdown_cycles(trace)
         lines = ["  Last run, on the IPU that ends last (too many steps to follow its waiting):"]
@@ -189,7 +196,7 @@ def _last_run(trace: Trace) -> list[str]:
 def _owned(owners: dict[str, int], total: int) -> str:
     """Waiting cycles with their share and their owners, the largest first."""
     cycles = sum(owners.values())
-    parts = ", ".join(f"{owner} {count:,}" for owner, count in sorted(owners.items(), key=lambda item: -item[1]))
+    parts = ", ".join(f"{owner} {count:,}" for owner, count in sorted(owners.items(), key=lambda pair: -pair[1]))
     return f"{cycles:,} ({100 * cycles / max(total, 1):.1f}%): {parts}"
 
 
@@ -219,9 +226,9 @@ def _both(traffic: dict[str, int]) -> str:
 def summary_text(trace: Trace) -> str:
     """The summary of a trace in the words of ``printProfileSummary``: target, graph, memory, execution, traffic.
 
-    "Tile average" is the mean over all tiles of all stored IPUs; percentages refer to the total cycles, first start to
-    last end. Sync includes external sync and idle; time with no step at all is in the total but in none of these lines,
-    and counts as waiting in the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
+    "Tile average" is the mean over all tiles of all stored IPUs. Percentages refer to the total cycles, from the first
+    start to the last end. Sync includes external sync and idle. Time without any step is in the total but in none of
+    these lines, and it counts as waiting in the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
     """
     summary = trace.summary()
     parts = [

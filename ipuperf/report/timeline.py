@@ -1,4 +1,4 @@
-"""The execution timeline: one row per IPU, micro-batches above, a BSP strip below, in PopVision colours."""
+"""The execution timeline in PopVision's colours: a row for each IPU, with micro-batches above a BSP strip."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ WIDTH = 1600
 """Pixels along time."""
 
 MAX_ROWS = 64
-"""IPUs shown at most; the title says how many are left out."""
+"""The largest number of IPUs that are shown. The title says how many are left out."""
 
 MAX_LABELS = 600
 
 MOST_EXPANDED = 5_000_000
-"""Slices that are drawn one by one at most; of more, instances narrower than a pixel are each drawn in one go."""
+"""The largest number of slices that are drawn one by one. In longer traces, each instance that is narrower than a pixel
+is drawn as a whole."""
 
 _AT_ONCE = 1000
-"""Steps in loops drawn together, each in up to ``WIDTH`` pixels."""
+"""The number of steps in loops that are drawn together, each in up to ``WIDTH`` pixels. It limits the memory used."""
 
 
 WORK: dict[str, str] = {**PHASE_COLOURS, "waiting for other IPUs": WAITING_COLOUR}
-"""What the time of an IPU is for, and its colour."""
+"""The purposes of an IPU's time and their colours."""
 
 
 @dataclass(frozen=True)
 class _Heights:
-    """Pixels of the strips of one IPU row and of the gap below it."""
+    """The heights, in pixels, of the strips of an IPU's row and of the gap below it."""
 
     work: int
     bsp: int
@@ -52,12 +53,13 @@ class _Heights:
 
 _TALL, _LOW = _Heights(10, 22, 8, 4), _Heights(4, 12, 4, 2)
 _MANY = 24
-"""From this many IPUs on rows are low and instances are not labelled."""
+"""The number of IPUs from which rows are low and instances have no labels."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The IPUs drawn: replica and ipu of each, the row of each row of ``instances`` (-1 for none), IPUs left out."""
+    """The drawn IPUs: replica and IPU of each row, the row of each instance (-1: none), and the number of IPUs left
+    out."""
 
     keys: list[tuple[int, int]]
     of_instance: np.ndarray
@@ -79,15 +81,17 @@ def _rows(trace: Trace) -> _Rows:
 
 
 def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray, np.ndarray]:
-    """Fractions by kind of lane 0 and of all other lanes, each of shape (IPUs, kinds, width)."""
+    """Fractions by kind of step of lane 0, and of all other lanes together, each of shape (IPUs, kinds, width)."""
     lane = np.minimum(trace.columns("steps")["lane"], 1)
-    found = _covered(trace, rows, window, lane * len(KINDS) + _kind_codes(trace), 2 * len(KINDS))
-    return found[:, : len(KINDS)], found[:, len(KINDS) :]
+    fractions = _covered(trace, rows, window, lane * len(KINDS) + _kind_codes(trace), 2 * len(KINDS))
+    return fractions[:, : len(KINDS)], fractions[:, len(KINDS) :]
 
 
 def kind_cover(trace: Trace, ipus: Sequence[tuple[int, int]], window: Window, width: int = WIDTH) -> np.ndarray:
-    """Shares of each of ``width`` pixels by kind of step on the compute tiles of IPUs, given as (replica, IPU): shape
-    (IPUs, kinds in the order of ``KIND_COLOURS``, pixels)."""
+    """Shares of each pixel by kind of step on the compute tiles of IPUs, which are given as (replica, IPU).
+
+    The shape is (IPUs, kinds, ``width``), with kinds in the order of ``KIND_COLOURS``.
+    """
     instances = trace.columns("instances")
     row = np.full(len(instances["ipu"]), -1, dtype=np.int64)
     for place, (replica, ipu) in enumerate(ipus):
@@ -97,13 +101,13 @@ def kind_cover(trace: Trace, ipus: Sequence[tuple[int, int]], window: Window, wi
 
 
 def _kind_codes(trace: Trace) -> np.ndarray:
-    """For each row of table ``steps`` the place of its kind in ``KIND_COLOURS``."""
+    """The index in ``KIND_COLOURS`` of the kind of each row of table ``steps``."""
     order = list(KIND_COLOURS)
     return np.array([order.index(kind) for kind in trace.columns("steps")["kind"].tolist()], dtype=np.int64)
 
 
 def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
-    """Fractions by phase of the ops on the compute tiles, waiting apart, of shape (IPUs, phases + 1, width)."""
+    """Fractions by phase of ops on the compute tiles, of shape (IPUs, phases + 1, width). The last one is waiting."""
     phase = step_phases(trace)
     phase = np.where(phase < 0, PHASES.index("other"), phase)
     phase = np.where(trace.columns("steps")["lane"] == 0, phase, -1)
@@ -111,7 +115,10 @@ def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
 
 
 def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes: int, width: int = WIDTH) -> np.ndarray:
-    """Fractions of each pixel by ``code`` of table ``steps`` (-1: left out), of shape (IPUs, codes, width)."""
+    """Fractions of each pixel by ``code``, of shape (IPUs, codes, width).
+
+    ``code`` has an entry for each row of table ``steps``; -1 leaves a step out.
+    """
     raster = Raster(len(rows.keys) * codes, window, width)
 
     def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -134,26 +141,39 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
     return raster.fractions().reshape(len(rows.keys), codes, width)
 
 
-def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Draw instances that are narrower than a pixel, each code evenly over its instance; the others, which are left to
-    draw. ``first`` is the target of code 0 of each row of ``instances``."""
+def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Draw the instances that are narrower than a pixel, and return the others, which are still to be drawn.
+
+    Each code is spread evenly over its instance. ``base`` is the raster row of code 0 for each row of ``instances``.
+    """
     pixels = raster.width / (raster.window[1] - raster.window[0])
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     narrow = drawn[instances["dur"][drawn] * pixels < 1]
-    there = narrow[(instances["dur"][narrow] > 0) & (template.place(instances["segment"][narrow]) >= 0)]
-    start, dur, place = instances["start"][there], instances["dur"][there], template.place(instances["segment"][there])
+    drawn_narrow = narrow[(instances["dur"][narrow] > 0) & (template.place(instances["segment"][narrow]) >= 0)]
+    start, dur, place = (
+        instances["start"][drawn_narrow],
+        instances["dur"][drawn_narrow],
+        template.place(instances["segment"][drawn_narrow]),
+    )
     of_step = template.place(steps["segment"])
-    for one in np.unique(code[code >= 0]).tolist():
-        cycles = np.where(code == one, steps["dur"] * template.trips, 0)
+    for drawn_code in np.unique(code[code >= 0]).tolist():
+        cycles = np.where(code == drawn_code, steps["dur"] * template.trips, 0)
         total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
-        some = total > 0
-        raster.add(first[there][some] + one, start[some], dur[some], total[some] / dur[some])
+        has_cycles = total > 0
+        raster.add(
+            base[drawn_narrow][has_cycles] + drawn_code,
+            start[has_cycles],
+            dur[has_cycles],
+            total[has_cycles] / dur[has_cycles],
+        )
     return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 
 def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndarray, target: np.ndarray) -> None:
-    """Draw steps in loops without a look at each trip: what they have spent by the end of a pixel, less by its
-    start."""
+    """Draw steps in loops without expanding the trips.
+
+    A pixel gets the cycles that a step has spent by the end of the pixel, minus those by its start.
+    """
     begin, pixels = raster.window[0], raster.width / (raster.window[1] - raster.window[0])
     steps, template = trace.columns("steps"), trace.template
     start = trace.columns("instances")["start"][instance]
@@ -161,39 +181,42 @@ def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndar
     high = np.clip(np.ceil((start + template.reach[step] - begin) * pixels), 0, raster.width).astype(np.int64)
     row = np.repeat(np.arange(len(step)), high - low)
     pixel = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
-    first = (start + steps["rel_start"][step])[row]
-    done = [
-        spent(trace.loops, steps["dur"][step][row], template.loop[step][row], begin + edge / pixels - first)
+    first_start = (start + steps["rel_start"][step])[row]
+    cycles_spent = [
+        spent(trace.loops, steps["dur"][step][row], template.loop[step][row], begin + edge / pixels - first_start)
         for edge in (pixel, pixel + 1)
     ]
-    raster.cover(target[row], pixel, (done[1] - done[0]) * pixels)
+    raster.cover(target[row], pixel, (cycles_spent[1] - cycles_spent[0]) * pixels)
 
 
-def _image(work: np.ndarray, first: np.ndarray, others: np.ndarray, heights: _Heights) -> tuple[np.ndarray, int, bool]:
-    """The whole picture, the pixels of one IPU row, and whether it has a strip for further lanes."""
+def _image(
+    work: np.ndarray, compute_tiles: np.ndarray, other_lanes: np.ndarray, heights: _Heights
+) -> tuple[np.ndarray, int, bool]:
+    """The whole image, the height of an IPU's row in pixels, and whether there is a strip for further lanes."""
     total = work.sum(axis=1, keepdims=True)
     work = np.where(total >= 0.5, work / np.maximum(total, 0.5), work)  # clean edges between steps
     kind_rgb = colours(list(KIND_COLOURS), KIND_COLOURS)
     phase_rgb = colours(list(WORK), WORK)
-    overlapped = bool(others.any())
+    overlapped = bool(other_lanes.any())
     pieces = []
-    for row in range(len(first)):
-        strips = [stacked(work[row], phase_rgb, heights.work), stacked(first[row], kind_rgb, heights.bsp)]
+    for row in range(len(compute_tiles)):
+        strips = [stacked(work[row], phase_rgb, heights.work), stacked(compute_tiles[row], kind_rgb, heights.bsp)]
         if overlapped:
-            strips.append(stacked(others[row], kind_rgb, heights.other))
+            strips.append(stacked(other_lanes[row], kind_rgb, heights.other))
         strips.append(np.full((heights.gap, WIDTH, 3), 255, dtype=np.uint8))
         pieces.append(np.concatenate(strips))
     return np.concatenate(pieces), len(pieces[0]), overlapped
 
 
 def _labels(axes: Axes, trace: Trace, rows: _Rows, window: Window, row_height: int) -> None:
-    """Write F and B with the micro-batch number on the work of instances that is wide enough to hold it."""
+    """Write the phase's letter and the number of the micro-batch on the work of instances that is wide enough."""
     instances, work = trace.columns("instances"), instance_work(trace)
     per_us = 1e6 / trace.meta["clock_hz"]
     start = np.clip(work.start, *window)
     stop = np.clip(work.start + work.dur, *window)
     pixels = (stop - start) * WIDTH / (window[1] - window[0])
     wide = np.flatnonzero((pixels >= 26) & (rows.of_instance >= 0))
+    # The widest come first, so that the limit leaves out the narrowest.
     for row in wide[np.argsort(-pixels[wide], kind="stable")][:MAX_LABELS]:
         number = int(instances["micro_batch"][row])
         text = PHASE_LETTERS[PHASES[work.phase[row]]] + (str(number) if number >= 0 else "")
@@ -203,10 +226,10 @@ def _labels(axes: Axes, trace: Trace, rows: _Rows, window: Window, row_height: i
             axes.text(middle, y, text, ha="center", va="center", fontsize=6, color="#222222", clip_on=True)
 
 
-def _legend(figure: Figure, first: np.ndarray, others: np.ndarray, work: np.ndarray) -> None:
+def _legend(figure: Figure, compute_tiles: np.ndarray, other_lanes: np.ndarray, work: np.ndarray) -> None:
     from matplotlib.patches import Patch
 
-    seen = (first.sum(axis=(0, 2)) + others.sum(axis=(0, 2))) > 0
+    seen = (compute_tiles.sum(axis=(0, 2)) + other_lanes.sum(axis=(0, 2))) > 0
     entries: dict[str, str] = {}
     for phase, present in zip(WORK, work.sum(axis=(0, 2)) > 0, strict=True):
         if present:
@@ -222,13 +245,13 @@ def _legend(figure: Figure, first: np.ndarray, others: np.ndarray, work: np.ndar
 
 @checked
 def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
-    """Timeline of all stored IPUs within ``window`` (cycles, half open; everything by default).
+    """The timeline of all stored IPUs within ``window`` (cycles, half open; everything by default).
 
-    Each IPU has a strip of what its work is for (forward, backward, update; micro-batches numbered where there is room;
-    waiting for other IPUs apart) and a BSP strip of what the time is spent on: a column is split in proportion to the
-    kinds of step within its pixel, white is no step. A third, thin strip shows lanes other than the compute tiles, if
-    there are any. Time is in microseconds below and in cycles above. Slices are turned into pixels first, so the size
-    of the trace does not matter.
+    Each IPU has a strip for the purpose of its work: forward, backward, update, and waiting for other IPUs. It has
+    numbers of micro-batches where there is room. Below it, a BSP strip shows the kinds of steps. Each column is split
+    in proportion to the kinds within its pixel, and white is no step. A third, thin strip shows lanes other than the
+    compute tiles, if there are any. Time is in microseconds below and in cycles above. Slices are turned into pixels
+    first, so the size of the trace does not matter.
 
     Raises ``ValueError`` if the trace holds nothing that was executed, or the window is empty.
     """
@@ -237,10 +260,10 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     window = whole(trace) if window is None else window
     check_inside(trace, window)
     rows = _rows(trace)
-    first, others = _kind_strips(trace, rows, window)
+    compute_tiles, other_lanes = _kind_strips(trace, rows, window)
     work = _work_strip(trace, rows, window)
     heights = _TALL if len(rows.keys) < _MANY else _LOW
-    image, row_height, overlapped = _image(work, first, others, heights)
+    image, row_height, overlapped = _image(work, compute_tiles, other_lanes, heights)
     height = min(max(1.9 + 0.62 * len(rows.keys), 2.6), 16.0)
     figure = Figure(figsize=(13, height), layout="constrained")
     axes: Any = figure.add_subplot()
@@ -261,7 +284,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     upper.tick_params(labelsize=8)
     if heights is _TALL:
         _labels(axes, trace, rows, window, row_height)
-    _legend(figure, first, others, work)
+    _legend(figure, compute_tiles, other_lanes, work)
     notes = [f"{rows.hidden} more IPUs not shown"] if rows.hidden else []
     notes += ["does not fit in memory"] if trace.meta["oom"] else []
     notes += ["lower strip: I/O tiles and other lanes"] if overlapped else []

@@ -1,4 +1,4 @@
-"""The tracks of an interactive viewer: what Perfetto and Chrome JSON have in common."""
+"""The tracks of an interactive viewer, which the exports to Perfetto and Chrome JSON have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Description = tuple[str, str, dict[str, int | float | str]]
 """Name, category and arguments of a slice."""
 
 LANES: dict[int, str] = {0: "compute tiles", 1: "I/O tiles"}
-"""Names of the lanes of an IPU; others are called by their number."""
+"""The names of an IPU's lanes. Other lanes are named by their number."""
 
 HOST_GROUP = "Host"
 LINK_GROUP = "Links"
@@ -35,8 +35,8 @@ COUNTER_GROUP = "Counters"
 class SliceTrack:
     """Slices that do not overlap, in order of time.
 
-    ``start`` and ``dur`` in cycles; slices of equal ``key`` look alike, and ``describe(key)`` says how. ``leaving`` and
-    ``arriving``: the arrows that begin and end at a slice, by its place.
+    ``start`` and ``dur`` are in cycles. Slices with an equal ``key`` have the same description, ``describe(key)``.
+    ``leaving`` and ``arriving`` are the arrows that begin and end at a slice, by the slice's index.
     """
 
     group: str
@@ -60,8 +60,7 @@ class CounterTrack:
 
 
 def check_limit(trace: Trace, window: Window | None, max_slices: int) -> None:
-    """Raise ``ValueError`` for a window outside of the trace, and with the remedy if it holds more than ``max_slices``
-    slices."""
+    """Raise ``ValueError`` if a window is outside of the trace or holds more than ``max_slices`` slices."""
     check_inside(trace, window)
     count = slice_count(trace, window)
     if count > max_slices:
@@ -72,9 +71,10 @@ def check_limit(trace: Trace, window: Window | None, max_slices: int) -> None:
 
 
 def pack(start: np.ndarray, dur: np.ndarray) -> np.ndarray:
-    """Row of each interval such that no row holds two at once: the lowest row that is free when it starts.
+    """A row for each interval, so that intervals in one row do not overlap: the lowest row that is free at its start.
 
-    Intervals in order of start; of two that start together the longer comes first, so children stand below parents.
+    Intervals are placed in order of start. If two start together, the longer comes first, so that children stand below
+    their parents.
     """
     rows = np.zeros(len(start), dtype=np.int64)
     free: list[int] = []
@@ -89,12 +89,13 @@ def pack(start: np.ndarray, dur: np.ndarray) -> np.ndarray:
         else:
             row, used = used, used + 1
         rows[place] = row
+        # An interval without length takes a cycle too, so that two at the same time get two rows.
         heapq.heappush(busy, (begin + max(int(dur[place]), 1), row))
     return rows
 
 
 def ipu_group(trace: Trace, replica: int, ipu: int) -> str:
-    """Name of an IPU; its replica is named too where the trace holds several."""
+    """The name of an IPU, with its replica if the trace has several."""
     many = len(np.unique(trace.columns("instances")["replica"])) > 1
     return f"replica {replica} IPU {ipu}" if many else f"IPU {ipu}"
 
@@ -159,35 +160,38 @@ def _packed(
 def _touching(start: np.ndarray, dur: np.ndarray, window: Window | None) -> np.ndarray:
     if window is None:
         return np.arange(len(start))
+    # Slices without length count as one cycle, so that those at the begin of the window are in it.
     return np.flatnonzero((start < window[1]) & (start + np.maximum(dur, 1) > window[0]))
 
 
-def _waiting(group: str, found: Sequence[Waits], replica: int, ipu: int, window: Window | None) -> Iterator[SliceTrack]:
-    """Whom an IPU waits for: a slice for each wait, named by the owner of most of it."""
+def _waiting(
+    group: str, waits_of_runs: Sequence[Waits], replica: int, ipu: int, window: Window | None
+) -> Iterator[SliceTrack]:
+    """The waits of an IPU: a slice for each wait, named by its main owner."""
     parts = []
-    for one in found:
-        rows = np.flatnonzero((one.replica == replica) & (one.ipu == ipu))
-        rows = rows[_touching(one.start[rows], one.end[rows] - one.start[rows], window)]
-        parts += [(one, row) for row in rows.tolist()]
+    for waits in waits_of_runs:
+        rows = np.flatnonzero((waits.replica == replica) & (waits.ipu == ipu))
+        rows = rows[_touching(waits.start[rows], waits.end[rows] - waits.start[rows], window)]
+        parts += [(waits, row) for row in rows.tolist()]
 
     def describe(key: int) -> Description:
-        one, row = parts[key]
-        cycles = one.cycles[row]
-        args: dict[str, int | float | str] = {"cycles": int(one.end[row] - one.start[row])}
-        if one.blamed[row] >= 0:
-            args["waits_for_ipu"] = int(one.blamed[row])
-        if one.blamed_op[row]:
-            args["waits_for_op"] = str(one.blamed_op[row])
+        waits, row = parts[key]
+        cycles = waits.cycles[row]
+        args: dict[str, int | float | str] = {"cycles": int(waits.end[row] - waits.start[row])}
+        if waits.blamed[row] >= 0:
+            args["waits_for_ipu"] = int(waits.blamed[row])
+        if waits.blamed_op[row]:
+            args["waits_for_op"] = str(waits.blamed_op[row])
         args |= {f"{name}_cycles": int(cycles[code]) for code, name in enumerate(OWNERS) if cycles[code]}
         return f"waits: {owner(cycles)}", "waiting", args
 
-    start = np.array([one.start[row] for one, row in parts], dtype=np.int64)
-    end = np.array([one.end[row] for one, row in parts], dtype=np.int64)
+    start = np.array([waits.start[row] for waits, row in parts], dtype=np.int64)
+    end = np.array([waits.end[row] for waits, row in parts], dtype=np.int64)
     yield from _packed(group, "waiting", start, end - start, np.arange(len(parts)), describe)
 
 
 def _loops(group: str, trace: Trace, rows: np.ndarray, window: Window | None) -> Iterator[SliceTrack]:
-    """Loops inside instances as one slice each, with their trips."""
+    """The loops inside instances, each as one slice with its trips."""
     marks = list(loop_marks(trace, rows))
     start = np.array([mark.start for mark in marks], dtype=np.int64)
     dur = np.array([mark.dur for mark in marks], dtype=np.int64)
@@ -201,7 +205,7 @@ def _loops(group: str, trace: Trace, rows: np.ndarray, window: Window | None) ->
 
 
 def _with_arrows(trace: Trace, track: SliceTrack, ipu: int, known: Sequence[Arrow]) -> SliceTrack:
-    """The track with the arrows of copies: from the sender's copy to what the receiver does when it has arrived."""
+    """The track with arrows for copies, from the sender's copy to the receiver's first slice after the arrival."""
     link = np.flatnonzero(trace.columns("steps")["kind"][track.key] == "link")
     leaving: dict[int, list[int]] = {}
     arriving: dict[int, list[int]] = {}
@@ -218,13 +222,14 @@ def _with_arrows(trace: Trace, track: SliceTrack, ipu: int, known: Sequence[Arro
 
 
 def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | None) -> Iterator[tuple[int, SliceTrack]]:
-    """The lanes of an IPU and their tracks."""
-    found, steps, describe = slices(trace, window, rows), trace.columns("steps"), _step_describer(trace)
-    lanes = steps["lane"][found.step]
+    """The lanes of an IPU and their tracks. A lane with overlapping slices has several tracks."""
+    expanded, steps, describe = slices(trace, window, rows), trace.columns("steps"), _step_describer(trace)
+    lanes = steps["lane"][expanded.step]
     for lane in np.unique(lanes).tolist():
-        part = found.take(np.flatnonzero(lanes == lane))
+        part = expanded.take(np.flatnonzero(lanes == lane))
         name = LANES.get(lane, f"lane {lane}")
         part = part.take(np.lexsort((part.dur, part.start)))
+        # Slices of a track must not overlap. Those that do are distributed over several tracks.
         if (part.start[1:] < (part.start + part.dur)[:-1]).any():
             for track in _packed(group, name, part.start, part.dur, part.step, describe):
                 yield lane, track
@@ -233,8 +238,11 @@ def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | No
 
 
 def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTrack]:
-    """All tracks of slices that touch the window: per IPU the work of its instances, its lanes (with the arrows of
-    copies), whom it waits for and the loops inside instances, then the channels of the host."""
+    """All tracks of slices that touch the window.
+
+    Each IPU has tracks for the work of its instances, its lanes (with arrows for copies), its waits, and the loops
+    inside instances. The channels of the host follow.
+    """
     instances, work = trace.columns("instances"), instance_work(trace)
     describe_instance = _instance_describer(trace, work)
     known, waiting = arrows(trace, window), run_waits(trace, window)
@@ -243,9 +251,9 @@ def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTr
         group = ipu_group(trace, replica, ipu)
         rows = np.flatnonzero((instances["replica"] == replica) & (instances["ipu"] == ipu))
         near = rows[_touching(instances["start"][rows], instances["dur"][rows], window)]
-        own = rows[work.dur[rows] > 0]
-        own = own[_touching(work.start[own], work.dur[own], window)]
-        yield from _packed(group, "micro-batches", work.start[own], work.dur[own], own, describe_instance)
+        working = rows[work.dur[rows] > 0]
+        working = working[_touching(work.start[working], work.dur[working], window)]
+        yield from _packed(group, "micro-batches", work.start[working], work.dur[working], working, describe_instance)
         for lane, track in _lane_tracks(trace, group, rows, window):
             yield track if lane else _with_arrows(trace, track, ipu, known)
         yield from _waiting(group, waiting, replica, ipu, window)
@@ -262,7 +270,7 @@ def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTr
 
 
 def counter_tracks(trace: Trace, window: Window | None = None) -> Iterator[CounterTrack]:
-    """Live memory of each IPU, use of each link in percent of its bandwidth, and the rows of table ``counters``."""
+    """Live memory of each IPU, use of each link in percent of its bandwidth, and the tracks of table ``counters``."""
     for (replica, ipu), series in live_memory(trace, window).items():
         yield CounterTrack(ipu_group(trace, replica, ipu), "live memory", "bytes", series)
     for name, series in link_use(trace, window).items():

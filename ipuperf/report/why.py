@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 _LISTED = 5
-"""Parts, ops and waits listed at most."""
+"""The largest number of parts, ops and waits that are listed."""
 
 
 @checked
 def why_text(trace: Trace) -> str:
     """The largest parts of the last run, the ops on its critical path, and its longest waits. Ends with a newline.
 
-    What a change would gain cannot be read from a trace: it has to be simulated.
+    The gain of a change cannot be read from a trace, because it has to be simulated.
 
     Raises:
         ValueError: nothing was executed.
     """
     time = step_time(trace)
-    path = critical_path(trace, found=time.waits)
+    path = critical_path(trace, known_waits=time.waits)
 
     def share(cycles: int) -> str:
         return f"{duration(trace.seconds(cycles)):>10}  {100 * cycles / max(time.total, 1):5.1f} %"
@@ -39,9 +39,9 @@ def why_text(trace: Trace) -> str:
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
     lines += ["", f"Its critical path ({_through(path.ipu.tolist())}) is above all:"]
     for row in path_cycles(trace, path).head(_LISTED).itertuples():
-        done = str(row.op) or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
-        what = f"{done}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
-        lines.append(f"  {share(int(row.cycles))}  {what}")
+        activity = str(row.op) or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
+        description = f"{activity}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
+        lines.append(f"  {share(int(row.cycles))}  {description}")
     waits = time.waits.table()
     waits = waits[waits["blamed_ipu"] >= 0].groupby(["ipu", "blamed_ipu", "blamed_op"], as_index=False)["dur"].sum()
     if len(waits):
@@ -55,7 +55,7 @@ def why_text(trace: Trace) -> str:
 def _through(ipus: list[int]) -> str:
     """The IPUs of a path in words."""
     through = sorted(set(ipus))
-    changes = sum(one != two for one, two in zip(ipus, ipus[1:], strict=False))
+    changes = sum(ipu != next_ipu for ipu, next_ipu in zip(ipus, ipus[1:], strict=False))
     if len(through) == 1:
         return f"on IPU {through[0]} all along"
     return f"over IPUs {', '.join(map(str, through))}, {changes:,} changes"

@@ -19,7 +19,7 @@ def whole(trace: Trace) -> Window:
 
 
 def check_inside(trace: Trace, window: Window | None) -> None:
-    """Raise ``ValueError`` for what is no window, and for one that shows nothing of what was executed."""
+    """Raise ``ValueError`` if ``window`` is no window, or if nothing was executed in it."""
     if window is None:
         return
     check_window(window)

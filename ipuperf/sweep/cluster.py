@@ -1,4 +1,4 @@
-"""A Dask cluster that is there already as the worker of a sweep."""
+"""Run a sweep on an existing Dask cluster."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .spec import Configuration, Sweep
 from .work import all_rows, failed
 
 _PATIENCE = 10
-"""Seconds until a scheduler that does not answer is unreachable."""
+"""Seconds after which a scheduler that does not answer counts as unreachable."""
 
 
 def on_cluster(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], scheduler: str) -> Iterator[dict[str, Any]]:
-    """The rows of all configurations, piece by piece as they are finished.
+    """The rows of all configurations, one piece after the other as they are finished.
 
-    The workers need the same ipuperf and the same files under the same paths. The cluster starts a piece whose worker
-    is killed again as often as its ``distributed.scheduler.allowed-failures`` says, and blames all pieces that the
-    worker had. The configurations of those that it gives up are run alone, one after the other; one whose worker is
-    then killed too is recorded.
+    The workers need the same ipuperf and the same files under the same paths. If a worker is killed, the cluster
+    starts its pieces again, as often as its ``distributed.scheduler.allowed-failures`` says. Then it gives up all
+    pieces that the worker had. The configurations of those pieces are run one by one, and one whose worker is killed
+    again is recorded as failed.
 
     Raises:
         SweepError: the extra is not installed, the scheduler is unreachable, or it has no workers.
@@ -35,21 +35,27 @@ def on_cluster(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], schedule
     with client:
         if not client.scheduler_info()["workers"]:
             raise SweepError(f"scheduler {scheduler!r} has no workers")
-        given = {client.submit(all_rows, sweep, piece, pure=False): piece for piece in pieces}
+        # Dask would answer a pure call that is made again with its earlier result.
+        piece_of = {client.submit(all_rows, sweep, piece, pure=False): piece for piece in pieces}
         suspects: list[Configuration] = []
-        for future in as_completed(list(given), loop=client.loop):
-            found = _result(future, scheduler)
-            if found is None:
-                suspects += given[future]
+        for future in as_completed(list(piece_of), loop=client.loop):
+            finished_rows = _result(future, scheduler)
+            if finished_rows is None:
+                suspects += piece_of[future]
             else:
-                yield from found
-        for each in suspects:
-            found = _result(client.submit(all_rows, sweep, [each], pure=False), scheduler)
-            yield from [failed(each, "its worker of the Dask cluster was killed each time")] if found is None else found
+                yield from finished_rows
+        # A killed worker does not say which configuration killed it, so each one is tried alone.
+        for configuration in suspects:
+            finished_rows = _result(client.submit(all_rows, sweep, [configuration], pure=False), scheduler)
+            yield from (
+                [failed(configuration, "its worker of the Dask cluster was killed each time")]
+                if finished_rows is None
+                else finished_rows
+            )
 
 
 def _result(future: Any, scheduler: str) -> list[dict[str, Any]] | None:
-    """The rows of a piece; None where the cluster gave up because workers were killed."""
+    """The rows of a piece; None if the cluster gave it up because workers were killed."""
     from distributed import KilledWorker
 
     problem = future.exception()

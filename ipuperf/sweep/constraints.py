@@ -1,4 +1,4 @@
-"""Constraints: expressions over factors, of which only arithmetic, comparisons and logic are evaluated."""
+"""Constraints: expressions over factors with arithmetic, comparisons and logic, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .errors import SweepError
 
 _LONGEST = 1_000
-"""Characters of an expression."""
+"""The largest number of characters of an expression."""
 _TWO: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType({
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
@@ -35,7 +35,7 @@ class Constraint:
         factors: names that it may use.
 
     Raises:
-        SweepError: no expression, something that is not allowed in one, or an unknown factor.
+        SweepError: the text is no expression, has something that is not allowed, or names an unknown factor.
     """
 
     def __init__(self, text: str, factors: Collection[str]) -> None:
@@ -49,10 +49,10 @@ class Constraint:
         self._check(self._tree, factors)
 
     def holds(self, configuration: Mapping[str, Any]) -> bool:
-        """Whether it holds.
+        """Whether the constraint holds for a configuration.
 
         Raises:
-            SweepError: it cannot be evaluated for these values (a division by zero, a text below a number).
+            SweepError: it cannot be evaluated for these values (a division by zero, a text compared with a number).
         """
         try:
             return bool(_value(self._tree, configuration))
@@ -67,17 +67,17 @@ class Constraint:
             return
         if not _is_allowed(node):
             raise SweepError(f"constraint {self.text!r}: {ast.unparse(node)!r} is not allowed in one; {_ALLOWED} are")
-        for inner in _operands(node):
-            self._check(inner, factors)
+        for operand in _operands(node):
+            self._check(operand, factors)
 
 
 def _name(node: ast.AST) -> str | None:
-    """The name of a factor (``config.hidden`` is one too); None for anything else."""
+    """The name of a factor (such as ``config.hidden``); None if the node is something else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _name(node.value)
-        return None if before is None else f"{before}.{node.attr}"
+        prefix = _name(node.value)
+        return None if prefix is None else f"{prefix}.{node.attr}"
     return None
 
 
@@ -89,17 +89,17 @@ def _is_allowed(node: ast.AST) -> bool:
     if isinstance(node, ast.UnaryOp):
         return type(node.op) in _ONE
     if isinstance(node, ast.Compare):
-        return all(type(each) in _COMPARED for each in node.ops)
+        return all(type(comparison) in _COMPARED for comparison in node.ops)
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in _CALLED and not node.keywords
     return isinstance(node, (ast.BoolOp, ast.List, ast.Tuple))
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
-    """What an allowed node is made of."""
+    """The operands of an allowed node."""
     if isinstance(node, ast.Call):
         return node.args
-    return [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
+    return [operand for operand in ast.iter_child_nodes(node) if isinstance(operand, ast.expr)]
 
 
 def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -109,25 +109,26 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.BoolOp):
-        parts = (bool(_value(each, values)) for each in node.values)
+        parts = (bool(_value(operand, values)) for operand in node.values)
         return all(parts) if isinstance(node.op, ast.And) else any(parts)
     if isinstance(node, ast.Compare):
         return _compared(node, values)
-    found = [_value(each, values) for each in _operands(node)]
+    operands = [_value(operand, values) for operand in _operands(node)]
     if isinstance(node, ast.BinOp):
-        if not all(isinstance(each, (int, float)) for each in found):
+        # Python multiplies texts and lists too, which could take any amount of memory.
+        if not all(isinstance(operand, (int, float)) for operand in operands):
             raise TypeError(f"{ast.unparse(node)!r} needs numbers")
-        return _TWO[type(node.op)](*found)
+        return _TWO[type(node.op)](*operands)
     if isinstance(node, ast.UnaryOp):
-        return _ONE[type(node.op)](*found)
+        return _ONE[type(node.op)](*operands)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _CALLED[node.func.id](*found)
-    return found
+        return _CALLED[node.func.id](*operands)
+    return operands
 
 
 def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
-    sides = [_value(each, values) for each in (node.left, *node.comparators)]
-    return all(_COMPARED[type(how)](*pair) for how, pair in zip(node.ops, zip(sides, sides[1:])))
+    sides = [_value(operand, values) for operand in (node.left, *node.comparators)]
+    return all(_COMPARED[type(comparison)](*pair) for comparison, pair in zip(node.ops, zip(sides, sides[1:])))
 
 
 def _said(configuration: Mapping[str, Any]) -> str:

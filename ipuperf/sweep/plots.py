@@ -1,4 +1,4 @@
-"""Figures of a table: lines, heat map, Pareto front."""
+"""Figures of a sweep's table: lines, heat map, Pareto front."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
-"""How many columns a kind of figure names, at least and at most."""
+"""The smallest and the largest number of columns that each kind of figure takes."""
 _WIDTH = 600
-"""What a row of a heat map has room for: points of the font times digits."""
+"""The width of a heat map, in points of the font times characters."""
 _MARKERS = "osD^v<>PX*"
 _MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
 
 
 def plot_of(text: str) -> tuple[str, list[str]]:
-    """Kind and columns of a figure.
+    """The kind and the columns of a figure.
 
     Args:
         text: ``lines:X,Y[,BY]``, ``heatmap:X,Y,VALUE`` or ``pareto:X,Y[,BY]``.
@@ -35,8 +35,8 @@ def plot_of(text: str) -> tuple[str, list[str]]:
     Raises:
         SweepError: anything else.
     """
-    kind, _, said = text.partition(":")
-    columns = [each.strip() for each in said.split(",")]
+    kind, _, column_list = text.partition(":")
+    columns = [name.strip() for name in column_list.split(",")]
     if kind not in _COLUMNS or not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
         raise SweepError(f"plot {text!r}, allowed: lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]")
     return kind, columns
@@ -46,17 +46,18 @@ def plot_of(text: str) -> tuple[str, list[str]]:
 def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     """Draw the configurations that fit.
 
-    ``lines`` and ``heatmap`` show the best of the configurations that they do not tell apart: the highest throughput,
-    the lowest of anything else. ``pareto`` shows all, the front (nothing is better in both) as a line, and those that
-    do not fit as crosses.
+    If several configurations have the same place, ``lines`` and ``heatmap`` show the best one: that with the highest
+    throughput, or the lowest value in other columns. ``pareto`` shows all configurations, those that do not fit as
+    crosses, and the Pareto front as a line.
 
     Args:
-        table: of a sweep.
+        table: the table of a sweep.
         plot: see :func:`plot_of`.
         path: the file (``.png``, ``.svg``, ``.pdf``).
 
     Raises:
-        SweepError: no such figure or column, or nothing to draw. OSError: the file cannot be written.
+        SweepError: there is no such figure or column, or nothing to draw.
+        OSError: the file cannot be written.
     """
     import pandas as pd
     from matplotlib.figure import Figure
@@ -91,8 +92,8 @@ def _best(table: pd.DataFrame, by: list[str], value: str) -> pd.Series[Any]:
 
 
 def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
-    x, y, *by = columns
-    groups = fitting.groupby(by[0], sort=False) if by else [("", fitting)]
+    x, y, *grouping = columns
+    groups = fitting.groupby(grouping[0], sort=False) if grouping else [("", fitting)]
     for (name, part), marker in zip(groups, itertools.cycle(_MARKERS)):
         best = _best(part, [x], y)
         best = best.sort_index() if _is_number(fitting[x]) else best
@@ -100,55 +101,57 @@ def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list
         axes.plot(across, best.to_numpy(), marker=marker, markerfacecolor="none", label=str(name))
     axes.set(xlabel=x, ylabel=y, ylim=(0, None))
     axes.grid(alpha=0.3)
-    if by:
-        axes.legend(title=by[0])
+    if grouping:
+        axes.legend(title=grouping[0])
 
 
 def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
     x, y, value = columns
-    across, up = (_ordered(shown[name]) for name in (x, y))
+    across, upwards = (_ordered(shown[name]) for name in (x, y))
     best = _best(fitting, [y, x], value)
-    cells = np.array([[best.get((row, column), np.nan) for column in across] for row in up])
+    cells = np.array([[best.get((row, column), np.nan) for column in across] for row in upwards])
     image = axes.imshow(cells, origin="lower", aspect="auto", cmap="viridis")
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
-    longest = max(len(_short(held)) for held in cells[~np.isnan(cells)])
+    longest = max(len(_short(cell)) for cell in cells[~np.isnan(cells)])
     size = min(10.0, _WIDTH / (len(across) * longest))
     for row, column in np.ndindex(*cells.shape):
-        held = cells[row, column]
-        text, colour = ("-", "black") if np.isnan(held) else (_short(held), "white" if held < middle else "black")
+        cell = cells[row, column]
+        # The colour map is dark where values are low.
+        text, colour = ("-", "black") if np.isnan(cell) else (_short(cell), "white" if cell < middle else "black")
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
     axes.set(xlabel=x, ylabel=y)
-    axes.set_xticks(range(len(across)), [str(each) for each in across])
-    axes.set_yticks(range(len(up)), [str(each) for each in up])
+    axes.set_xticks(range(len(across)), [str(tick) for tick in across])
+    axes.set_yticks(range(len(upwards)), [str(tick) for tick in upwards])
     axes.figure.colorbar(image, ax=axes, label=value)
 
 
 def _pareto(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
-    x, y, *by = columns
-    for name, part in fitting.groupby(by[0], sort=False) if by else [("fits", fitting)]:
+    x, y, *grouping = columns
+    for name, part in fitting.groupby(grouping[0], sort=False) if grouping else [("fits", fitting)]:
         axes.scatter(part[x], part[y], s=18, alpha=0.6, label=str(name))
-    others = shown[~shown.index.isin(fitting.index)]
-    if len(others):
-        axes.scatter(others[x], others[y], s=24, marker="x", color="0.6", label="does not fit")
+    not_fitting = shown[~shown.index.isin(fitting.index)]
+    if len(not_fitting):
+        axes.scatter(not_fitting[x], not_fitting[y], s=24, marker="x", color="0.6", label="does not fit")
     best = pareto_front(fitting, x, y)
     axes.plot(best[x], best[y], color="black", marker="o", markerfacecolor="none", label="Pareto front", zorder=3)
     better = {name: "more is better" if name in _MORE_IS_BETTER else "less is better" for name in (x, y)}
     axes.set(xlabel=f"{x} ({better[x]})", ylabel=f"{y} ({better[y]})")
     axes.grid(alpha=0.3)
-    axes.legend(title=by[0] if by else None)
+    axes.legend(title=grouping[0] if grouping else None)
 
 
 def pareto_front(table: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """The rows than which no other is better in one of two columns and as good in the other, by ``x``."""
+    """The Pareto front: the rows that no other row beats in one column while being as good in the other, by ``x``."""
     signs = [-1.0 if name in _MORE_IS_BETTER else 1.0 for name in (x, y)]
     costs = table[[x, y]].to_numpy(dtype=float) * signs
     order = np.lexsort((costs[:, 1], costs[:, 0]))
-    kept, lowest = [], np.inf
+    # In order of x, a row is on the front if its y is lower than that of all rows before it.
+    on_front, lowest = [], np.inf
     for number in order:
         if costs[number, 1] < lowest:
-            kept.append(number)
+            on_front.append(number)
             lowest = costs[number, 1]
-    return table.iloc[kept].sort_values(x)
+    return table.iloc[on_front].sort_values(x)
 
 
 def _is_number(column: pd.Series[Any]) -> bool:
@@ -158,9 +161,9 @@ def _is_number(column: pd.Series[Any]) -> bool:
 
 
 def _ordered(column: pd.Series[Any]) -> list[Any]:
-    """The values of an axis: numbers by size, others as the sweep has them."""
-    found = list(column.unique())
-    return sorted(found) if _is_number(column) else found
+    """The values of an axis: numbers by size, others in the order of the sweep."""
+    axis_values = list(column.unique())
+    return sorted(axis_values) if _is_number(column) else axis_values
 
 
 def _short(value: float) -> str:

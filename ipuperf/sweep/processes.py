@@ -1,4 +1,4 @@
-"""Worker processes that may be killed: what one was at is tried once more, then recorded."""
+"""Worker processes that may be killed. The configuration of a killed worker is tried once more, then recorded."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from .work import failed, rows
 
 _READY = "ready"
 _TRIES = 2
-"""How often a configuration is begun whose worker is killed."""
+"""How often a configuration is tried if its worker is killed."""
 _OBJECTS = 500_000
-"""New objects of a worker until Python looks for garbage: programs are large, and nearly all of one goes by itself."""
+"""The number of new objects in a worker before Python collects garbage. Programs are large, and nearly all of a program
+is freed by reference counts, so frequent collections would only cost time."""
 _LEAVE = 5
-"""Seconds that a worker without work has to end."""
+"""Seconds that an idle worker has to end by itself."""
 
 
 def in_processes(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: int) -> Iterator[dict[str, Any]]:
-    """The rows of all configurations, as they are finished.
+    """The rows of all configurations, as soon as they are finished.
 
     Args:
-        pieces: configurations that one process works on one after the other.
-        jobs: processes.
+        pieces: lists of configurations; one process works on a piece from first to last.
+        jobs: number of processes.
 
     Raises:
         SweepError: no process can be started.
@@ -48,7 +49,7 @@ def in_processes(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: 
 
 @dataclass
 class _Worker:
-    """A process, the end of its pipe, and the configurations that it has not answered."""
+    """A process, our end of its pipe, and the configurations whose rows it has not sent yet."""
 
     process: BaseProcess
     pipe: Connection
@@ -65,11 +66,11 @@ class _Crew:
 
     @property
     def busy(self) -> bool:
-        """Whether a worker has something to do."""
+        """Whether any worker has work left."""
         return any(worker.left for worker in self.workers)
 
     def hire(self) -> None:
-        """Start a worker on the next piece."""
+        """Start a worker. It gets a piece as soon as it says that it is ready."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.sweep), daemon=True)
@@ -79,30 +80,30 @@ class _Crew:
         self.workers.append(worker)
 
     def results(self) -> Iterator[dict[str, Any]]:
-        """Rows that have arrived, after waiting for news."""
+        """Wait for messages of workers and yield the rows that have arrived."""
         by_pipe = {worker.pipe: worker for worker in self.workers}
         for pipe in wait(list(by_pipe)):
             worker = by_pipe[pipe]  # type: ignore[index]
             try:
-                said = worker.pipe.recv()
+                message = worker.pipe.recv()
             except (EOFError, OSError):
                 yield from self._buried(worker)
                 continue
-            if said == _READY:
+            if message == _READY:
                 worker.ready = True
             else:
                 del worker.left[0]
-                yield said
+                yield message
             if not worker.left and self.waiting:
                 self._give(worker, self.waiting.popleft())
 
     def _give(self, worker: _Worker, piece: list[Configuration]) -> None:
         worker.left = piece
-        with suppress(OSError):  # of a dead one, as its pipe says next
+        with suppress(OSError):  # a dead worker is noticed when its pipe is read next
             worker.pipe.send(piece)
 
     def _buried(self, worker: _Worker) -> Iterator[dict[str, Any]]:
-        """Pass on what a dead worker leaves; the row of what it was at, if that was its last try."""
+        """Pass on the work of a dead worker, and yield a failure if its present configuration had its last try."""
         self.workers.remove(worker)
         worker.process.join()
         worker.pipe.close()
@@ -113,18 +114,20 @@ class _Crew:
             )
         if not worker.left:
             return
-        first, *others = worker.left
-        if others:
-            self.waiting.append(others)
-        key = self.sweep.key(first)
+        # Rows come in the order of the piece, so the first one missing is that of the present configuration.
+        present, *remaining = worker.left
+        if remaining:
+            self.waiting.append(remaining)
+        key = self.sweep.key(present)
         self.deaths[key] += 1
         if self.deaths[key] < _TRIES:
-            self.waiting.append([first])
+            self.waiting.append([present])
         else:
-            yield failed(first, f"its worker process was killed {_TRIES} times {_how(worker.process.exitcode)}")
+            yield failed(present, f"its worker process was killed {_TRIES} times {_how(worker.process.exitcode)}")
 
     def dismiss(self) -> None:
-        """End all workers, whatever they are at; those that are at nothing end by themselves, as their pipe does."""
+        """End all workers. Idle ones end by themselves when their pipe is closed; the others are killed."""
+        # All pipes are closed before any wait, so that idle workers end at the same time.
         for worker in self.workers:
             worker.pipe.close()
         for worker in self.workers:
@@ -139,7 +142,7 @@ def _how(code: int | None) -> str:
 
 
 def _work(pipe: Connection, sweep: Sweep) -> None:
-    """A worker: pieces in, rows out, until it is killed or its parent is gone."""
+    """The main function of a worker: read pieces and send rows until it is killed or its parent is gone."""
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     pipe.send(_READY)
     try:

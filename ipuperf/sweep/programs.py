@@ -1,4 +1,4 @@
-"""Executables of configurations. What configurations have in common is built, lowered and simulated once."""
+"""Executables of configurations. Parts that configurations have in common are built, lowered and simulated once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .spec import FIGURE, HOST_FACTORS, MACHINE, SEED, Configuration, Sweep
 
 @dataclass(frozen=True)
 class Built:
-    """A program of a configuration; ``samples`` of one run, None where nobody says."""
+    """The program of a configuration, and the samples of one run (None: unknown)."""
 
     executable: Executable
     samples: float | None
@@ -32,8 +32,9 @@ class Built:
 class SweepPrograms:
     """The programs of a sweep, one configuration after the other.
 
-    Configurations of one program (:meth:`.spec.Sweep.program_key`) that come one after the other share it on machines
-    that it is lowered alike for. What a machine refuses is built for it, so that a failure is the same in any order.
+    Successive configurations of one program (:meth:`.spec.Sweep.program_key`) share it, on all machines for which it
+    is lowered alike. If a machine refuses the shared program, the program is built for that machine, so that the
+    failure does not depend on the order of the configurations.
     """
 
     def __init__(self, sweep: Sweep) -> None:
@@ -43,16 +44,17 @@ class SweepPrograms:
         self._machines: dict[tuple[Any, ...], Machine] = {}
 
     def of(self, configuration: Configuration) -> Built:
-        """The program; what building it raises."""
+        """The program of a configuration. Raises whatever building it raises."""
+        # Only the programs of the last key are kept: configurations of one program come one after the other.
         key = self.sweep.program_key(configuration)
         if key != self._key:
             self._key, self._built = key, {}
-        found = self._on_its_machine(configuration)
+        built = self._on_its_machine(configuration)
         host = {name: configuration[name] for name in HOST_FACTORS if self.sweep.script and name in configuration}
         for name, value in host.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise SweepError(f"{name}: {value!r}, allowed: a whole number of 1 or more")
-        return Built(changed(found.executable, **host), found.samples) if host else found
+        return Built(changed(built.executable, **host), built.samples) if host else built
 
     def _on_its_machine(self, configuration: Configuration) -> Built:
         machine = self._machine(configuration)
@@ -65,11 +67,11 @@ class SweepPrograms:
                 return Built(known.executable.on(machine, lowered_alike=True), known.samples)
             except MachineError:
                 return self._made(configuration, machine)
-        made = self._built[alike] = self._made(configuration, machine)
-        return made
+        built = self._built[alike] = self._made(configuration, machine)
+        return built
 
     def _machine(self, configuration: Configuration) -> Machine | None:
-        """The machine of a configuration with its figures multiplied; None: whichever suits."""
+        """The machine of a configuration with its figures multiplied; None: the program's own choice."""
         name = configuration.get(MACHINE, AUTO)
         if name == AUTO:
             return None
@@ -82,9 +84,9 @@ class SweepPrograms:
         return self._machines[key]
 
     def _made(self, configuration: Configuration, machine: Machine | None) -> Built:
-        found = self._of_model(configuration, machine) if self.sweep.model else self._of_script(configuration, machine)
-        found.executable.again = True
-        return found
+        built = self._of_model(configuration, machine) if self.sweep.model else self._of_script(configuration, machine)
+        built.executable.again = True
+        return built
 
     def _of_script(self, configuration: Configuration, machine: Machine | None) -> Built:
         settings = RunSettings(AUTO if machine is None else machine)
@@ -103,6 +105,6 @@ class SweepPrograms:
         case = unmeasured_case(
             {**listed, "model": self.sweep.model, "config": config}, "sweep", Path(self.sweep.folder, "sweep")
         )
-        with redirect_stderr(StringIO()):  # what a front end remarks would go through the progress bar
+        with redirect_stderr(StringIO()):  # remarks of a front end would disturb the progress bar
             program = program_of(case, machine)
         return Built(program.executable, program.samples)

@@ -1,4 +1,4 @@
-"""Running a sweep: what is missing of it, on processes or a cluster, into a folder and a table."""
+"""Run the configurations of a sweep that are missing, on processes or a cluster, into a folder and a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PIECES = 4
-"""Pieces of work for each process, so that none is left alone with much at the end."""
+"""Pieces of work for each process, so that no process is left alone with a long piece at the end."""
 
 
 @checked()
@@ -43,18 +43,18 @@ def run_sweep(
     Args:
         sweep: a sweep, or the TOML file of one.
         out: folder of the runs (``out/runs``) and of the table (``out/table.parquet``).
-        jobs: processes; None: one for each core that this one may use.
+        jobs: number of processes; None: one for each core that this process may use.
         scheduler: address of a Dask cluster to use instead of processes.
         table: format of the table: ``parquet``, ``csv``, ``json``; None: no file.
-        retry: runs that failed before are run again.
-        progress: show a bar on standard error; None: where that is a terminal.
+        retry: run configurations again that failed before.
+        progress: show a bar on standard error; None: if that is a terminal.
 
     Returns:
-        A row for each configuration, in the order of the sweep, whatever the order they were run in.
+        A row for each configuration, in the order of the sweep and not of the runs.
 
     Raises:
-        SweepError: see :class:`.spec.Sweep` and :func:`.cluster.on_cluster`. OSError: something cannot be written;
-            what was written before stays.
+        SweepError: see :class:`.spec.Sweep` and :func:`.cluster.on_cluster`.
+        OSError: a file cannot be written; files that were written before stay.
     """
     if not isinstance(sweep, Sweep):
         sweep = read_sweep(sweep)
@@ -66,45 +66,47 @@ def run_sweep(
         check_writable(table)
     configurations = sweep.configurations()
     store = Store(Path(out))
-    known = {key: store.row(key) for key in (sweep.key(each) for each in configurations)}
+    known = {key: store.row(key) for key in (sweep.key(configuration) for configuration in configurations)}
     rows = {key: row for key, row in known.items() if row is not None and not (retry and row.get("failure"))}
-    missing = [each for each in configurations if sweep.key(each) not in rows]
+    missing = [configuration for configuration in configurations if sweep.key(configuration) not in rows]
     hidden = not (sys.stderr.isatty() if progress is None else progress)
     with tqdm(total=len(configurations), initial=len(rows), desc="sweep", disable=hidden) as bar:
         for row in _made(sweep, missing, _cores() if jobs is None else jobs, scheduler):
+            # Rows arrive in any order, so each one says itself which configuration it is of.
             key = sweep.key({name: row[name] for name in (*sweep.factors, SEED)})
             store.write(key, row)
             rows[key] = row
             bar.update()
-    found = table_of((rows[sweep.key(each)] for each in configurations), (*sweep.factors, SEED))
+    sweep_table = table_of((rows[sweep.key(configuration)] for configuration in configurations), (*sweep.factors, SEED))
     if table is not None:
-        write_table(found, store.folder / f"table.{table}")
-    return found
+        write_table(sweep_table, store.folder / f"table.{table}")
+    return sweep_table
 
 
 def _made(sweep: Sweep, missing: Sequence[Configuration], jobs: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
     if not missing and scheduler is None:
         return
     pieces = _pieces(sweep, missing, jobs)
-    made = in_processes(sweep, pieces, jobs) if scheduler is None else on_cluster(sweep, pieces, scheduler)
-    with closing(made):  # type: ignore[type-var]
-        yield from made
+    new_rows = in_processes(sweep, pieces, jobs) if scheduler is None else on_cluster(sweep, pieces, scheduler)
+    # Closing ends the worker processes if the caller stops early.
+    with closing(new_rows):  # type: ignore[type-var]
+        yield from new_rows
 
 
 def _pieces(sweep: Sweep, missing: Sequence[Configuration], jobs: int) -> list[list[Configuration]]:
-    """The configurations in pieces; those of one program stand together in one."""
+    """The configurations in pieces. Configurations of one program are in one piece, so that they can share it."""
     programs: dict[str, list[Configuration]] = {}
-    for each in missing:
-        programs.setdefault(sweep.program_key(each), []).append(each)
+    for configuration in missing:
+        programs.setdefault(sweep.program_key(configuration), []).append(configuration)
     size = -(-len(missing) // (jobs * _PIECES))
     pieces: list[list[Configuration]] = [[]]
-    for alike in programs.values():
+    for configurations in programs.values():
         if len(pieces[-1]) >= size:
             pieces.append([])
-        pieces[-1] += alike
+        pieces[-1] += configurations
     return [piece for piece in pieces if piece]
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The folder of a sweep: one folder for each run, whole or not there."""
+"""The folder of a sweep. Each run has a folder of its own, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _UNFINISHED = ".unfinished-"
 
 
 class Store:
-    """The runs below ``folder/runs``, which is made for the first one that is written.
+    """The runs in ``folder/runs``, which is made when the first run is written.
 
     Raises:
-        SweepError: there is a file in its place.
+        SweepError: a file is in the place of the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,37 +29,38 @@ class Store:
         for place in (self.runs, *self.runs.parents):
             if place.exists() and not place.is_dir():
                 raise SweepError(f"{folder}: cannot be a folder, the file {place} is in the way")
-        for left in self.runs.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for unfinished in self.runs.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     def row(self, key: str) -> dict[str, Any] | None:
-        """The row of a run; None where it is still to be made.
+        """The row of a run; None if there is none yet.
 
         Raises:
-            SweepError: it is of another version, or no row.
+            SweepError: the file has another version, or it is no row.
         """
         path = self.runs / key / ROW
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            row = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise SweepError(f"{path}: no row of `ipuperf sweep`: {error}; delete its folder") from None
-        if not isinstance(found, dict):
+        if not isinstance(row, dict):
             raise SweepError(f"{path}: no row of `ipuperf sweep`; delete its folder")
-        check_format(found.get("format"), path)
-        return found
+        check_format(row.get("format"), path)
+        return row
 
     def write(self, key: str, row: Mapping[str, Any]) -> None:
-        """Keep a row; one that is there is replaced."""
+        """Write a row. A previous row of the run is replaced."""
+        # The finished folder is renamed, so that an interrupted run leaves no half-written row.
         target = self.runs / key
         self.runs.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=self.runs, prefix=_UNFINISHED))
+        unfinished = Path(tempfile.mkdtemp(dir=self.runs, prefix=_UNFINISHED))
         try:
-            (made / ROW).write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+            (unfinished / ROW).write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
             if target.exists():
                 shutil.rmtree(target)
-            made.rename(target)
+            unfinished.rename(target)
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise

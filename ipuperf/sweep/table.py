@@ -1,4 +1,4 @@
-"""The table of a sweep: a row for each configuration; Parquet, CSV or JSON."""
+"""The table of a sweep, with a row for each configuration, as Parquet, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = 1
-"""Version of the columns, in the column ``format`` of each row."""
+"""The version of the columns, which each row has in column ``format``."""
 FORMATS = ("parquet", "csv", "json")
 
 RESULTS: Mapping[str, str] = {
@@ -27,24 +27,25 @@ RESULTS: Mapping[str, str] = {
     "max_tile_bytes": "Int64", "bytes_per_tile": "Int64", "took_seconds": "Float64", "ipuperf": "string",
     "format": "Int64",
 }  # fmt: skip
-"""The columns after factors and seed, with the types that pandas has for them; absent where a run failed."""
+"""The columns after factors and seed, with their types in pandas. They have no values if a run failed."""
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], factors: Sequence[str]) -> pd.DataFrame:
-    """The table of some rows, in their order; lists become JSON, and so do all values of a factor of mixed types."""
-    import pandas as pd  # not at once: workers, which read the names above, do without it
+    """The table of some rows, in their order. Lists become JSON, and so do all values of a factor of mixed types."""
+    import pandas as pd  # not at the top: workers import this module and do not need pandas
 
     columns = [*factors, *RESULTS]
-    found = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns)
+    table = pd.DataFrame([[row.get(name) for name in columns] for row in rows], columns=columns)
     for name in factors:
-        kinds = {type(value) for value in found[name]}
+        kinds = {type(value) for value in table[name]}
+        # A column of a table has one type.
         if kinds & {list, tuple} or (len(kinds) > 1 and not kinds <= {int, float}):
-            found[name] = [value if isinstance(value, str) else json.dumps(value) for value in found[name]]
-    return found.astype(dict(RESULTS))
+            table[name] = [value if isinstance(value, str) else json.dumps(value) for value in table[name]]
+    return table.astype(dict(RESULTS))
 
 
 def check_writable(kind: str) -> None:
-    """Raise :class:`SweepError` where a format of :data:`FORMATS` needs what is not installed."""
+    """Raise :class:`SweepError` if a format of :data:`FORMATS` needs a package that is not installed."""
     if kind == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SweepError(
             "a Parquet table needs pyarrow: pip install 'ipuperf[sweep]', or ask for another one with --format csv"
@@ -53,10 +54,11 @@ def check_writable(kind: str) -> None:
 
 @checked()
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table; the suffix says the format. The file is whole or not there.
+    """Write a table in the format of the suffix. The file is written completely or not at all.
 
     Raises:
-        SweepError: an unknown suffix, or the extra for it is not installed. OSError: it cannot be written.
+        SweepError: the suffix is unknown, or the extra for it is not installed.
+        OSError: the file cannot be written.
     """
     kind = _kind(path)
     check_writable(kind)
@@ -79,7 +81,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """A table that :func:`write_table` wrote.
 
     Raises:
-        SweepError: no such file, no such table, or one of another version.
+        SweepError: the file is missing, is no such table, or has another version.
     """
     import pandas as pd
 
@@ -88,20 +90,20 @@ def read_table(path: str | Path) -> pd.DataFrame:
     check_writable(kind)
     try:
         readers = {"parquet": pd.read_parquet, "csv": pd.read_csv, "json": pd.read_json}
-        found: pd.DataFrame = readers[kind](path)
-        found = with_texts(found, of_cell) if kind == "csv" else found
+        table: pd.DataFrame = readers[kind](path)
+        table = with_texts(table, of_cell) if kind == "csv" else table
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError) as error:
         raise SweepError(f"{path}: no table of `ipuperf sweep`: {error}") from error
-    if "format" not in found.columns:
+    if "format" not in table.columns:
         raise SweepError(f"{path}: no table of `ipuperf sweep`: it has no column 'format'")
-    for version in found["format"].unique():
+    for version in table["format"].unique():
         check_format(version, path)
-    missing = [name for name in RESULTS if name not in found.columns]
+    missing = [name for name in RESULTS if name not in table.columns]
     if missing:
         raise SweepError(f"{path}: no table of `ipuperf sweep`: it has no column {missing[0]!r}")
-    return found.astype(dict(RESULTS))
+    return table.astype(dict(RESULTS))
 
 
 def check_format(version: Any, path: Path) -> None:
@@ -113,5 +115,5 @@ def check_format(version: Any, path: Path) -> None:
 def _kind(path: Path) -> str:
     kind = path.suffix[1:]
     if kind not in FORMATS:
-        raise SweepError(f"{path}: {path.suffix!r} found, allowed: {', '.join('.' + each for each in FORMATS)}")
+        raise SweepError(f"{path}: {path.suffix!r} found, allowed: {', '.join('.' + suffix for suffix in FORMATS)}")
     return kind

@@ -1,4 +1,4 @@
-"""What a worker does: the rows of some configurations."""
+"""The work of a worker: run configurations and give their rows."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ from .spec import SEED, Configuration, Sweep
 from .table import FORMAT
 
 _KEPT = 16
-"""Lowered programs that a worker keeps."""
+"""The number of lowered programs that a worker keeps."""
 _LONGEST = 2_000
-"""Characters of a failure."""
+"""The largest number of characters of a failure's text."""
 _ONE_AT_A_TIME = threading.Lock()
-"""A program has the process to itself: its arguments, its folder, what it prints (Dask's workers have threads)."""
+"""A program needs the process for itself: its arguments, its folder, its output. Dask's workers have threads."""
 
 
 def rows(sweep: Sweep, configurations: Sequence[Configuration]) -> Iterator[dict[str, Any]]:
-    """The row of each configuration, in their order; what a configuration raises stands in its row."""
+    """The row of each configuration, in order. An error of a configuration is recorded in its row."""
     RUN.of(Again).keep(_KEPT)
     programs = SweepPrograms(sweep)
-    before = os.getcwd()
+    previous_folder = os.getcwd()
+    # Relative paths of a sweep begin in its folder.
     os.chdir(sweep.folder)
     try:
         for configuration in configurations:
             yield _row(programs, configuration)
     finally:
-        os.chdir(before)
+        os.chdir(previous_folder)
 
 
 def all_rows(sweep: Sweep, configurations: Sequence[Configuration]) -> list[dict[str, Any]]:
-    """The rows of :func:`rows` as a list; one caller of a process at a time."""
+    """The rows of :func:`rows` as a list. Calls in one process wait for each other."""
     with _ONE_AT_A_TIME:
         return list(rows(sweep, configurations))
 
 
 def failed(configuration: Configuration, failure: str, seconds: float = 0.0) -> dict[str, Any]:
-    """The row of a configuration that gave no figures."""
-    said = " ".join(failure.split())[:_LONGEST]
-    return {**configuration, "failure": said, "took_seconds": seconds, "ipuperf": __version__, "format": FORMAT}
+    """The row of a configuration that failed."""
+    error_text = " ".join(failure.split())[:_LONGEST]
+    return {**configuration, "failure": error_text, "took_seconds": seconds, "ipuperf": __version__, "format": FORMAT}
 
 
 def _row(programs: SweepPrograms, configuration: Configuration) -> dict[str, Any]:
@@ -59,27 +60,28 @@ def _row(programs: SweepPrograms, configuration: Configuration) -> dict[str, Any
     try:
         figures = _figures(programs.of(configuration))
     except Exception as error:
-        return failed(configuration, said(error), time.perf_counter() - begin)
+        return failed(configuration, error_text(error), time.perf_counter() - begin)
     took = time.perf_counter() - begin
     return {**configuration, **figures, "took_seconds": took, "ipuperf": __version__, "format": FORMAT}
 
 
 def _seed(seed: int) -> None:
-    """Begin the generators that programs draw from."""
+    """Seed the generators that programs draw from."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - programs draw from NumPy's global generator
+    # A program that has not loaded PyTorch does not draw from it.
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(seed)
 
 
-def said(error: Exception) -> str:
-    """What went wrong; an error of ipuperf's own needs no name."""
+def error_text(error: Exception) -> str:
+    """The text of an error, with its type unless it is one of ipuperf's own."""
     text = str(error)
     return text if text and type(error).__module__.startswith("ipuperf.") else f"{type(error).__name__}: {text}"
 
 
 def _figures(built: Built) -> dict[str, Any]:
-    """The columns of results: of one run, host included, and the fullest tile."""
+    """The columns of :data:`.table.RESULTS` for one run, host included."""
     executable = built.executable
     trace, memory = executable.trace, executable.device_program.memory
     cycles, seconds = executable.simulated_run_cycles, executable.simulated_run_seconds

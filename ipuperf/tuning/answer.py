@@ -1,4 +1,4 @@
-"""What a tuning says: the choice, the runner-up, what binds it, and what one step of each factor costs."""
+"""The answer of a tuning: the choice, the runner-up, what limits the choice, and what one step of each factor costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .search import TuningSearch
 from .space import Configuration
 
 _WAITS = 0.25
-"""Share of a run from which on waiting is named as what binds."""
+"""The share of a run from which waiting is named as the limit of the choice."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class StepTaken:
     """One step of a factor away from the choice.
 
     Attributes:
-        factor, before, after: what was changed; ``others``: what had to change with it, with the new values.
+        factor, before, after: the changed factor with its old and new value.
+        others: the new values of factors that had to change with it.
         effect: ``simulated``; ``at least`` (its bound; it was not simulated); ``does not fit``; ``cannot be built``;
             ``about`` (an estimate; no trials were left for it); ``not tried``.
-        times: how many times the choice's time it takes, at least or about where it was not simulated; None where
-            unknown.
-        why: what stands in the way.
+        times: its time as a multiple of the choice's time, at least or about if it was not simulated; None: unknown.
+        why: the reason why it is impossible.
     """
 
     factor: str
@@ -42,16 +42,16 @@ class StepTaken:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found.
+    """The answer of a tuning.
 
     Attributes:
         global_batch: samples of a weight update.
-        choice, runner_up: configuration and outcome; no runner-up where nothing else was simulated.
-        start: what the search began with, if somebody said.
-        binding: what keeps it from being faster, in words.
-        steps: the sensitivity.
-        configurations: how many there are; of those ``lowered`` (built, memory known), ``simulated``, ``ruled_out`` by
-            bounds without being built, and ``left``: those that may still be faster.
+        choice, runner_up: configuration and outcome; there is no runner-up if nothing else was simulated.
+        start: the configuration that the search began with, if the user named one.
+        binding: what keeps the choice from being faster, in words.
+        steps: the sensitivity: one step of each factor.
+        configurations: how many there are. Of those some were ``lowered`` (built, memory known), ``simulated``, and
+            ``ruled_out`` by bounds without being built; those ``left`` may still be faster.
         probes: probes that were lowered for bounds and forecasts.
     """
 
@@ -70,7 +70,7 @@ class Answer:
 
     @property
     def samples_per_second(self) -> float:
-        """Of the choice."""
+        """Throughput of the choice."""
         assert self.choice[1].seconds is not None
         return self.global_batch / self.choice[1].seconds
 
@@ -79,53 +79,60 @@ def answer_of(search: TuningSearch) -> Answer:
     """The answer of a search that ended.
 
     Raises:
-        TuningError: nothing fits; the message says which constraint is broken, and by how much at the least.
+        TuningError: nothing fits; the message says which constraint is broken, and by how much at least.
     """
     if search.best is None:
         raise TuningError(_nothing(search))
     space, best = search.space, search.best
     ranked = sorted(
-        (found for found in search.outcomes.values() if found.fits and found.seconds is not None and found is not best),
-        key=lambda found: (found.seconds, found.place),
+        (
+            outcome
+            for outcome in search.outcomes.values()
+            if outcome.fits and outcome.seconds is not None and outcome is not best
+        ),
+        key=lambda outcome: (outcome.seconds, outcome.place),
     )
-    steps = tuple(_step(search, best, *each) for each in space.steps(best.place))
+    steps = tuple(_step(search, best, *step) for step in space.steps(best.place))
     outcomes = search.outcomes.values()
-    known = len(search.outcomes)
+    lowered = len(search.outcomes)
     left = len(search.open)
-    first = search.outcomes.get(search.first[0]) if search.first else None
+    start = search.outcomes.get(search.start_places[0]) if search.start_places else None
     return Answer(
         global_batch=space.global_batch,
         choice=(space.configurations[best.place], best),
         runner_up=(space.configurations[ranked[0].place], ranked[0]) if ranked else None,
-        start=None if first is None else (space.configurations[first.place], first),
+        start=None if start is None else (space.configurations[start.place], start),
         binding=_binding(search, best, steps),
         steps=steps,
         configurations=len(space.configurations),
-        lowered=known,
-        simulated=sum(found.seconds is not None for found in outcomes),
-        ruled_out=len(space.configurations) - known - left,
+        lowered=lowered,
+        simulated=sum(outcome.seconds is not None for outcome in outcomes),
+        ruled_out=len(space.configurations) - lowered - left,
         left=left,
         probes=search.bounds.built,
     )
 
 
 def _nothing(search: TuningSearch) -> str:
-    """Why there is no choice."""
+    """Why there is no choice, in words."""
     space, count = search.space, len(search.space.configurations)
     limit = search.bounds.machine.chip.bytes_per_tile
-    tried = list(search.outcomes.values())
-    small = [found for found in tried if found.fullest.over]
-    head = f"none of {count:,} configurations fits ({len(tried):,} tried, {count - len(tried) - len(search.open):,} "
+    outcomes = list(search.outcomes.values())
+    too_large = [outcome for outcome in outcomes if outcome.fullest.over]
+    head = (
+        f"none of {count:,} configurations fits ({len(outcomes):,} tried, {count - len(outcomes) - len(search.open):,} "
+    )
     head += f"ruled out by bounds, {len(search.open):,} left)"
-    if small:
-        near = min(small, key=lambda found: (found.fullest.bytes, found.place))
-        full = near.fullest
+    if too_large:
+        nearest = min(too_large, key=lambda outcome: (outcome.fullest.bytes, outcome.place))
+        fullest = nearest.fullest
         return (
-            f"{head}: the nearest is {full.over:,} bytes per tile over the {limit:,} there are, on IPU {full.ipu} "
-            f"(largest: {', '.join(full.largest)}); it is {_words(space.configurations[near.place], space.names)}"
+            f"{head}: the nearest is {fullest.over:,} bytes per tile over the {limit:,} there are, on IPU "
+            f"{fullest.ipu} (largest: {', '.join(fullest.largest)}); it is "
+            f"{_words(space.configurations[nearest.place], space.names)}"
         )
-    if tried:
-        why, times = Counter(found.failure for found in tried).most_common(1)[0]
+    if outcomes:
+        why, times = Counter(outcome.failure for outcome in outcomes).most_common(1)[0]
         return f"{head}: {times:,} of those tried cannot be built: {why}"
     place = int(search.least_bytes.argmin())
     bound, words = search.bound(place), _words(space.configurations[place], space.names)
@@ -133,30 +140,36 @@ def _nothing(search: TuningSearch) -> str:
 
 
 def _step(search: TuningSearch, best: Outcome, factor: str, way: int, place: int) -> StepTaken:
-    """What is known of a step."""
-    before, after = (search.space.configurations[each] for each in (best.place, place))
-    others = {name: value for name, value in after.items() if value != before[name] and name != factor}
-    about: dict[str, Any] = {"factor": factor, "before": before[factor], "after": after[factor], "others": others}
+    """What is known about a step away from the choice."""
+    chosen, changed = (search.space.configurations[index] for index in (best.place, place))
+    other_changes = {name: value for name, value in changed.items() if value != chosen[name] and name != factor}
+    about: dict[str, Any] = {
+        "factor": factor,
+        "before": chosen[factor],
+        "after": changed[factor],
+        "others": other_changes,
+    }
     assert best.seconds is not None
-    found = search.outcomes.get(place)
-    if found is None:
+    outcome = search.outcomes.get(place)
+    if outcome is None:
         return _untried(search, best.seconds, place, about)
-    if found.failure:
-        return StepTaken(**about, effect="cannot be built", why=found.failure)
-    if found.fullest.over:
-        full = found.fullest
-        why = f"IPU {full.ipu}: {full.over:,} bytes per tile over (largest: {', '.join(full.largest[:3])})"
-        return StepTaken(**about, effect="does not fit", times=found.least_seconds / best.seconds, why=why)
-    if found.seconds is None:
-        return StepTaken(**about, effect="at least", times=found.least_seconds / best.seconds)
-    return StepTaken(**about, effect="simulated", times=found.seconds / best.seconds)
+    if outcome.failure:
+        return StepTaken(**about, effect="cannot be built", why=outcome.failure)
+    if outcome.fullest.over:
+        fullest = outcome.fullest
+        why = f"IPU {fullest.ipu}: {fullest.over:,} bytes per tile over (largest: {', '.join(fullest.largest[:3])})"
+        return StepTaken(**about, effect="does not fit", times=outcome.least_seconds / best.seconds, why=why)
+    if outcome.seconds is None:
+        return StepTaken(**about, effect="at least", times=outcome.least_seconds / best.seconds)
+    return StepTaken(**about, effect="simulated", times=outcome.seconds / best.seconds)
 
 
 def _untried(search: TuningSearch, best: float, place: int, about: dict[str, Any]) -> StepTaken:
-    """What is known of a step that was not tried."""
+    """What bounds and estimates say about a step that was not tried."""
     bound, limit = search.bound(place), search.bounds.machine.chip.bytes_per_tile
     if bound.refused:
         return StepTaken(**about, effect="cannot be built", why=bound.refused)
+    # A bound of 0 seconds says nothing.
     times = bound.seconds / best or None
     if bound.bytes > limit:
         return StepTaken(**about, effect="does not fit", times=times, why=bound.over(limit))
@@ -169,22 +182,23 @@ def _untried(search: TuningSearch, best: float, place: int, about: dict[str, Any
 
 
 def _binding(search: TuningSearch, best: Outcome, steps: tuple[StepTaken, ...]) -> tuple[str, ...]:
-    """What keeps the choice from being faster."""
+    """What keeps the choice from being faster, in words."""
     assert best.seconds is not None
-    found = []
+    limits = []
     for step in steps:
         if step.effect == "does not fit" and step.times is not None and step.times < 1:
-            found.append(f"memory: {step.factor} {step.after} could take {step.times:.3f} of the time, but {step.why}")
+            limits.append(f"memory: {step.factor} {step.after} could take {step.times:.3f} of the time, but {step.why}")
     for name, values in search.space.impossible.items():
-        found.append(f"divisibility and constraints: no configuration has {name} of {', '.join(map(str, values))}")
+        limits.append(f"divisibility and constraints: no configuration has {name} of {', '.join(map(str, values))}")
+    # The least time is that of the busiest IPU's own steps. The rest of a run is waiting.
     share = 1 - best.least_seconds / best.seconds
     if share >= _WAITS:
-        found.append(
+        limits.append(
             f"waiting: {share:.0%} of a run the busiest IPU waits for other IPUs, Streaming Memory or the host"
         )
     else:
-        found.append(f"compute: IPU {best.busiest} of each replica works {1 - share:.0%} of a run on its own")
-    return tuple(found)
+        limits.append(f"compute: IPU {best.busiest} of each replica works {1 - share:.0%} of a run on its own")
+    return tuple(limits)
 
 
 def _words(configuration: Configuration, names: tuple[str, ...]) -> str:
@@ -197,18 +211,18 @@ def _plain(value: Any) -> str:
 
 @checked()
 def text_of(answer: Answer, names: tuple[str, ...]) -> str:
-    """The answer for people."""
+    """The answer as text for a terminal."""
     configuration, outcome = answer.choice
-    full = outcome.fullest
+    fullest = outcome.fullest
     rate = f"{answer.samples_per_second:,.1f} samples/s"
     lines = [f"choice: {rate}, {outcome.seconds:.6g} s for {answer.global_batch:,} samples"]
     lines += [f"  {name}: {_plain(value)}" for name, value in configuration.items() if name != "seed"]
-    share = full.bytes / max(1, full.of)
-    held = f"(largest: {', '.join(full.largest[:3])})"
-    lines.append(f"  fullest tile: IPU {full.ipu}, {full.bytes:,} of {full.of:,} bytes, {share:.0%} {held}")
-    for title, other in (("runner-up", answer.runner_up), ("start", answer.start)):
-        if other is not None:
-            lines += [f"{title}: {_result(answer, other)}", f"  {_differs(configuration, other[0], names)}"]
+    share = fullest.bytes / max(1, fullest.of)
+    largest = f"(largest: {', '.join(fullest.largest[:3])})"
+    lines.append(f"  fullest tile: IPU {fullest.ipu}, {fullest.bytes:,} of {fullest.of:,} bytes, {share:.0%} {largest}")
+    for title, alternative in (("runner-up", answer.runner_up), ("start", answer.start)):
+        if alternative is not None:
+            lines += [f"{title}: {_result(answer, alternative)}", f"  {_differs(configuration, alternative[0], names)}"]
     lines += ["binding:", *(f"  {text}" for text in answer.binding)]
     lines += ["one step of each factor (times the choice's time):", *(f"  {_line(step)}" for step in answer.steps)]
     proof = "nothing left can be faster" if not answer.left else f"{answer.left:,} left that may be faster"
@@ -219,8 +233,8 @@ def text_of(answer: Answer, names: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-def _result(answer: Answer, other: tuple[Configuration, Outcome]) -> str:
-    outcome = other[1]
+def _result(answer: Answer, alternative: tuple[Configuration, Outcome]) -> str:
+    outcome = alternative[1]
     if outcome.failure:
         return f"cannot be built: {outcome.failure}"
     if outcome.fullest.over:
@@ -232,16 +246,16 @@ def _result(answer: Answer, other: tuple[Configuration, Outcome]) -> str:
     return f"{answer.global_batch / outcome.seconds:,.1f} samples/s, {times:.4f} times the choice's time"
 
 
-def _differs(choice: Configuration, other: Configuration, names: tuple[str, ...]) -> str:
-    changed = [name for name in other if other[name] != choice[name]]
-    return _words(other, tuple(changed)) if changed else "the choice itself"
+def _differs(choice: Configuration, alternative: Configuration, names: tuple[str, ...]) -> str:
+    changed = [name for name in alternative if alternative[name] != choice[name]]
+    return _words(alternative, tuple(changed)) if changed else "the choice itself"
 
 
 def _line(step: StepTaken) -> str:
     others = f" (with {', '.join(f'{n} {_plain(v)}' for n, v in step.others.items())})" if step.others else ""
     times = "" if step.times is None else f" {step.times:.4f}"
-    said = {"simulated": times, "at least": f" at least{times}", "about": f" about{times} (estimate)"}.get(
+    effect = {"simulated": times, "at least": f" at least{times}", "about": f" about{times} (estimate)"}.get(
         step.effect, f" {step.effect}"
     )
     why = f": {step.why}" if step.why else ""
-    return f"{step.factor} {_plain(step.before)} -> {_plain(step.after)}{others}:{said}{why}"
+    return f"{step.factor} {_plain(step.before)} -> {_plain(step.after)}{others}:{effect}{why}"

@@ -1,4 +1,4 @@
-"""What is varied of a model unless the user says otherwise."""
+"""The factors of a model that a tuning varies by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .splits import splits
 
 _LARGEST_MICRO_BATCH = 64
 _SHARDED = 8_192
-"""Elements from which on a tensor is sharded (PopTorch's ``minElementsForReplicatedTensorSharding``)."""
+"""The number of elements from which a tensor is sharded (PopTorch's ``minElementsForReplicatedTensorSharding``)."""
 _PROPORTIONS = ((0.1,), (0.15,), (0.15, 0.25), (0.25,), (0.4,), (0.6,))
 _FIXED: Mapping[str, Any] = {"precision": "f16.16", "optimiser": "adamw", "io": "streams"}
 _OF_CASE = ("precision", "optimiser", "recompute", "offload", "sharding", "io", "io_tiles", "prefetch", "micro_batch",
@@ -32,36 +32,37 @@ _UNSAID: Mapping[str, Any] = {
     "pipeline": (), MICRO_BATCH: 1, REPLICAS: 1, "recompute": "none", "offload": (), "sharding": 0,
     "config.memory_proportions": (),
 }  # fmt: skip
-"""What is varied around a case, with what a case has that does not say it."""
+"""The factors that are varied around a case, with their values in cases that do not name them."""
 _VARIED = (*_UNSAID,)
 
 
 def factors_of(
-    model: str, machine: Machine, global_batch: int, given: Mapping[str, tuple[Any, ...]]
+    model: str, machine: Machine, global_batch: int, chosen: Mapping[str, tuple[Any, ...]]
 ) -> tuple[dict[str, tuple[Any, ...]], tuple[str, ...]]:
-    """Factors and constraints of a model: those given, and for the others the usual values.
+    """Factors and constraints of a model: the given ones, and default values for the others.
 
-    PyTorch's models (those with a function ``placed_layers``) are split over powers of two of IPUs; the encoder is by
-    ``config.stages``. Of any other model only what is given is varied.
+    Models for PyTorch (those with a function ``placed_layers``) are split over powers of two of IPUs, and so is the
+    encoder, by ``config.stages``. In other models only the given factors are varied.
 
     Raises:
         TuningError: an unknown model, or one whose layers are not known.
     """
-    config = {name.removeprefix("config."): values[0] for name, values in given.items() if name.startswith("config.")}
+    # Options of the configuration say how many layers the model has.
+    config = {name.removeprefix("config."): values[0] for name, values in chosen.items() if name.startswith("config.")}
     module = _module(model)
     if hasattr(module, "placed_layers"):
         try:
             layers = module.placed_layers(config)
         except CaseError as error:
             raise TuningError(f"model {model!r}: {error}; say it with --set config.preset=NAME") from None
-        usual = _of_pipelines(layers, machine, global_batch)
+        defaults = _of_pipelines(layers, machine, global_batch)
         constraints: tuple[str, ...] = (f"replicas * len(pipeline) <= {machine.num_ipus}",)
     elif model == "encoder":
-        usual = _of_encoder(config.get("layers", 24), machine, global_batch)
+        defaults = _of_encoder(config.get("layers", 24), machine, global_batch)
         constraints = (f"replicas * config.stages <= {machine.num_ipus}",)
     else:
-        usual, constraints = {}, ()
-    factors = {**usual, **given}
+        defaults, constraints = {}, ()
+    factors = {**defaults, **chosen}
     if len(factors.get("sharding", ())) > 1:
         constraints += ("sharding == 0 or replicas > 1",)
     return factors, constraints
@@ -101,7 +102,7 @@ def _of_encoder(layers: int, machine: Machine, global_batch: int) -> dict[str, t
         "optimiser": ("sgd",),
         "io": ("streams",),
         "config.stages": tuple(stages),
-        "config.schedule": tuple(sorted(name for name, found in SCHEDULES.items() if found.stages_per_ipu == 1)),
+        "config.schedule": tuple(sorted(name for name, schedule in SCHEDULES.items() if schedule.stages_per_ipu == 1)),
         **_batches(machine, global_batch),
         "recompute": ("none", "standard"),
     }
@@ -115,13 +116,13 @@ def _batches(machine: Machine, global_batch: int) -> dict[str, tuple[Any, ...]]:
 
 def configuration_of(case: Case) -> dict[str, Any]:
     """The factors of a case of ``ipuperf validate``."""
-    usual = {item.name: item.default for item in fields(Case)}
-    found = {name: getattr(case, name) for name in _OF_CASE if getattr(case, name) != usual[name]}
-    return {**found, **{f"config.{name}": _tuples(value) for name, value in case.config.items()}}
+    defaults = {case_field.name: case_field.default for case_field in fields(Case)}
+    stated = {name: getattr(case, name) for name in _OF_CASE if getattr(case, name) != defaults[name]}
+    return {**stated, **{f"config.{name}": _tuples(value) for name, value in case.config.items()}}
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    return tuple(_tuples(element) for element in value) if isinstance(value, list) else value
 
 
 @checked()
@@ -139,17 +140,18 @@ def model_space(
         model: a module of ``ipuperf.models``.
         machine: a preset, or a TOML file relative to ``folder``.
         global_batch: samples of a weight update.
-        given: factors with their values, which replace the usual ones (see :func:`factors_of`); the last word on
-            ``config.NAME``.
-        constraints: expressions that hold besides.
+        given: factors with their values, which replace the default ones (see :func:`factors_of`).
+        constraints: expressions that must hold too.
 
     Raises:
-        TuningError, SweepError, MachineError: something unknown, or nothing is possible.
+        TuningError, SweepError, MachineError: a name is unknown, or no configuration is possible.
     """
     given = dict(given or {})
-    found = load_machine(str(Path(folder, machine)) if machine.endswith(".toml") else machine)
-    factors, usual = factors_of(model, found, global_batch, given)
-    sweep = Sweep({MACHINE: (machine,), **factors}, model=model, constraints=(*usual, *constraints), folder=folder)
+    loaded_machine = load_machine(str(Path(folder, machine)) if machine.endswith(".toml") else machine)
+    factors, default_constraints = factors_of(model, loaded_machine, global_batch, given)
+    sweep = Sweep(
+        {MACHINE: (machine,), **factors}, model=model, constraints=(*default_constraints, *constraints), folder=folder
+    )
     return TuningSpace(sweep, global_batch)
 
 
@@ -162,23 +164,24 @@ def script_space(
     factors: Mapping[str, tuple[Any, ...]],
     constraints: tuple[str, ...] = (),
 ) -> TuningSpace:
-    """The space of a script: ``{NAME}`` in an argument is the place of a factor; of ``micro_batch``, ``accumulation``
-    and ``replicas`` those that it has make the global batch.
+    """The space of a script. ``{NAME}`` in an argument is the place of a factor.
+
+    The factors among ``micro_batch``, ``accumulation`` and ``replicas`` that the script has make the global batch.
 
     Raises:
         TuningError, SweepError: as :class:`TuningSpace` and :class:`~ipuperf.sweep.Sweep`.
     """
-    takes = any("{accumulation}" in argument for argument in arguments)
-    given = {MACHINE: (machine,), **factors}
-    if takes and ACCUMULATION not in given:
-        given[ACCUMULATION] = accumulations(given, global_batch)
-    sweep = script_sweep(script, arguments, given, constraints=constraints)
+    takes_accumulation = any("{accumulation}" in argument for argument in arguments)
+    all_factors = {MACHINE: (machine,), **factors}
+    if takes_accumulation and ACCUMULATION not in all_factors:
+        all_factors[ACCUMULATION] = accumulations(all_factors, global_batch)
+    sweep = script_sweep(script, arguments, all_factors, constraints=constraints)
     return TuningSpace(sweep, global_batch)
 
 
 @checked()
 def file_space(path: Path, machine: str | None, global_batch: int, constraints: tuple[str, ...] = ()) -> TuningSpace:
-    """The configurations of a sweep's file, on another machine if one is given.
+    """The configurations of a sweep's file, on ``machine`` if one is given.
 
     Raises:
         TuningError, SweepError: as :class:`TuningSpace` and :func:`~ipuperf.sweep.read_sweep`.
@@ -187,8 +190,8 @@ def file_space(path: Path, machine: str | None, global_batch: int, constraints: 
     factors = {**sweep.factors, **({MACHINE: (machine,)} if machine else {})}
     if MACHINE not in factors:
         raise TuningError(f"{path}: no factor machine; say it with --machine")
-    made = replace(sweep, factors=factors, constraints=(*sweep.constraints, *constraints))
-    return TuningSpace(made, global_batch)
+    changed_sweep = replace(sweep, factors=factors, constraints=(*sweep.constraints, *constraints))
+    return TuningSpace(changed_sweep, global_batch)
 
 
 @checked()
@@ -199,9 +202,9 @@ def case_space(
     given: Mapping[str, tuple[Any, ...]] | None = None,
     constraints: tuple[str, ...] = (),
 ) -> tuple[TuningSpace, dict[str, Any]]:
-    """The space around a case of ``ipuperf validate``, and its configuration, to begin with.
+    """The space around a case of ``ipuperf validate``, and the configuration of the case to begin with.
 
-    The case says what is not varied, machine and global batch unless they are given.
+    Everything that is not varied comes from the case, and so do machine and global batch unless they are given.
 
     Raises:
         CaseError: no such case. TuningError: the case is no training, or as :func:`model_space`.
@@ -215,12 +218,15 @@ def case_space(
         raise TuningError(f"case {name!r} is of {case.mode}, allowed: training")
     start = {key: value for key, value in configuration_of(case).items() if key != ACCUMULATION}
     batch = case.samples if global_batch is None else global_batch
-    found = load_machine(case.machine if machine is None else machine)
+    loaded_machine = load_machine(case.machine if machine is None else machine)
     fixed = {key: (value,) for key, value in start.items() if key not in _VARIED}
-    usual, _ = factors_of(case.model, found, batch, fixed)
-    varied = {key: tuple(dict.fromkeys((*usual[key], start.get(key, _UNSAID[key])))) for key in _VARIED if key in usual}
+    defaults, _ = factors_of(case.model, loaded_machine, batch, fixed)
+    varied = {
+        key: tuple(dict.fromkeys((*defaults[key], start.get(key, _UNSAID[key])))) for key in _VARIED if key in defaults
+    }
     space = model_space(case.model, machine or case.machine, batch, {**fixed, **varied, **(given or {})}, constraints)
-    begin = {**{key: _UNSAID[key] for key in _VARIED if key in usual}, **start}
+    # A case may have values that the space cannot have, such as another global batch. Then there is no start.
+    begin = {**{key: _UNSAID[key] for key in _VARIED if key in defaults}, **start}
     if space.place({key: begin.get(key, values[0]) for key, values in space.sweep.factors.items()}) is None:
         return space, {}
     return space, begin

@@ -1,4 +1,4 @@
-"""What a tuning writes: the answer, a scenario that ``ipuperf sweep`` runs, and settings for the front ends."""
+"""The files of a tuning: the answer, a scenario that ``ipuperf sweep`` runs, and settings for the front ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TYPES = {"f32": "float32", "f16.16": "float16", "f16.32": "float32"}
 
 
 def write_files(folder: Path, answer: Answer, sweep: Sweep) -> None:
-    """Write all files of an answer; the folder is whole or not there.
+    """Write all files of an answer. The folder is written completely or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the folder cannot be written.
     """
     configuration = answer.choice[0]
     files = {"answer.json": json_of(answer), "scenario.toml": scenario_of(configuration, sweep)}
@@ -34,14 +34,14 @@ def write_files(folder: Path, answer: Answer, sweep: Sweep) -> None:
 
 
 def json_of(answer: Answer) -> str:
-    """The answer in JSON."""
-    said = asdict(answer)
+    """The answer as JSON."""
+    columns = asdict(answer)
     for name in ("choice", "runner_up", "start"):
         pair = getattr(answer, name)
-        said[name] = None if pair is None else {"configuration": pair[0], "outcome": asdict(pair[1])}
-    said["samples_per_second"] = answer.samples_per_second
-    said["ipuperf"] = __version__
-    return json.dumps(said, indent=2, default=list) + "\n"
+        columns[name] = None if pair is None else {"configuration": pair[0], "outcome": asdict(pair[1])}
+    columns["samples_per_second"] = answer.samples_per_second
+    columns["ipuperf"] = __version__
+    return json.dumps(columns, indent=2, default=list) + "\n"
 
 
 def scenario_of(configuration: Configuration, sweep: Sweep) -> str:
@@ -62,7 +62,7 @@ def scenario_of(configuration: Configuration, sweep: Sweep) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML; strings of JSON are strings of TOML."""
+    """A value as TOML. JSON's strings are valid in TOML too."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)
@@ -73,12 +73,14 @@ def _ipus(configuration: Configuration) -> int:
 
 
 def _proportions(configuration: Configuration) -> dict[str, float]:
-    given = configuration.get("config.memory_proportions", ())
-    return {f"IPU{ipu}": given[min(ipu, len(given) - 1)] for ipu in range(_ipus(configuration)) if given}
+    proportions = configuration.get("config.memory_proportions", ())
+    return {
+        f"IPU{ipu}": proportions[min(ipu, len(proportions) - 1)] for ipu in range(_ipus(configuration)) if proportions
+    }
 
 
 def poptorch_of(configuration: Configuration) -> str:
-    """Options for PopTorch, as a program that makes ``options``."""
+    """The text of a program that makes PopTorch's ``options``."""
     get = configuration.get
     ipus, offload = _ipus(configuration), get("offload", ())
     on_chip = "optimiser" not in offload
@@ -110,13 +112,14 @@ def poptorch_of(configuration: Configuration) -> str:
         location = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
         lines.append(f"options.TensorLocations.setActivationLocation({location})")
     kind = get("recompute", "none")
+    # On several IPUs every recomputation is of PopART's kind for pipelines.
     number = 0 if kind == "none" else 3 if ipus > 1 else 4 if kind == "checkpoints" else 1
     lines.append(f'options._Popart.set("autoRecomputation", {number})  # popart.RecomputationType: {_named(number)}')
     return "\n".join(lines) + "\n"
 
 
 def _execution(configuration: Configuration) -> list[str]:
-    """Strategy and I/O."""
+    """The lines for execution strategy and I/O."""
     tiles, get = configuration.get("io_tiles", 0), configuration.get
     kind = "ShardedExecution" if tiles else "PipelinedExecution"
     lines = [
@@ -137,7 +140,7 @@ def _named(number: int) -> str:
 
 
 def popxl_of(configuration: Configuration) -> str:
-    """Settings for a PopXL program, as a program that makes ``ir`` and names what its own code has to follow."""
+    """The text of a program that makes ``ir``, and names the settings that a PopXL program has to follow itself."""
     get = configuration.get
     numbers = _proportions(configuration)
     stages = _ipus(configuration)
@@ -151,7 +154,7 @@ STAGES = {stages}  # IPUs of a replica: popxl.ipu(0) to popxl.ipu({stages - 1})
 LAYERS_PER_IPU = {list(get("pipeline", ()))}  # layers of each stage
 AVAILABLE_MEMORY_PROPORTION = {numbers}  # of ops.matmul and its like, by IPU
 RECOMPUTE = {get("recompute", "none") != "none"}  # popxl.transforms of each stage's graph: recompute it in its backward
-REMOTE = {[str(each) for each in get("offload", ())]}  # what lies in remote buffers
+REMOTE = {[str(location) for location in get("offload", ())]}  # what lies in remote buffers
 SHARDING_THRESHOLD = {get("sharding", 0)}  # elements from which on variables are sharded over the replicas; 0: none
 
 ir = popxl.Ir(replication={get("replicas", 1)})

@@ -1,4 +1,4 @@
-"""What the IPUs of a lowered program do, and how often, whatever they wait for."""
+"""The steps that the IPUs of a lowered program execute, and how often, without any waiting."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalCycles:
-    """Cycles that the compute tiles of one IPU spend in steps that touch nothing shared, by op (-1: of none).
+    """Cycles that the compute tiles of one IPU spend in steps that touch nothing shared, by op (-1: no op).
 
     Attributes:
-        total: in one run, with all trips; ``once``: of one execution.
+        total: cycles of one run, with all trips of loops.
+        once: cycles of one execution of each step.
     """
 
     total: Counter[int] = field(default_factory=Counter)
@@ -27,15 +28,15 @@ class LocalCycles:
 
 
 def local_cycles(program: DeviceProgram, ipu: int) -> LocalCycles:
-    """Those of IPU ``ipu`` of a replica. It walks its list in order, so that no run is shorter than their sum."""
-    found, seen = LocalCycles(), set[int]()
+    """The local cycles of IPU ``ipu`` of a replica. It executes one step after the other, so no run is shorter."""
+    cycles, seen = LocalCycles(), set[int]()
     for step, times in executed(program, ipu):
         if isinstance(step, LocalStep):
-            found.total[step.op_id] += times * step.duration
+            cycles.total[step.op_id] += times * step.duration
             if id(step) not in seen:
                 seen.add(id(step))
-                found.once[step.op_id] += step.duration
-    return found
+                cycles.once[step.op_id] += step.duration
+    return cycles
 
 
 def executed(program: DeviceProgram, ipu: int) -> Iterator[tuple[Step, int]]:
@@ -50,5 +51,5 @@ def _executed(program: DeviceProgram, step: Step, times: int) -> Iterator[tuple[
         yield step, times
         return
     trips = times * step.count if isinstance(step, Repeat) else times
-    for inner in program.inside(step):
-        yield from _executed(program, inner, trips)
+    for child in program.inside(step):
+        yield from _executed(program, child, trips)

@@ -1,8 +1,8 @@
-"""What each unit of a model takes, read off a *probe* (:mod:`.splits`): a program in which it has an IPU of its own.
+"""The costs of each unit of a model, read off a *probe* (:mod:`.splits`): a program in which it has its own IPU.
 
-A probe is built and lowered, never simulated. Its figures are those of one micro-batch and one unit, so one probe
-serves all configurations that differ in nothing that a micro-batch sees on its tiles: any split, accumulation,
-replicas and sharding.
+A probe is built and lowered, never simulated. Its figures are those of one micro-batch and one unit. So one probe
+serves all configurations whose micro-batches do the same on their tiles, with any split, accumulation, replicas and
+sharding.
 """
 
 from __future__ import annotations
@@ -28,24 +28,28 @@ from .local_time import executed, local_cycles
 from .quiet import quiet
 
 _KEPT = 16
-"""Lowered programs that are kept."""
+"""The number of lowered programs that are kept for probes that share them."""
 _PIPELINE = "popart_pipeline"
 """The schedule of PopTorch's pipelines."""
 
 
 @dataclass(frozen=True)
 class UnitCost:
-    """What one unit takes: cycles of a micro-batch and bytes of all tiles together.
+    """The costs of one unit: cycles of a micro-batch, and bytes of all tiles together.
 
     Attributes:
-        products: cycles of its matrix products, convolutions and lookups; ``again``: of those that run again.
-        local: cycles of all that it does on its own tiles; ``local_again``: of what runs again.
+        products: cycles of its matrix products, convolutions and lookups.
+        again: cycles of those products that are recomputed.
+        local: cycles of all local steps, without recomputation and weight update.
+        local_again: cycles of the recomputed local steps.
         update: cycles of a weight update.
-        before, after: bytes that it receives from, and sends to, the units before and after it.
-        variables, accumulators: bytes that are there all the time.
+        before: bytes received from the unit before it, and bytes sent to that unit.
+        after: bytes received from the unit after it, and bytes sent to that unit.
+        variables, accumulators: bytes that are always live.
         stash: bytes that wait for the backward pass of one micro-batch.
-        temporary: bytes of the largest temporary of a product; ``code``: of the code of its vertices.
-        rest: bytes of its fullest tile that are none of variables, accumulators and stash.
+        temporary: bytes of the largest temporary of a product.
+        code: bytes of the code of its vertices.
+        rest: bytes of its fullest tile besides variables, accumulators and stash.
     """
 
     products: int
@@ -66,8 +70,9 @@ class UnitCost:
 def costs_of_probe(
     sweep: Sweep, chip: Chip, configuration: Mapping[str, Any], ipus: int
 ) -> tuple[UnitCost, ...] | None:
-    """Build and lower the probe of a sweep's model that ``configuration`` is, for IPUs like ``chip``, and read off the
-    costs on each of its ``ipus``; None where it cannot be built.
+    """Build and lower a probe for IPUs like ``chip``, and read off the costs of the unit on each of its ``ipus``.
+
+    The probe is the program of ``configuration``. None stands for a probe that cannot be built.
 
     Raises:
         UnknownOption: the model has no such ``config.NAME``.
@@ -80,84 +85,91 @@ def costs_of_probe(
         return _costs(program, configuration, ipus, chip.tiles)
     except UnknownOption:
         raise
-    except Exception:  # whatever goes wrong, the configurations that it would serve say themselves
+    except Exception:  # the configurations that it would serve report the failure themselves
         return None
 
 
 def _costs(
     program: DeviceProgram, configuration: Mapping[str, Any], ipus: int, tiles: int
 ) -> tuple[UnitCost, ...] | None:
-    """The costs on each IPU of a lowered probe; None where it does not have those IPUs."""
+    """The costs on each IPU of a lowered probe; None if it has another number of IPUs."""
     if len(program.ipus) != ipus:
         return None
     count = int(configuration["accumulation"])
-    held = _held(program)
-    heads = ipus > 1 and held[ipus - 1]["stashed activations"] > 0
+    bytes_by_ipu = _held(program)
+    heads = ipus > 1 and bytes_by_ipu[ipus - 1]["stashed activations"] > 0
     depths = stash_depths(configuration, ipus, heads=heads)
-    return tuple(_unit(program, ipu, count, held[ipu], depths[ipu], tiles) for ipu in range(ipus))
+    return tuple(_unit(program, ipu, count, bytes_by_ipu[ipu], depths[ipu], tiles) for ipu in range(ipus))
 
 
-def _unit(program: DeviceProgram, ipu: int, count: int, held: Counter[str], depth: int, tiles: int) -> UnitCost:
-    """The costs of the unit on IPU ``ipu``; ``depth`` micro-batches wait there."""
-    found = local_cycles(program, ipu)
+def _unit(
+    program: DeviceProgram, ipu: int, count: int, bytes_by_group: Counter[str], depth: int, tiles: int
+) -> UnitCost:
+    """The costs of the unit on IPU ``ipu``, where the stash holds ``depth`` micro-batches."""
+    cycles = local_cycles(program, ipu)
     phases = {op.op_id: op.phase for op in program.ops}
-    products = [op_id for op_id in found.total if op_id in program.plans]
-    first = sum(count * found.once[op_id] for op_id in products if phases[op_id] != "recompute")
-    again = sum(found.total[op_id] for op_id in products) - first
+    products = [op_id for op_id in cycles.total if op_id in program.plans]
+    unrepeated_cycles = sum(count * cycles.once[op_id] for op_id in products if phases[op_id] != "recompute")
+    # All executions of products beyond one forward and one backward pass in each micro-batch are recomputation.
+    again = sum(cycles.total[op_id] for op_id in products) - unrepeated_cycles
     by_phase = Counter[str]()
-    for op_id, cycles in found.total.items():
-        by_phase["recompute" if op_id in program.plans else phases.get(op_id, "")] += cycles
-    by_phase["recompute"] -= first
-    before, after = _exchanged(program, ipu, count)
-    stash, peak = held["stashed activations"], int(program.memory.max_tile[ipu].max(initial=0))
-    fixed = held["variables"] + held["gradient accumulators"] + stash
+    for op_id, op_cycles in cycles.total.items():
+        by_phase["recompute" if op_id in program.plans else phases.get(op_id, "")] += op_cycles
+    by_phase["recompute"] -= unrepeated_cycles
+    previous_bytes, next_bytes = _exchanged(program, ipu, count)
+    stash, peak = bytes_by_group["stashed activations"], int(program.memory.max_tile[ipu].max(initial=0))
+    fixed = bytes_by_group["variables"] + bytes_by_group["gradient accumulators"] + stash
     return UnitCost(
-        products=first // count,
+        products=unrepeated_cycles // count,
         again=again // count,
-        local=(first + by_phase.total() - by_phase["update"] - by_phase["recompute"]) / count,
+        local=(unrepeated_cycles + by_phase.total() - by_phase["update"] - by_phase["recompute"]) / count,
         local_again=by_phase["recompute"] / count,
         update=by_phase["update"],
-        before=before,
-        after=after,
-        variables=held["variables"],
-        accumulators=held["gradient accumulators"],
+        before=previous_bytes,
+        after=next_bytes,
+        variables=bytes_by_group["variables"],
+        accumulators=bytes_by_group["gradient accumulators"],
         stash=stash // max(1, depth),
-        temporary=held["temporaries"],
+        temporary=bytes_by_group["temporaries"],
         code=program.memory.categories[ipu]["vertexCode"].total,
         rest=max(0, peak - fixed // tiles),
     )
 
 
 def _held(program: DeviceProgram) -> dict[int, Counter[str]]:
-    """Bytes of each IPU by group; of temporaries those of the largest one of a product."""
-    held = {ipu: Counter[str]() for ipu in range(len(program.ipus))}
+    """Bytes of each IPU by group. Of the temporaries only the largest one of a product counts."""
+    bytes_by_ipu = {ipu: Counter[str]() for ipu in range(len(program.ipus))}
     products = {op.name for op in program.ops if op.op_id in program.plans}
     for variable in program.memory.variables:
-        group, size = group_of(variable), variable.bytes.total
+        group, variable_bytes = group_of(variable), variable.bytes.total
         if group != "temporaries":
-            held[variable.ipu][group] += size
+            bytes_by_ipu[variable.ipu][group] += variable_bytes
         elif variable.name.rpartition("/")[0] in products:
-            held[variable.ipu][group] = max(held[variable.ipu][group], size)
-    return held
+            bytes_by_ipu[variable.ipu][group] = max(bytes_by_ipu[variable.ipu][group], variable_bytes)
+    return bytes_by_ipu
 
 
 def _exchanged(program: DeviceProgram, ipu: int, count: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Bytes of a micro-batch that an IPU receives from and sends to the one before it, and the one after it."""
-    before, others = (ipu - 1) % len(program.ipus), [0, 0]
-    nearest = [0, 0]
+    """Bytes of a micro-batch that an IPU exchanges with the IPU before it and with the others.
+
+    Each pair is what it receives and what it sends.
+    """
+    previous, with_others = (ipu - 1) % len(program.ipus), [0, 0]
+    with_previous = [0, 0]
     for step, times in executed(program, ipu):
         if not isinstance(step, InterIpuCopy):
             continue
         for copy in step.copies:
             if ipu in copy.ends:
-                way = int(copy.source == ipu)
-                (nearest if before in copy.ends else others)[way] += times * copy.bytes
-    return (nearest[0] // count, nearest[1] // count), (others[0] // count, others[1] // count)
+                direction = int(copy.source == ipu)
+                (with_previous if previous in copy.ends else with_others)[direction] += times * copy.bytes
+    return (with_previous[0] // count, with_previous[1] // count), (with_others[0] // count, with_others[1] // count)
 
 
 def stash_depths(configuration: Mapping[str, Any], ipus: int, *, heads: bool) -> Sequence[int]:
-    """How many micro-batches wait on each IPU between forward and backward. With ``heads`` what computes the loss is a
-    stage of its own on the first IPU.
+    """How many micro-batches wait on each IPU between their forward and backward pass.
+
+    With ``heads`` the loss is computed in a separate stage on the first IPU.
 
     Raises:
         ScheduleError: the schedule cannot run so many stages and micro-batches.
@@ -168,7 +180,7 @@ def stash_depths(configuration: Mapping[str, Any], ipus: int, *, heads: bool) ->
     again = configuration.get("recompute", "none") != "none"
     count = int(configuration.get("accumulation", 1))
     if count > 4 * stages:
-        count = 4 * stages + count % (2 * stages)  # no depth depends on more
+        count = 4 * stages + count % (2 * stages)  # depths of longer timetables are the same
     return _stash(schedule_of(configuration), stages, count, again)[:ipus]
 
 

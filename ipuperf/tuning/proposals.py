@@ -1,4 +1,4 @@
-"""What Optuna proposes, where no probe says anything: of scripts, and of models whose layers nobody knows."""
+"""Optuna's proposals for scripts and for models whose layers are not known, which have no probes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .evaluate import Outcome
 from .space import TuningSpace
 
 _STARTS = 4
-"""Trials that are proposed at random."""
+"""The number of trials that are proposed at random."""
 _OVER = "over"
-"""Attribute of a trial: the share of a tile that the program needs too much."""
+"""The attribute of a trial for the memory over the limit, as a share of a tile."""
 
 
 class Proposals:
-    """Optuna's tree-structured Parzen estimator over the factors of a space; it draws from ``seed`` alone."""
+    """Optuna's tree-structured Parzen estimator over the factors of a space. All its randomness is from ``seed``."""
 
     def __init__(self, space: TuningSpace, seed: int) -> None:
         import optuna
@@ -33,20 +33,24 @@ class Proposals:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = optuna.create_study(sampler=sampler)
         sizes = {name: len(space.sweep.factors[name]) for name in space.names}
+        # Factors are given as indices of their values, because values may be lists.
         self._ranges: dict[str, Any] = {
             name: optuna.distributions.IntDistribution(0, size - 1) for name, size in sizes.items()
         }
 
     def levels(self) -> list[int]:
-        """A value of each factor, as its place among the values."""
+        """A proposed value of each factor, as its index among the values."""
         from optuna.trial import TrialState
 
-        asked = self._study.ask(self._ranges)
-        self._study.tell(asked, state=TrialState.FAIL)  # it is told of the one that is tried instead
-        return [asked.params[name] for name in self._space.names]
+        proposed = self._study.ask(self._ranges)
+        self._study.tell(
+            proposed, state=TrialState.FAIL
+        )  # the search tries the nearest open configuration and tells that
+        return [proposed.params[name] for name in self._space.names]
 
     def tell(self, outcome: Outcome) -> None:
-        """An outcome in Optuna's words; bytes that are too many are a broken constraint."""
+        """Tell Optuna an outcome. Too many bytes are a violated constraint."""
+        # A configuration that cannot be built has no figures to tell.
         if outcome.failure:
             return
         levels = (int(level) for level in self._space.levels[outcome.place])

@@ -1,4 +1,4 @@
-"""Programs that are tried say nothing: their words would go through the progress bar, once for each trial."""
+"""Suppress the output of programs that are tried. It would disturb the progress bar, once for each trial."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from io import StringIO
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What is printed and what front ends warn of goes nowhere."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
+    """Within the block, printed text and warnings of front ends are dropped."""
+    disabled_level = logging.root.manager.disable
+    logging.disable(max(disabled_level, logging.WARNING))
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             yield
     finally:
-        logging.disable(before)
+        logging.disable(disabled_level)

@@ -1,8 +1,8 @@
-"""The search: forecasts and outcomes say where to look, bounds rule out.
+"""The search: forecasts and outcomes say where to look, and bounds rule configurations out.
 
-A configuration is *ruled out* when its bound (:mod:`.bounds`) says that it cannot be faster than the best one that is
-known, or cannot fit; it could not have won, whatever it takes. Of the others the next is that which is worth most
-(:func:`.estimates.worth`). Where no probe says anything Optuna proposes the first ones.
+A configuration is *ruled out* if its bound (:mod:`.bounds`) says that it cannot be faster than the best known one, or
+that it cannot fit. Such a configuration could not have won. Of the others the one that is worth most
+(:func:`.estimates.worth`) comes next. Without probes, Optuna proposes the first ones.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from .proposals import Proposals, check_installed
 from .space import TuningSpace
 
 _PROPOSED = 3
-"""Without forecasts one in so many trials is what Optuna proposes."""
+"""Without forecasts, Optuna proposes the first of the trials: one in so many."""
 _FAILED = 2.0
-"""What fails to be built is taken for so many times too large, so that configurations like it come late."""
+"""A configuration that cannot be built counts as so many times too large, so that others like it come late."""
 
 
 @dataclass
 class TuningSearch:
-    """A search and what it found.
+    """A search and its outcomes.
 
     Args:
-        space, bounds, evaluator: what is searched, and how outcomes are had.
-        trials: how many configurations are lowered at the most.
-        seed: of Optuna's sampler.
-        first: configurations to begin with.
+        space: the configurations that are searched.
+        bounds: bounds of these configurations.
+        evaluator: gives the outcomes.
+        trials: how many configurations are lowered at most.
+        seed: the seed of Optuna's sampler.
+        first: places of the configurations to begin with.
 
     Attributes:
-        outcomes: what is known, by place.
-        best: the fastest that fits, None so far.
-        estimates: what is expected of the others.
+        outcomes: the known outcomes by place.
+        best: the fastest outcome that fits; None: none so far.
+        estimates: the estimates of all configurations.
 
     Raises:
         TuningError: Optuna is missing and needed.
@@ -50,7 +52,7 @@ class TuningSearch:
     evaluator: Outcomes
     trials: int
     seed: int = 0
-    first: tuple[int, ...] = ()
+    start_places: tuple[int, ...] = ()
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     best: Outcome | None = None
 
@@ -65,52 +67,54 @@ class TuningSearch:
             check_installed()
 
     def run(self) -> Iterator[Outcome]:
-        """Every outcome as it is there; ends when all others are ruled out or no trials are left."""
+        """Yield each outcome as soon as it is known, until all others are ruled out or no trials are left."""
         if not self._learnt:
             for _ in self.learn():
                 pass
         while len(self.outcomes) < self.trials and len(self.open):
             places = self._next(min(self.evaluator.workers.jobs, self.trials - len(self.outcomes)))
             configurations = {place: self.space.configurations[place] for place in places}
-            for found in self.evaluator.of(configurations, self.limit):
-                self._add(found)
-                yield found
+            for outcome in self.evaluator.of(configurations, self.limit):
+                self._add(outcome)
+                yield outcome
 
     # -- what is left ----------------------------------------------------------------------------------------------
 
     @property
     def limit(self) -> float:
-        """Seconds of the best."""
+        """Seconds of the best outcome; infinity without one."""
         return math.inf if self.best is None or self.best.seconds is None else self.best.seconds
 
     @property
     def ruled_out(self) -> np.ndarray:
-        """``bool[configurations]``: cannot be faster than the best, or cannot fit."""
+        """``bool[configurations]``: whether each cannot be faster than the best, or cannot fit."""
         return (self._least >= self.limit) | (self._bytes > self.bounds.machine.chip.bytes_per_tile)
 
     @property
     def least_bytes(self) -> np.ndarray:
-        """Bytes of the fullest tile of each configuration at least, as far as is known."""
+        """Lower bounds of the bytes of the fullest tile of each configuration; 0 if nothing is known."""
         return self._bytes
 
     @property
     def open(self) -> np.ndarray:
-        """The places that nothing is known of and that are not ruled out."""
+        """The places without an outcome that are not ruled out."""
         return np.flatnonzero(~self._known & ~self.ruled_out)
 
     def bound(self, place: int) -> LeastCost:
-        """What a configuration takes at least."""
+        """The bound of a configuration."""
         return self.bounds.of(self.space.configurations[place])
 
     def expected(self, place: int) -> float | None:
-        """Seconds that a configuration is estimated to take; None where no probe says anything."""
+        """The estimated seconds of a configuration; None without forecasts."""
         return float(math.exp(self.estimates.seconds()[0][place])) if self.estimates.known else None
 
     # -- what becomes known ----------------------------------------------------------------------------------------
 
     def learn(self) -> Iterator[int]:
-        """Build the probes, and say each time how many are left; then bounds and forecasts of all configurations are
-        known. A run begins with it unless it is done."""
+        """Build the probes and yield each time how many are left; then compute all bounds and forecasts.
+
+        :meth:`run` begins with this unless it is done.
+        """
         yield from self.bounds.learn(self.space.configurations, self.evaluator.workers)
         self._learnt = True
         for place, configuration in enumerate(self.space.configurations):
@@ -119,16 +123,18 @@ class TuningSearch:
             if not bound.refused:
                 self.estimates.expect(place, forecast(self.bounds, configuration))
 
-    def _add(self, found: Outcome) -> None:
-        """Take down an outcome."""
-        self.outcomes[found.place] = found
-        self._known[found.place] = True
-        if found.fits and found.seconds is not None and found.seconds < self.limit:
-            self.best = found
+    def _add(self, outcome: Outcome) -> None:
+        """Record an outcome."""
+        self.outcomes[outcome.place] = outcome
+        self._known[outcome.place] = True
+        if outcome.fits and outcome.seconds is not None and outcome.seconds < self.limit:
+            self.best = outcome
         limit = self.bounds.machine.chip.bytes_per_tile
-        self.estimates.tell(found.place, found.seconds, int(_FAILED * limit) if found.failure else found.fullest.bytes)
+        self.estimates.tell(
+            outcome.place, outcome.seconds, int(_FAILED * limit) if outcome.failure else outcome.fullest.bytes
+        )
         if self._asks_optuna:
-            self._proposals.tell(found)
+            self._proposals.tell(outcome)
 
     # -- where to look ---------------------------------------------------------------------------------------------
 
@@ -141,25 +147,28 @@ class TuningSearch:
         return not self.estimates.known and len(self.outcomes) * _PROPOSED <= self.trials
 
     def _next(self, count: int) -> list[int]:
-        """Up to ``count`` different places that are open: those to begin with, proposed, or worth most."""
-        found: list[int] = [place for place in self.first if place not in self.outcomes][:count]
-        there = self.open
-        while len(found) < count:
-            among = np.setdiff1d(there, found)
+        """Up to ``count`` different open places: those to begin with, then those proposed or worth most."""
+        places: list[int] = [place for place in self.start_places if place not in self.outcomes][:count]
+        open_places = self.open
+        while len(places) < count:
+            among = np.setdiff1d(open_places, places)
             if not len(among):
                 break
             if self._asks_optuna:
-                found.append(self.space.nearest(self._proposals.levels(), among, self._least))
+                places.append(self.space.nearest(self._proposals.levels(), among, self._least))
             else:
-                found.append(self._worth_most(among, found))
-        return found
+                places.append(self._worth_most(among, places))
+        return places
 
     def _worth_most(self, among: np.ndarray, pending: list[int]) -> int:
-        """Of the places ``among`` the one that is worth most while ``pending`` are under way; where none is worth
-        anything the one that needs the least memory."""
+        """The place of ``among`` that is worth most while those of ``pending`` are being evaluated.
+
+        If none is worth anything, it is the one that needs the least memory.
+        """
         seconds, size = self.estimates.seconds(pending), self.estimates.bytes(pending)
         gains = worth(
             (seconds[0][among], seconds[1][among]), (size[0][among], size[1][among]),
             self.limit, self.bounds.machine.chip.bytes_per_tile,
         )  # fmt: skip
+        # Ties end with the place, so that the same tuning always makes the same choices.
         return int(among[np.lexsort((among, size[0][among], -gains))[0]])

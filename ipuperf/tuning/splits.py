@@ -1,4 +1,4 @@
-"""Ways to cut a model's layers into stages, and which units each IPU then has."""
+"""Ways to divide a model's layers into stages, and the units that each IPU then has."""
 
 from __future__ import annotations
 
@@ -12,39 +12,47 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import front_ends
 
 _ALIKE = 3
-"""Layers of a probe where those of the model are alike: the first and the last may have more beside them."""
+"""Layers of a probe if those of the model are alike: the first, one other, and the last. The first and the last are on
+their own because more ops may stand beside them."""
 
 
 def splits(layers: int, ipus: int) -> tuple[tuple[int, ...], ...]:
-    """Layers of each stage, for every power of two of stages up to ``ipus``: the first stage, which often has more
-    besides its layers, has any number from none to as many as the others, which share the rest evenly."""
-    found: list[tuple[int, ...]] = []
+    """Layers of each stage, for every power of two of stages up to ``ipus``.
+
+    The first stage often has more than its layers (an embedding), so it has any number of layers from none up to an
+    even share. The other stages share the remaining layers evenly.
+    """
+    divisions: list[tuple[int, ...]] = []
     stages = 1
+    # The first stage may have no layers, so there can be one stage more than layers.
     while stages <= min(ipus, layers + 1):
         if stages == 1:
-            found.append((layers,))
+            divisions.append((layers,))
         else:
-            shares = (_shared(layers - first, stages - 1) for first in range(layers // stages + 1))
-            found += [(first, *rest) for first, rest in enumerate(shares) if min(rest) > 0]
+            shares = (_shared(layers - first_stage, stages - 1) for first_stage in range(layers // stages + 1))
+            divisions += [
+                (first_stage, *later_stages) for first_stage, later_stages in enumerate(shares) if min(later_stages) > 0
+            ]
         stages *= 2
-    return tuple(found)
+    return tuple(divisions)
 
 
 def _shared(layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of each stage, the last ones have one more where it does not divide."""
-    each, more = divmod(layers, stages)
-    return tuple(each + (number >= stages - more) for number in range(stages))
+    """Layers of each stage. If they do not divide evenly, the last stages have one more."""
+    fewest, remainder = divmod(layers, stages)
+    return tuple(fewest + (number >= stages - remainder) for number in range(stages))
 
 
 @dataclass(frozen=True)
 class Units:
-    """The indivisible parts of a split model, in order, and a program that shows what each takes: its *probe*, in
-    which units have an IPU of their own. Where layers are alike the probe has the first, one of the others, and the
-    last.
+    """The indivisible parts of a split model, in order, and their *probe*.
+
+    A probe is a program in which each unit has its own IPU, so it shows the costs of each. If layers are alike, the
+    probe has the first, one of the others, and the last.
 
     Attributes:
-        seen: of each unit the IPU of the probe that has one like it.
-        probe: what is different in the configuration of the probe.
+        seen: for each unit the IPU of the probe that has a unit like it.
+        probe: the factors that have other values in the configuration of the probe.
     """
 
     seen: tuple[int, ...]
@@ -52,15 +60,15 @@ class Units:
 
     @property
     def ipus(self) -> int:
-        """Of the probe."""
+        """The number of IPUs of the probe."""
         return max(self.seen) + 1
 
 
 def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
-    """The units of a model; None where nobody knows them.
+    """The units of a model; None if they are not known.
 
-    Models that place their layers by ``pipeline`` have what always stands on the first IPU as unit 0, then the layers,
-    the last with what follows it; the encoder has its layers.
+    In models that place their layers by ``pipeline``, unit 0 is what always stands on the first IPU. The layers
+    follow, and the last unit includes what comes after the last layer. The units of the encoder are its layers.
     """
     if model == "encoder":
         layers = configuration.get("config.layers", 0)
@@ -82,7 +90,7 @@ def units_of(model: str, configuration: Mapping[str, Any]) -> Units | None:
 
 @cache
 def _says_layers(model: str, preset: Any) -> bool:
-    """Whether the model has as many layers as ``config.layers`` says, and so alike."""
+    """Whether ``config.layers`` sets the number of layers. Then the layers are alike."""
     with front_ends():
         module = importlib.import_module(f"ipuperf.models.{model}")
     try:
@@ -95,10 +103,10 @@ def placed(model: str, configuration: Mapping[str, Any]) -> Sequence[range]:
     """The units of each IPU of a replica, for a model that has units."""
     if model == "encoder":
         layers, stages = configuration["config.layers"], configuration.get("config.stages", 4)
-        each, more = divmod(layers, stages)
-        counts = [each + (number < more) for number in range(stages)]
+        fewest, remainder = divmod(layers, stages)
+        counts = [fewest + (number < remainder) for number in range(stages)]
     else:
-        first, *others = configuration["pipeline"]
-        counts = [1 + first, *others]
+        first_layers, *later_layers = configuration["pipeline"]
+        counts = [1 + first_layers, *later_layers]
     ends = [sum(counts[: number + 1]) for number in range(len(counts))]
     return [range(end - count, end) for count, end in zip(counts, ends)]

@@ -1,4 +1,4 @@
-"""A tuning from begin to end."""
+"""Tune a model or script: search its space and write the answer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .space import TuningSpace
 from .workers import Workers
 
 _SHARE = 10
-"""One configuration in so many is lowered, unless the user says how many."""
+"""By default one configuration in so many is lowered."""
 _FEWEST, _MOST = 8, 100
-"""Trials, unless the user says how many."""
+"""The smallest and the largest default number of trials."""
 
 
 @checked()
@@ -41,16 +41,16 @@ def tune(
     """Find the fastest configuration that fits.
 
     Args:
-        space: what is searched.
-        out: folder of the outcomes (``out/runs``: a tuning that was stopped goes on) and of the answer
-            (``out/answer``: ``answer.json``, ``scenario.toml``, and of a model ``poptorch_options.py`` and
+        space: the configurations that are searched.
+        out: folder of the outcomes (``out/runs``, from which a stopped tuning goes on) and of the answer
+            (``out/answer``: ``answer.json``, ``scenario.toml``, and for a model ``poptorch_options.py`` and
             ``popxl_settings.py``); None: nothing is written.
-        trials: configurations that are lowered at the most (default: a tenth of them, 8 to 100).
-        seed: of what is drawn at random, which is nothing where there are probes; the same seed finds the same.
-        start: a configuration to begin with, of the space.
-        jobs: processes. So many configurations are tried at a time, the next ones when all are known; the same number
-            finds the same.
-        progress: show a bar on standard error; None: where that is a terminal.
+        trials: the largest number of configurations that are lowered (default: a tenth of them, 8 to 100).
+        seed: seed of Optuna's proposals, which models with probes do not need. The same seed finds the same answer.
+        start: a configuration of the space to begin with.
+        jobs: number of processes. So many configurations are tried at a time, and the next ones when all of those are
+            known. The same number finds the same answer.
+        progress: show a bar on standard error; None: if that is a terminal.
 
     Raises:
         TuningError: Optuna is needed and missing, the model has no such ``config.NAME``, the start is not in the
@@ -61,18 +61,18 @@ def tune(
         trials = min(max(_FEWEST, -(-count // _SHARE)), _MOST)
     if trials < 1:
         raise TuningError(f"{trials} trials, allowed: 1 or more")
-    first: tuple[int, ...] = ()
+    start_places: tuple[int, ...] = ()
     if start is not None:
         place = space.place({name: start.get(name) for name in space.names})
         if place is None:
             raise TuningError("the configuration to begin with is not among those that are searched")
-        first = (place,)
+        start_places = (place,)
     folder = None if out is None else Path(out)
     if jobs < 1:
         raise TuningError(f"{jobs} jobs, allowed: 1 or more")
     bounds, workers = Bounds(space.sweep, machine_of(space.sweep)), Workers(jobs)
     evaluator = Outcomes(space.sweep, space.global_batch, folder, workers)
-    search = TuningSearch(space, bounds, evaluator, trials, seed, first)
+    search = TuningSearch(space, bounds, evaluator, trials, seed, start_places)
     hidden = not (sys.stderr.isatty() if progress is None else progress)
     try:
         with workers.running():
@@ -99,5 +99,5 @@ def _run(search: TuningSearch, hidden: bool) -> None:
 
 
 def _reason(error: UnknownOption) -> str:
-    """What an error says behind file and case, which a tuning does not have."""
+    """The text of an error after the names of file and case, which a tuning does not have."""
     return str(error).partition(": case ")[2].partition(": ")[2]

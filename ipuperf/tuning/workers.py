@@ -1,4 +1,4 @@
-"""Functions of a tuning in this process, or in worker processes; their results in order."""
+"""Run functions of a tuning in this process or in worker processes, and give their results in order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """What runs functions of a module on plain values.
+    """Runs functions of modules on plain values.
 
     Args:
-        jobs: processes; 1: this one alone.
+        jobs: number of processes; 1: this process alone.
     """
 
     def __init__(self, jobs: int = 1) -> None:
@@ -27,7 +27,7 @@ class Workers:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Processes end with the block."""
+        """A block at whose end the worker processes end."""
         try:
             yield
         finally:
@@ -39,7 +39,7 @@ class Workers:
         """The results of all calls, in their order. A call whose process is killed is made once more, alone.
 
         Raises:
-            TuningError: its process is killed again; and what ``function`` raises.
+            TuningError: the process is killed again. Errors of ``function`` are raised too.
         """
         if self.jobs == 1:
             yield from (function(*call) for call in calls)
@@ -49,6 +49,7 @@ class Workers:
             try:
                 yield future.result()
             except BrokenProcessPool:
+                # A killed process breaks the whole pool: all calls that were under way are made again.
                 self._pool = None
                 yield self._again(function, call)
 

@@ -299,7 +299,7 @@ def test_a_sharded_program_hangs_together(kept_lines: Any) -> None:
 class Scripted(Lever):
     """Gives what it is told to, or raises it."""
 
-    what = "a change"
+    change = "a change"
 
     def __init__(self, *said: Any) -> None:
         self._said = said

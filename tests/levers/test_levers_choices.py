@@ -171,8 +171,8 @@ def test_cycles_of_layers(name: str, installed_front_ends: Callable, kept_lines:
         run = run_of(name, installed_front_ends)
         run.fresh(lambda request: asked.append(request) or request)
         found = stages._chain(asked[0], run)
-    assert sum(found.now) == len(found.layers) == len(found.cycles)
-    kept_lines([str(found.now), str(list(found.cycles))], HERE / name / "layers.txt")
+    assert sum(found.division) == len(found.layers) == len(found.cycles)
+    kept_lines([str(found.division), str(list(found.cycles))], HERE / name / "layers.txt")
 
 
 def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> None:
@@ -265,4 +265,4 @@ def test_a_line_says_which_lever_is_tried(installed_front_ends: Callable) -> Non
             measure(run, levers)
         assert bar.call_args.kwargs["disable"] is not terminal
         assert bar.call_args.kwargs["leave"] is False
-        assert [call.args for call in line.set_postfix_str.call_args_list] == [(lever.what,) for lever in levers]
+        assert [call.args for call in line.set_postfix_str.call_args_list] == [(lever.change,) for lever in levers]

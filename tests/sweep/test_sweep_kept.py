@@ -278,7 +278,7 @@ def test_rows_of_failures(kept_lines: Keep) -> None:
     )
     assert work.failed({}, "a")["took_seconds"] == 0
     errors = (SweepError("own"), SweepError(""), ValueError("other"), ValueError())
-    assert [work.said(error) for error in errors] == ["own", "SweepError: ", "ValueError: other", "ValueError: "]
+    assert [work.error_text(error) for error in errors] == ["own", "SweepError: ", "ValueError: other", "ValueError: "]
 
 
 class Thread:

@@ -218,7 +218,7 @@ def searched(name: str, monkeypatch: pytest.MonkeyPatch, jobs: int, trials: int)
     sweep = Sweep({"machine": ("pod4",), **factors}, model="bert", constraints=constraints)
     space = TuningSpace(sweep, 48 if name == "cannot-be-built" else 64)
     bounds = Bounds(sweep, machine_of(space.sweep))
-    search = TuningSearch(space, bounds, MadeUp(space, bounds), trials, first=(1,))
+    search = TuningSearch(space, bounds, MadeUp(space, bounds), trials, start_places=(1,))
     assert list(search.learn())[-1] == 0
     search.evaluator.workers.jobs = jobs
     return search, probes

@@ -1,8 +1,8 @@
-"""The report as one HTML file: opens offline, holds everything it shows, and asks nobody for anything.
+"""The report as one HTML file, which contains everything it shows, opens offline, and makes no requests.
 
-``page.js`` and ``timeline.js`` draw what :mod:`~ipuperf.report.page.facts` takes from the trace: plain JavaScript with
-type comments, no build step, the facts in a compressed block of the page itself. Without JavaScript the
-summary is there as text.
+``page.js`` and ``timeline.js`` draw the facts that :mod:`~ipuperf.report.page.facts` takes from the trace. They are
+plain JavaScript with type comments, without a build step, and the facts are in a compressed block of the page. Without
+JavaScript the page shows the summary as text.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 MOST_BYTES = 5_000_000
-"""Size of a page at most; of a longer trace less of the time line is in it, and the page says so."""
+"""The largest size of a page. For a longer trace it has less of the time line, and says so."""
 
 _MOST_SLICES = 3_000_000
-"""Executions of segments and transfers on the time line to begin with."""
+"""The number of executions of segments and transfers on the time line that is tried first."""
 
 
 @checked
 def report_page(trace: Trace, title: str | None = None) -> str:
     """The page as text. ``title`` is by default the name of the program.
 
-    The time line holds as long a window from the start as keeps the page below :data:`MOST_BYTES`; all other views are
-    of the whole trace.
+    The time line shows a window from the start that is short enough to keep the page below :data:`MOST_BYTES`. All
+    other views show the whole trace.
 
     Raises:
-        ValueError: what else there is takes more than that.
+        ValueError: the other views alone take more than that.
     """
     slices = _MOST_SLICES
     while True:
@@ -48,6 +48,7 @@ def report_page(trace: Trace, title: str | None = None) -> str:
                 f"the page would take {len(text):,} bytes, at most {MOST_BYTES:,} are allowed: the trace has too many "
                 "ops, variables or IPUs for one page; use the tables of the report folder"
             )
+        # Only the time line can be shortened, so try again with a third of it.
         slices //= 3
 
 

@@ -1,7 +1,7 @@
-"""A comparison of runs as one HTML file: time parts side by side, timelines aligned, liveness overlaid, and every
-figure in a table.
+"""A comparison of runs as one HTML file.
 
-All of it is HTML and SVG as it stands; the few lines of JavaScript filter the tables and change the theme.
+It shows parts of time side by side, aligned timelines, overlaid liveness, and a table of all figures. Everything is
+static HTML and SVG; a few lines of JavaScript filter the tables and change the theme.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
-"""Rows of a table at most, those that differ most; the page says how many there are."""
+"""The largest number of rows of a table, those that differ most. The page says how many there are."""
 
 _WIDTH, _HEIGHT, _LEFT = 1200, 300, 70
 _BAR, _PITCH, _BETWEEN = 13, 16, 8
@@ -64,8 +64,8 @@ def _cards(comparison: Comparison) -> str:
     cards = []
     for place, run in enumerate(comparison.runs):
         meta, peak = run.trace.meta, run.peak
-        held = "memory not recorded" if peak is None else f"{peak:,} B on the fullest tile"
-        text = f"{run.time.total:,} cycles, {meta['num_ipus']} IPUs of {meta['machine']}, {held}"
+        memory = "memory not recorded" if peak is None else f"{peak:,} B on the fullest tile"
+        text = f"{run.time.total:,} cycles, {meta['num_ipus']} IPUs of {meta['machine']}, {memory}"
         cards.append(
             f'<div class="card" style="border-left:5px solid {_colour(place)}"><b>{duration(run.seconds)}</b>'
             f"<span>{html.escape(run.name)}: {html.escape(text)}</span></div>"
@@ -74,7 +74,7 @@ def _cards(comparison: Comparison) -> str:
 
 
 def _bars(comparison: Comparison) -> str:
-    """For each part of the time a bar of each run, all on one scale of seconds."""
+    """A bar of each run for each part of the time, all on one scale of seconds."""
     runs = comparison.runs
     most = max((run.trace.seconds(cycles) for run in runs for cycles in run.time.parts.values()), default=0.0)
     blocks = []
@@ -99,22 +99,24 @@ def _bar(run: ComparedRun, place: int, part: str, most: float) -> str:
 
 
 def _timelines(comparison: Comparison) -> str:
-    """What the compute tiles of each IPU do, from the start of each run, on one scale of seconds."""
-    found = aligned({run.name: run.trace for run in comparison.runs})
+    """The kinds of steps on the compute tiles of each IPU, from the start of each run, on one scale of seconds."""
+    runs_aligned = aligned({run.name: run.trace for run in comparison.runs})
     drawn, y, previous = [], 4.0, None
-    for bar in found.bars:
+    for bar in runs_aligned.bars:
         y += _BETWEEN if previous not in (None, bar.ipu) else 0
         previous = bar.ipu
-        drawn.append(_timeline(bar, found.names[bar.run], y))
+        drawn.append(_timeline(bar, runs_aligned.names[bar.run], y))
         y += _PITCH
     axis = "".join(
         f'<text x="{_LEFT + _SPAN * tick / 4:.0f}" y="{y + 12:.0f}" text-anchor="{anchor}">'
-        f"{duration(found.seconds * tick / 4)}</text>"
+        f"{duration(runs_aligned.seconds * tick / 4)}</text>"
         for tick, anchor in enumerate(("start", "middle", "middle", "middle", "end"))
     )
-    entries = {KIND_LABELS[kind]: KIND_COLOURS[kind] for kind in found.kinds}
+    entries = {KIND_LABELS[kind]: KIND_COLOURS[kind] for kind in runs_aligned.kinds}
     names = [f'<span><i style="background:{colour}"></i>{text}</span>' for text, colour in entries.items()]
-    hidden = [f"{count} of {name}" for name, count in zip(found.names, found.left_out, strict=True) if count]
+    hidden = [
+        f"{count} of {name}" for name, count in zip(runs_aligned.names, runs_aligned.left_out, strict=True) if count
+    ]
     remark = f"; IPUs not shown: {', '.join(hidden)}" if hidden else ""
     return (
         f"<h2>Timelines, aligned at the start of each run{html.escape(remark)}</h2>\n"
@@ -124,11 +126,12 @@ def _timelines(comparison: Comparison) -> str:
 
 
 def _timeline(bar: Bar, name: str, y: float) -> str:
-    """One IPU of a run: each pixel in the colour of the kind that fills most of it, the run's own colour before it."""
+    """One IPU of a run, each pixel in the colour of the kind that fills most of it, after a mark for the run."""
     cycles = ", ".join(f"{KIND_LABELS[kind]} {count:,}" for kind, count in bar.cycles.items())
     title = html.escape(f"IPU {bar.ipu} of {name}, cycles: {cycles}")
     facts = "".join(f' data-{kind.replace("_", "-")}="{count}"' for kind, count in bar.cycles.items())
     filled = np.vstack([bar.cover, np.maximum(1.0 - bar.cover.sum(axis=0), 0.0)]).argmax(axis=0)
+    # Neighbouring pixels of one kind become one rectangle, which keeps the page small.
     edges = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1, [len(filled)]])
     scale, paths = _SPAN / len(filled), dict.fromkeys(KIND_COLOURS, "")
     for kind, left, right in zip(filled[edges[:-1]].tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
@@ -144,23 +147,23 @@ def _timeline(bar: Bar, name: str, y: float) -> str:
 
 
 def _liveness(comparison: Comparison) -> str:
-    """Live bytes by program step of the IPU with the highest peak of each run: not always live, and always."""
+    """Live bytes by program step, not always live and always live, of each run's IPU with the highest peak."""
     curves = [(place, run, _curve(run)) for place, run in enumerate(comparison.runs)]
     known = [(place, run, curve) for place, run, curve in curves if curve is not None]
     if not known:
         return ""
-    most = max(int(max(always.max(), other.max())) for _, _, (_, always, other) in known) or 1
+    most = max(int(max(always.max(), not_always.max())) for _, _, (_, always, not_always) in known) or 1
     steps = max(len(always) for _, _, (_, always, _) in known)
     drawn, names = [], []
-    for place, run, (ipu, always, other) in known:
+    for place, run, (ipu, always, not_always) in known:
         dashed = COMPARE_ALWAYS[place % len(COMPARE_ALWAYS)]
-        drawn.append(_path(other, most, steps, _colour(place), ""))
+        drawn.append(_path(not_always, most, steps, _colour(place), ""))
         drawn.append(_path(always, most, steps, dashed, "6 4"))
-        for colour, what, value in (
-            (_colour(place), "not always live, peak", int(other.max())),
+        for colour, description, value in (
+            (_colour(place), "not always live, peak", int(not_always.max())),
             (dashed, "always live (dashed)", int(always.max())),
         ):
-            text = f"{run.name} (IPU {ipu}, {len(other):,} steps), {what} {value:,} B"
+            text = f"{run.name} (IPU {ipu}, {len(not_always):,} steps), {description} {value:,} B"
             names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
     axis = "".join(
         f'<text x="4" y="{_y(most * tick / 4, most):.1f}">{most * tick / 4 / 1e6:,.3g} MB</text>' for tick in range(5)
@@ -173,7 +176,7 @@ def _liveness(comparison: Comparison) -> str:
 
 
 def _curve(run: ComparedRun) -> tuple[int, np.ndarray, np.ndarray] | None:
-    """IPU with the highest peak, and its always and not always live bytes by step; None without liveness."""
+    """The IPU with the highest peak, and its always and not always live bytes by step; None without liveness."""
     table = run.trace.columns("liveness")
     if not len(table["ipu"]):
         return None
@@ -188,14 +191,14 @@ def _y(value: float, most: float) -> float:
 
 
 def _path(values: np.ndarray, most: int, steps: int, colour: str, dashes: str) -> str:
-    """A curve over its share of the width, which is ``steps``; of many points the largest of each stretch."""
+    """A curve over its share of the width, which stands for ``steps``. Long curves show the maximum of each stretch."""
     span = _SPAN * len(values) / steps
     if len(values) > _POINTS:
         edges = np.linspace(0, len(values), _POINTS + 1).astype(np.int64)[:-1]
         values = np.maximum.reduceat(values, edges)
     x = _LEFT + span * np.arange(len(values) + 1) / len(values)
-    begin, *more = (f"H{right:.1f}V{_y(value, most):.1f}" for right, value in zip(x, values.tolist(), strict=False))
-    line = f"M{x[0]:.1f} {begin.rpartition('V')[2]}{''.join(more)}H{x[-1]:.1f}"
+    begin, *further = (f"H{right:.1f}V{_y(value, most):.1f}" for right, value in zip(x, values.tolist(), strict=False))
+    line = f"M{x[0]:.1f} {begin.rpartition('V')[2]}{''.join(further)}H{x[-1]:.1f}"
     return f'<path class="curve" d="{line}" style="stroke:{colour}" stroke-dasharray="{dashes}"/>'
 
 
@@ -206,11 +209,11 @@ def _table(comparison: Comparison, group: str) -> str:
     heads = ["", "unit", *(run.name for run in comparison.runs), "last - first", "change"]
     head = "".join(f"<th{'' if n < 2 else ' class=n'}>{html.escape(name)}</th>" for n, name in enumerate(heads))
     body = "".join(_row(comparison, row) for row in rows.head(SHOWN_ROWS).to_dict("records"))
-    left = f", the {SHOWN_ROWS:,} with the largest difference" if len(rows) > SHOWN_ROWS else ""
+    limited = f", the {SHOWN_ROWS:,} with the largest difference" if len(rows) > SHOWN_ROWS else ""
     opened = " open" if group in ("run", "phase", "machine") else ""
     return (
-        f'<details{opened} id="group-{group.replace(" ", "-")}"><summary>{COMPARED[group]}: {len(rows):,} differ{left}'
-        '</summary><div class="scroll">'
+        f'<details{opened} id="group-{group.replace(" ", "-")}"><summary>{COMPARED[group]}: {len(rows):,} differ'
+        f'{limited}</summary><div class="scroll">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
 

@@ -1,4 +1,4 @@
-"""How columns of numbers are written on the page: small, and quick to read back."""
+"""Encodings of columns of numbers on the page, which are small and quick to decode."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ def lists(table: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def runs_of(values: np.ndarray) -> list[list[int]]:
-    """Values and how often each comes in a row."""
+    """The run-length encoding of values: pairs of a value and its number of repetitions in a row."""
     if not len(values):
         return []
     begins = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    return [[int(values[at]), int(count)] for at, count in zip(begins, np.diff([*begins, len(values)]), strict=True)]
+    return [
+        [int(values[begin]), int(count)] for begin, count in zip(begins, np.diff([*begins, len(values)]), strict=True)
+    ]
 
 
 def steps_up(values: np.ndarray) -> list[int]:
-    """The first value and the difference of each to the one before it."""
-    found: list[int] = np.diff(values, prepend=0).tolist()
-    return found
+    """The first value, and the difference of each further value to its predecessor."""
+    differences: list[int] = np.diff(values, prepend=0).tolist()
+    return differences
 
 
 def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]:
-    """The same curves with at most so many points: the largest value of each stretch."""
+    """The curves with at most ``most`` points, each of which is the largest value of a stretch."""
     if len(step) > most:
         edges = np.linspace(0, len(step), most + 1).astype(np.int64)[:-1]
         step, values = step[edges], tuple(np.maximum.reduceat(value, edges) for value in values)
@@ -38,8 +40,10 @@ def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]
 
 
 def grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct keys, sorted; the order that sorts the rows by them; and where the rows of each begin in it, with
-    the number of rows at the end."""
+    """The distinct keys, the order that sorts the rows by key, and where the rows of each key begin in that order.
+
+    The keys are sorted, and the last array ends with the number of rows.
+    """
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
     begins = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])) if len(keys) else np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What the page shows, as plain data: columns of numbers and strings, ready for JSON."""
+"""The facts of a page as plain data: columns of numbers and strings, ready for JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 _POINTS = 20_000
-"""Pieces of the critical path drawn at most."""
+"""The largest number of pieces of the critical path that are drawn."""
 
 _FOLLOWED = 400_000
-"""Slices up to which live bytes are followed over time; of more a window from the start."""
+"""The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""
 
 SAFE_COLOURS: dict[str, str] = {
     "compute": "#d55e00",
@@ -39,7 +39,7 @@ SAFE_COLOURS: dict[str, str] = {
     "sync_external": "#555555",
     "idle": "#555555",
 }
-"""Kinds of steps in colours that the colour-blind tell apart (Okabe and Ito's)."""
+"""Colours of kinds of steps that colour-blind readers can tell apart (those of Okabe and Ito)."""
 
 SAFE_PHASES: dict[str, str] = {
     "fwd": "#009e73",
@@ -49,13 +49,13 @@ SAFE_PHASES: dict[str, str] = {
     "io": "#cc79a7",
     "other": "#bbbbbb",
 }
-"""What an op is for in such colours."""
+"""Such colours for phases of ops."""
 
 SAFE_CATEGORIES: tuple[str, ...] = (
     *("#d55e00", "#0072b2", "#e69f00", "#009e73", "#8fd3bd", "#f0e442", "#56b4e9"),
     *("#999999", "#cc79a7", "#7fb6d8", "#555555", "#e6bcd3", "#8a6d3b", "#e4e4e4"),
 )
-"""Categories of memory in such colours, in the order of :data:`~ipuperf.report.palette.CATEGORY_COLOURS`."""
+"""Such colours for categories of memory, in the order of :data:`~ipuperf.report.palette.CATEGORY_COLOURS`."""
 
 PART_NAMES: dict[str, str] = {
     "compute": "compute",
@@ -65,11 +65,11 @@ PART_NAMES: dict[str, str] = {
     "ddr": "Streaming Memory",
     "host": "the host",
 }
-"""Parts of a run by kind alone."""
+"""The names of parts of a run in which waiting has no owner."""
 
 
 def page_facts(trace: Trace, most: int) -> dict[str, Any]:
-    """All facts of a page; the time line in a window from the start of at most ``most`` executions and transfers."""
+    """All facts of a page. The time line shows at most ``most`` executions and transfers from the start."""
     window = page_window(trace, most)
     executed = trace.columns("instances")["instance"].size > 0
     summary = trace.summary()
@@ -107,9 +107,9 @@ def page_facts(trace: Trace, most: int) -> dict[str, Any]:
 
 
 def _time(trace: Trace) -> dict[str, Any]:
-    """Where the last run goes, waiting by owner, and its critical path."""
+    """The parts of the last run's time, its waiting by owner, and its critical path."""
     time = step_time(trace)
-    path = critical_path(trace, found=time.waits)
+    path = critical_path(trace, known_waits=time.waits)
     pieces = path_stretches(trace, path)
     return {
         "ipu": time.ipu,
@@ -125,7 +125,7 @@ def _time(trace: Trace) -> dict[str, Any]:
 
 
 def _short_time(trace: Trace) -> dict[str, Any]:
-    """Where the last run goes when its steps are too many to be followed: by kind alone."""
+    """The parts of the last run's time if it has too many steps to follow: by kind of step, without owners of waits."""
     _, rows = run_instances(trace)
     replica, ipu = critical_ipu(trace, rows)
     parts = breakdown_cycles(trace)

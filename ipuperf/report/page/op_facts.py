@@ -1,4 +1,4 @@
-"""Operations on a page: what each costs, what bounds it, its share of the peak, and how its products are planned."""
+"""Facts on operations: the cost of each, what bounds it, its share of the peak, and the plans of its products."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 SHOWN_OPS = 5_000
-"""Rows of the table of operations at most, the costliest ones."""
+"""The largest number of rows of the table of operations, the costliest ones."""
 
 BOUNDS: dict[str, tuple[str, ...]] = {
     "exchange": ("exchange",),
@@ -24,13 +24,15 @@ BOUNDS: dict[str, tuple[str, ...]] = {
     "Streaming Memory": ("remote_load", "remote_store"),
     "host exchange": ("host_mid",),
 }
-"""What an op can be bound by, besides its compute and its slowest tiles: kinds of steps."""
+"""What an op can be bound by, besides its compute and its slowest tiles, and the kinds of steps of each."""
 
 
 def bounds(table: pd.DataFrame) -> np.ndarray:
-    """What most cycles of each row of :meth:`Trace.operations_by_ipu` are: compute of the average tile (``compute``),
-    what the slowest tile takes beyond (``slowest tile``), one of :data:`BOUNDS`, or ``waiting`` where the op does
-    nothing else."""
+    """The bound of each row of :meth:`Trace.operations_by_ipu`, which is what takes the most cycles.
+
+    It is compute of the average tile (``compute``), the additional time of the slowest tile (``slowest tile``), one of
+    :data:`BOUNDS`, or ``waiting`` if the op does nothing else.
+    """
     names = ["compute", "slowest tile", *BOUNDS]
     parts = [table["compute"] - table["imbalance_cycles"], table["imbalance_cycles"]]
     parts += [sum(table[kind] for kind in kinds) for kinds in BOUNDS.values()]
@@ -40,7 +42,7 @@ def bounds(table: pd.DataFrame) -> np.ndarray:
 
 
 def able_flops(trace: Trace, table: pd.DataFrame) -> list[int]:
-    """What the IPU of each row could do of the op's type in the op's cycles; 0 where its peak is not known."""
+    """The FLOP that the IPU of each row could do with the op's data type in its cycles; 0 if the peak is not known."""
     ops, peaks = trace.columns("ops"), trace.meta["peak_flops_per_cycle"]
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     return [
@@ -65,20 +67,22 @@ def op_facts(trace: Trace) -> dict[str, Any]:
 
 
 def _memory(trace: Trace, table: pd.DataFrame) -> list[int]:
-    """Bytes in tile memory of what each op makes on its IPU: results and temporary memory."""
+    """Bytes in tile memory of the results and temporary variables of each op on its IPU."""
     variables, ops = trace.columns("variables"), trace.columns("ops")
     rows = np.flatnonzero((variables["location"] == "tile") & (variables["op_id"] >= 0))
+    # Op and IPU make one key: the upper and the lower 32 bits.
     keys, order, begins = grouped(variables["op_id"][rows].astype(np.int64) << 32 | variables["ipu"][rows])
     size = np.add.reduceat(variables["bytes"][rows][order], begins[:-1]) if len(keys) else np.empty(0, dtype=np.int64)
     names = lookup(keys >> 32, ops["op_id"], ops["name"], "")
-    held: dict[tuple[str, int], int] = {}
+    bytes_of_op: dict[tuple[str, int], int] = {}
     for name, ipu, count in zip(names.tolist(), (keys & 0xFFFFFFFF).tolist(), size.tolist(), strict=True):
-        held[name, ipu] = held.get((name, ipu), 0) + count
-    return [held.get(key, 0) for key in zip(table["op"].tolist(), table["ipu"].tolist(), strict=True)]
+        bytes_of_op[name, ipu] = bytes_of_op.get((name, ipu), 0) + count
+    return [bytes_of_op.get(key, 0) for key in zip(table["op"].tolist(), table["ipu"].tolist(), strict=True)]
 
 
 def _plans(trace: Trace) -> dict[str, Any]:
-    """By op the rows of table ``plans``: numbers of distinct plans; a plan is cycles, tiles, bytes, vertex and text."""
+    """The rows of table ``plans`` by op, with numbers of distinct plans: cycles, tiles, bytes, vertex and text."""
+    # Many products have one plan, so each plan is written once.
     plans, ops = trace.columns("plans"), trace.columns("ops")
     known: dict[tuple[Any, ...], int] = {}
     by_op: dict[str, list[list[int]]] = {}

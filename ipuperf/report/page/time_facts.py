@@ -1,8 +1,7 @@
-"""The time line of a page: templates of steps with their loops, their executions, and what goes over the links.
+"""Facts on the time line: templates of steps with their loops, their executions, and the transfers of links.
 
-It stays folded as the trace is: a segment's steps stand there once, loops with their trips, and an execution is a start
-and a segment; the page draws what it shows of them. So a run of 10^12 steps is there from its begin to single
-supersteps.
+They are folded like the trace. The steps of a segment are there once, loops have their trips, and an execution is a
+start and a segment. The page expands only what it shows. So it can show a run of 10^12 steps down to single supersteps.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 _LINKS = 64
-"""Links with a lane at most, the busiest ones."""
+"""The largest number of links with a lane, the busiest ones."""
 
 
 def page_window(trace: Trace, most: int) -> Window | None:
-    """The time from the start in which at most ``most`` executions of segments begin, and transfers end; None: all."""
+    """The window from the start in which at most ``most`` executions of segments and transfers begin; None: all."""
     starts = np.sort(
         np.concatenate([trace.columns("instances")["start"], trace.columns("transfers")["start"]]), kind="stable"
     )
@@ -33,7 +32,7 @@ def page_window(trace: Trace, most: int) -> Window | None:
 
 
 def timeline(trace: Trace, window: Window | None) -> dict[str, Any]:
-    """Segments, executions by row, copies between IPUs and lanes of links; of a window those that begin in it."""
+    """Segments, executions by row, copies between IPUs, and lanes of links, of those that begin in the window."""
     instances = trace.columns("instances")
     rows = np.flatnonzero(trace.template.place(instances["segment"]) >= 0)
     if window is not None:
@@ -53,34 +52,40 @@ def timeline(trace: Trace, window: Window | None) -> dict[str, Any]:
 
 
 def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str, Any]]:
-    """Names of ops, and the steps of the given segments in columns: ``first``: where those of each begin, ``rel``:
-    relative to the step before, ``loop``: a row of ``loops`` (-1: none)."""
+    """The names of ops, and the steps of the given segments in columns.
+
+    ``first`` says where the steps of each segment begin, ``rel`` is the start relative to the previous step, and
+    ``loop`` is a row of ``loops`` (-1: none).
+    """
     steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
-    place = template.place(segments)
-    counts = template.count[place]
+    segment_index = template.place(segments)
+    counts = template.count[segment_index]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    step = template.order[np.repeat(template.first[place], counts) + within]
+    step = template.order[np.repeat(template.first[segment_index], counts) + within]
     owner = np.repeat(np.arange(len(segments)), counts)
-    kept = steps["dur"][step] > 0
-    step, owner = step[kept], owner[kept]
+    takes_time = steps["dur"][step] > 0
+    step, owner = step[takes_time], owner[takes_time]
     order = np.lexsort((steps["rel_start"][step], owner))
     step, owner = step[order], owner[order]
-    first = np.searchsorted(owner, np.arange(len(segments) + 1))
+    first_step = np.searchsorted(owner, np.arange(len(segments) + 1))
     start = steps["rel_start"][step]
-    before = np.where(np.append(True, owner[1:] != owner[:-1]), 0, np.append(0, start[:-1])) if len(step) else start
+    previous_start = (
+        np.where(np.append(True, owner[1:] != owner[:-1]), 0, np.append(0, start[:-1])) if len(step) else start
+    )
     phases = code_of(lookup(steps["op_id"][step], ops["op_id"], ops["phase"], "other"), PHASES)
     names, name = np.unique(trace.step_ops[step].astype(str), return_inverse=True)
+    # Only loops of the shown segments are written, and numbered again from 0.
     loops = trace.columns("loops")
     row = {loop: number for number, loop in enumerate(loops["loop"].tolist())}
     used = sorted({row[loop] for loop in np.unique(steps["loop"][step]).tolist() if loop >= 0})
     parents = [row.get(parent, -1) for parent in loops["parent"].tolist()]
-    for loop in used:  # grows: the loops around a used one are used too
+    for loop in used:  # the list grows here, because the loops around a used one are used too
         if parents[loop] >= 0 and parents[loop] not in used:
             used.append(parents[loop])
-    number = {loop: place for place, loop in enumerate(used)} | {-1: -1}
+    number = {loop: position for position, loop in enumerate(used)} | {-1: -1}
     return names.tolist(), {
-        "first": first.tolist(),
-        "rel": (start - before).tolist(),
+        "first": first_step.tolist(),
+        "rel": (start - previous_start).tolist(),
         "dur": steps["dur"][step].tolist(),
         "kind": code_of(steps["kind"][step], KINDS).tolist(),
         "phase": phases.tolist(),
@@ -102,49 +107,54 @@ def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str,
 
 
 def _rows(trace: Trace, rows: np.ndarray, segments: np.ndarray) -> list[dict[str, Any]]:
-    """Executions by replica, IPU and lane, in order of time."""
+    """The executions of each replica, IPU and lane, in order of time."""
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     place = np.searchsorted(segments, instances["segment"][rows])
     lanes_of: list[set[int]] = []
-    for at in template.place(segments).tolist():
-        mine = template.order[template.first[at] : template.first[at] + template.count[at]]
-        lanes_of.append(set(steps["lane"][mine[steps["dur"][mine] > 0]].tolist()))
-    result = []
+    for segment_index in template.place(segments).tolist():
+        selected = template.order[
+            template.first[segment_index] : template.first[segment_index] + template.count[segment_index]
+        ]
+        lanes_of.append(set(steps["lane"][selected[steps["dur"][selected] > 0]].tolist()))
+    lane_rows = []
     for lane in sorted(set().union(*lanes_of)):
-        has = np.array([lane in lanes for lanes in lanes_of], dtype=bool)
-        mine = np.flatnonzero(has[place])
-        key = instances["replica"][rows[mine]].astype(np.int64) << 32 | instances["ipu"][rows[mine]]
+        has_lane = np.array([lane in lanes for lanes in lanes_of], dtype=bool)
+        selected = np.flatnonzero(has_lane[place])
+        # Replica and IPU make one key: the upper and the lower 32 bits.
+        key = instances["replica"][rows[selected]].astype(np.int64) << 32 | instances["ipu"][rows[selected]]
         keys, order, begins = grouped(key)
-        for number, each in enumerate(keys.tolist()):
-            part = mine[order[begins[number] : begins[number + 1]]]
+        for number, packed_key in enumerate(keys.tolist()):
+            part = selected[order[begins[number] : begins[number + 1]]]
             part = part[np.argsort(instances["start"][rows[part]], kind="stable")]
-            result.append(
+            lane_rows.append(
                 {
-                    "replica": each >> 32,
-                    "ipu": each & 0xFFFFFFFF,
+                    "replica": packed_key >> 32,
+                    "ipu": packed_key & 0xFFFFFFFF,
                     "lane": int(lane),
                     "start": steps_up(instances["start"][rows[part]]),
                     "segment": place[part].tolist(),
                     "micro_batch": runs_of(instances["micro_batch"][rows[part]]),
                 }
             )
-    return sorted(result, key=lambda row: (row["replica"], row["ipu"], row["lane"]))
+    return sorted(lane_rows, key=lambda row: (row["replica"], row["ipu"], row["lane"]))
 
 
 def _flows(trace: Trace, window: Window | None) -> dict[str, list[int]]:
-    """Copies between IPUs: when each leaves, how long it is on its way, from where to where; by start."""
-    found = sorted(arrows(trace, window), key=lambda arrow: (arrow.start, arrow.source, arrow.target))
+    """The copies between IPUs in order of start, with duration, source and target."""
+    copies = sorted(arrows(trace, window), key=lambda arrow: (arrow.start, arrow.source, arrow.target))
     return {
-        "start": steps_up(np.array([arrow.start for arrow in found], dtype=np.int64)),
-        "dur": [arrow.end - arrow.start for arrow in found],
-        "source": [arrow.source for arrow in found],
-        "target": [arrow.target for arrow in found],
+        "start": steps_up(np.array([arrow.start for arrow in copies], dtype=np.int64)),
+        "dur": [arrow.end - arrow.start for arrow in copies],
+        "source": [arrow.source for arrow in copies],
+        "target": [arrow.target for arrow in copies],
     }
 
 
 def _lanes(trace: Trace, window: Window | None) -> list[dict[str, Any]]:
-    """When each link carries something: stretches without a gap, with their bytes, the transfers in them and the op of
-    the first; the busiest links."""
+    """The stretches without a gap in which each link is in use, for the busiest links.
+
+    Each stretch has its bytes, its number of transfers, and the op of its first transfer.
+    """
     links, moved = trace.columns("links"), trace.columns("transfers")
     ops = trace.columns("ops")
     chosen = np.flatnonzero(moved["dur"] > 0)
@@ -152,26 +162,28 @@ def _lanes(trace: Trace, window: Window | None) -> list[dict[str, Any]]:
         chosen = chosen[moved["start"][chosen] < window[1]]
     keys, order, begins = grouped(moved["link_id"][chosen])
     kind = dict(zip(links["link_id"].tolist(), zip(links["name"], links["kind"], strict=True), strict=True))
-    result = []
-    for number, link in enumerate(keys.tolist()):
-        rows = chosen[order[begins[number] : begins[number + 1]]]
+    lanes = []
+    for position, link in enumerate(keys.tolist()):
+        rows = chosen[order[begins[position] : begins[position + 1]]]
         rows = rows[np.argsort(moved["start"][rows], kind="stable")]
         start, end = moved["start"][rows], np.maximum.accumulate(moved["start"][rows] + moved["dur"][rows])
-        new = np.flatnonzero(np.append(True, start[1:] > end[:-1]))
-        last = np.append(new[1:], len(rows)) - 1
+        stretch_begins = np.flatnonzero(np.append(True, start[1:] > end[:-1]))
+        stretch_ends = np.append(stretch_begins[1:], len(rows)) - 1
         names, name = np.unique(
-            lookup(moved["op_id"][rows[new]], ops["op_id"], ops["name"], "").astype(str), return_inverse=True
+            lookup(moved["op_id"][rows[stretch_begins]], ops["op_id"], ops["name"], "").astype(str), return_inverse=True
         )
-        result.append(
+        lanes.append(
             {
                 "name": str(kind[link][0]),
                 "kind": str(kind[link][1]),
-                "start": steps_up(start[new]),
-                "dur": (end[last] - start[new]).tolist(),
-                "bytes": [int(each) for each in np.add.reduceat(moved["bytes"][rows], new).tolist()],
-                "count": (last - new + 1).tolist(),
+                "start": steps_up(start[stretch_begins]),
+                "dur": (end[stretch_ends] - start[stretch_begins]).tolist(),
+                "bytes": [
+                    int(byte_count) for byte_count in np.add.reduceat(moved["bytes"][rows], stretch_begins).tolist()
+                ],
+                "count": (stretch_ends - stretch_begins + 1).tolist(),
                 "ops": names.tolist(),
                 "op": name.reshape(-1).tolist(),
             }
         )
-    return sorted(result, key=lambda lane: -sum(lane["dur"]))[:_LINKS]
+    return sorted(lanes, key=lambda lane: -sum(lane["dur"]))[:_LINKS]

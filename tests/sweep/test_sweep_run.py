@@ -42,6 +42,7 @@ def test_sharing_changes_nothing(what: str, encoder: Sweep, script: Path) -> Non
             (alone,) = rows(sweep, [configuration])
         took = {"took_seconds": row["took_seconds"]}
         assert {**alone, **took} == row
+        assert 0 <= row["took_seconds"] < 600
     assert {row.get("failure") is None for row in together} == {True, False}  # one IPU is too few for some
     assert len({row.get("cycles") for row in together}) > 2
 
@@ -149,6 +150,10 @@ def test_refused(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "file").write_text("")
     with pytest.raises(SweepError, match="the file .* is in the way"):
         run_sweep(encoder, tmp_path / "file", table=None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SweepError, match="a Parquet table needs pyarrow"):
+        run_sweep(encoder, tmp_path / "new", table="parquet")
+    assert not (tmp_path / "new").exists(), "before any program is built"
 
 
 def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_process: list[Configuration]) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 
-from ipuperf.sweep import SweepError, draw, read_table, write_table
+from ipuperf.sweep import SweepError, draw, plots, read_table, write_table
 from ipuperf.sweep.plots import pareto_front
 from ipuperf.sweep.table import RESULTS, table_of
 
@@ -65,6 +66,8 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
         write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
+        read_table(tmp_path / "t.parquet")
 
 
 def test_pareto_front_is_what_nothing_beats() -> None:
@@ -97,3 +100,18 @@ def test_plots_refused(tmp_path: Path, plot: str, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         draw(table_of(ROWS, FACTORS), plot, tmp_path / "p.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_a_heat_map_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """White on what is dark, the lower half without its middle, and as large as columns of the longest number allow."""
+    drawn: list[tuple[str, str, float]] = []
+    monkeypatch.setattr(
+        Axes, "text", lambda self, x, y, text, **how: drawn.append((text, how["color"], how["fontsize"]))
+    )
+    cells = [
+        {"n": n, "m": m, "fits": True, "cycles": 100_000 * (n + m), "format": 1} for n in (1, 2, 3) for m in (1, 2)
+    ]
+    draw(table_of(cells, ("n", "m")), "heatmap:n,m,cycles", tmp_path / "p.png")
+    longest = max(len(text) for text, *_ in drawn)
+    assert [colour for _, colour, _ in drawn] == ["white", "white", "black", "white", "black", "black"]
+    assert {size for *_, size in drawn} == {min(10.0, plots._WIDTH / (3 * longest))}

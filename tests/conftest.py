@@ -32,6 +32,7 @@ fifty times as long.
 """
 for _name, _count in THREADS.items():  # before anything imports NumPy
     os.environ.setdefault(_name, _count)
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # whichever test imports TensorFlow first: it is read once
 # Workers and the hundred programs that tests start find compiled what one of them compiled (0.4 s each, 6 s a worker);
 # so does the next run.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -251,7 +252,9 @@ def ipuperf_command() -> list[str]:
 def child_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of child processes: an empty home, no data set, :data:`THREADS`."""
     home = tmp_path_factory.mktemp("home")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("IPUPERF_", "COV_", "PYTHONPATH"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("IPUPERF_", "COV_", "PYTHONPATH", "TF_USE_"))
+    }
     return {**environment, **THREADS, "HOME": str(home), "MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
-import os
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from fuzzing.families import FAMILIES, drawn_names
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.popxl import surface  # noqa: E402

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,6 @@ import ipuperf
 from ipuperf.kinds import Kinds
 from ipuperf.version import __version__
 
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 PACKAGE = Path(ipuperf.__file__).parent
 ONCE = {"aten_marks", "collective_ops", "core", "custom_ops", "host_calls", "import_hook", "log", "ops", "popart_ir"}
 """Modules of PopTorch and cppimport that register something when they are imported, which a second would replace."""

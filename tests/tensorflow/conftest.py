@@ -22,7 +22,6 @@ import pytest
 if TYPE_CHECKING:
     from built import Built
 
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 RECORDED_WITH = ("3.11", "2.21")
 """Python and TensorFlow of the golden rows: others word errors otherwise and make other graphs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf

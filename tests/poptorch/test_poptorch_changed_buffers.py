@@ -123,5 +123,7 @@ def test_statistics_of_norms_take_no_stash() -> None:
     options.Training.gradientAccumulation(4)
     model = poptorch.trainingModel(Model(lambda state, x: 2.0, 2, False), options)
     model(torch.randn(20, 4), torch.randint(0, 3, (20,)))
-    names = {tensor.name for stash in model.compiled_model.pipeline.stashes for tensor in stash.held if stash.ipu == 0}
+    names = {
+        tensor.name for stash in model.compiled_model.pipeline.stashes for tensor in stash.by_tensor if stash.ipu == 0
+    }
     assert names == {"x"}

@@ -229,7 +229,9 @@ def _by_torch(program: Program, module: nn.Module) -> Values:
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE)
     for step in range(STEPS):
         optimiser.zero_grad()
-        loss, results = model(*_inputs(program))
+        # What backward reads is what forward computed: without copies a later change of `.data` reaches it in silence.
+        with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.detach().clone(), lambda kept: kept):
+            loss, results = model(*_inputs(program))
         found |= _values(step, loss, results)
         loss.backward()
         optimiser.step()

@@ -247,14 +247,18 @@ class IPUInfeedQueue(Feed):
     def deleter(self) -> tf.Operation | None:
         """Forgets the place in the dataset: now in eager mode, otherwise an operation for a session."""
 
-        def forget() -> np.int32:
-            self._iterator = None
+        def stop() -> np.int32:
+            self.stop()
             return np.int32(0)
 
         if tf.executing_eagerly():
-            forget()
+            self.stop()
             return None
-        return tf.group(tf.numpy_function(forget, [], tf.int32), name="infeed_deleter")
+        return tf.group(tf.numpy_function(stop, [], tf.int32), name="infeed_deleter")
+
+    def stop(self) -> None:
+        """Forget the place in the dataset, and end TensorFlow's threads that read ahead (not upstream)."""
+        self._iterator = None
 
     @property
     def number_of_tuple_elements(self) -> int:

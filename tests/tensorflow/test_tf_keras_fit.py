@@ -1,6 +1,7 @@
 """``fit``, ``evaluate`` and ``predict`` on the simulated IPU equal Keras' own on the CPU."""
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -407,3 +408,16 @@ def test_estimators_are_refused():
         NotImplementedError, match="IPUEstimator is not supported: use a Keras model inside IPUStrategy"
     ):
         ipu_estimator.IPUEstimator(None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts the threads of Linux")
+def test_no_thread_that_reads_data_is_left():
+    counts = []
+    for _ in range(3):
+        with ipus(1):
+            model = keras.Sequential([keras.layers.Dense(2)])
+            model.compile("sgd", "mse", steps_per_execution=4)
+            model.fit(X[:16], Y[:16], batch_size=4, epochs=2, validation_data=(X[:16], Y[:16]), verbose=0)
+            model.predict(X[:16], batch_size=4, verbose=0)
+        counts.append(len(list(Path("/proc/self/task").iterdir())))
+    assert counts[1] == counts[2], counts

@@ -177,12 +177,15 @@ class IPUDataHandler(data_adapter.DataHandler):
         """Epochs with the data they take."""
         with self._truncate_execution_to_epoch():
             feed = DataFeed(self._dataset)
-            for epoch in range(self._initial_epoch, self._epochs):
-                if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
-                    feed = DataFeed(self._dataset)
-                self._extension.before_epoch(self)
-                yield epoch, feed
-                self._adapter.on_epoch_end()
+            try:
+                for epoch in range(self._initial_epoch, self._epochs):
+                    if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
+                        feed = DataFeed(self._dataset)
+                    self._extension.before_epoch(self)
+                    yield epoch, feed
+                    self._adapter.on_epoch_end()
+            finally:
+                self._extension.stop_feeding(feed)
 
     def steps(self) -> Iterator[int]:
         """First batches of the executions of an epoch; with asynchronous callbacks every batch."""

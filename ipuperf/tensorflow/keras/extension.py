@@ -205,6 +205,11 @@ class Extension:
             self._programs[key] = Program(work, feed)
         return self._programs[key]
 
+    def stop_feeding(self, feed: DataFeed) -> None:
+        """The data are used up, or nobody asks for more of them."""
+        for program in self._programs.values():
+            program.stop(feed)
+
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def before_epoch(self, handler: IPUDataHandler) -> None:

@@ -106,7 +106,7 @@ class Program:
 
         self._work = work
         self._element = feed.element
-        self._feed = feed
+        self._feed: DataFeed | None = feed
         self._infeed = IPUInfeedQueue(feed.dataset, **work.options.infeed)
         self._outfeed = IPUOutfeedQueue(**work.options.outfeed)
         self._structure: Any = None
@@ -124,6 +124,12 @@ class Program:
             self._work.model.distribute_strategy.run(self._function)
         flat = [np.asarray(one) for one in self._outfeed.dequeue()]
         return Results(self._structure, flat, self._work.replicas, self._work.options.mean_metrics)
+
+    def stop(self, feed: DataFeed) -> None:
+        """End the reading of ``feed``, if it is this program's: its threads would last as long as the process."""
+        if feed is self._feed:
+            self._infeed.stop()
+            self._feed = None
 
     def _named(self, build: Callable[[], None]) -> Callable[[], None]:
         """``build`` under the name of the program in reports: of the model and what is done with it."""

@@ -264,14 +264,14 @@ class Options(OptionsDict):
     # -- without effect ----------------------------------------------------------------------------------------------
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
-        """When to attach to a device. Without effect."""
+        """When to attach to a device; a model that never does can be compiled, but not called."""
         require_member("connectionType", connection_type, ConnectionType)
         self.set(connection_type=connection_type.value)
         self._ledger.record("connectionType", connection_type)
         return self
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
-        """Compile for an absent device. Without effect."""
+        """Compile for an absent device: the model can then not be called (``ConnectionType.Never``)."""
         require_int("useOfflineIpuTarget", ipu_version, 1)
         self.set(connection_type=ConnectionType.Never.value)
         return self._put("useOfflineIpuTarget", ipu_version=ipu_version)

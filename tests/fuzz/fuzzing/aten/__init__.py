@@ -246,6 +246,8 @@ def _by_poptorch(program: Program, trace: bool, outcome: Outcome) -> dict[str, t
     for name in program.options:
         *group, option = name.split(".")
         getattr(getattr(options, group[0]) if group else options, option)(*OPTIONS[name])
+    if "useOfflineIpuTarget" in program.options:  # which leaves the model without a device
+        options.connectionType(poptorch.ConnectionType.Always)
     if program.training:
         optimiser = poptorch.optim.SGD(calls.parameters(), lr=RATE)
         model = poptorch.trainingModel(Marked(calls), options, optimizer=optimiser)

@@ -13,6 +13,7 @@ import digest
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from ipuperf.commands.sweep import _tell
@@ -25,6 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 HERE = GOLDEN / "cli"
 Run = Callable[..., Any]
 Keep = Callable[[list[str], Path], None]
+PICTURES = ", ".join(sorted(FigureCanvasBase.get_supported_filetypes()))
 
 
 def said_by(run: Run, folder: Path, commands: Sequence[str]) -> list[str]:
@@ -37,6 +39,7 @@ def said_by(run: Run, folder: Path, commands: Sequence[str]) -> list[str]:
         said.append(f"$ {command} ({done.returncode})")
         for text in (done.stdout, done.stderr):
             text = text.replace(str(GOLDEN / "report"), "TRACES").replace(str(folder), "THERE")
+            text = text.replace("[COMMAND]", "COMMAND").replace(PICTURES, "PICTURES")  # click's and matplotlib's
             said += digest.lines(text)
     return said
 

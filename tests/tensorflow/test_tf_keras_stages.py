@@ -280,13 +280,30 @@ def test_the_summary_is_a_table():
     assert all(len(line) == 89 for line in lines[1:])
 
 
-def test_a_loss_without_targets_is_refused():
-    config = ipu_config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
-    model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(2)])
-    model.set_pipeline_stage_assignment([0, 1])
+def pipelined(*layers):
+    """A model of two stages, the last layer in the second."""
+    settings = ipu_config.IPUConfig()
+    settings.auto_select_ipus = 2
+    settings.configure_ipu_system()
+    model = keras.Sequential(layers, name="net")
+    model.set_pipeline_stage_assignment([0] * (len(layers) - 1) + [1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
-    model.compile("sgd", loss="mse", steps_per_execution=4)
+    model.compile(keras.optimizers.SGD(0.0), loss="mse", steps_per_execution=4)
+    return model
+
+
+def test_a_loss_without_targets_is_refused():
+    model = pipelined(keras.layers.Dense(4, name="first"), keras.layers.Dense(2, name="second"))
     with pytest.raises(ValueError, match="Target data is missing"):
         model.fit(tf.data.Dataset.from_tensors(np.ones((2, 3), np.float32)).repeat(4), verbose=0)
+
+
+def test_losses_of_several_types_add_up():
+    model = pipelined(
+        keras.layers.ActivityRegularization(l2=0.5, name="wide"),
+        keras.layers.ActivityRegularization(l2=0.25, dtype="float16", name="narrow"),
+        keras.layers.Dense(1, kernel_initializer="zeros", name="last"),
+    )
+    x = np.full((2, 3), 2.0, np.float32)
+    history = model.fit(tf.data.Dataset.from_tensors((x, np.zeros((2, 1), np.float32))).repeat(4), verbose=0)
+    assert history.history["loss"] == [3 * 4 * (0.5 + 0.25)]

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import tensorflow as tf
+from tf_keras.src.utils.losses_utils import cast_losses_to_common_dtype
 
 from .data import Element
 from .graphs import assert_compatible, within_call
@@ -117,7 +118,7 @@ class KerasStages:
         """The tensors for the next stage, and what makes them a state again there."""
         keys = self._layout.passed(stage)
         masked = [key for key in keys if getattr(state.values[key], "_keras_mask", None) is not None]
-        losses = [tf.add_n(state.losses)] if state.losses else []
+        losses = [tf.add_n(cast_losses_to_common_dtype(state.losses))] if state.losses else []
         groups = [
             [state.values[key] for key in keys],
             [state.values[key]._keras_mask for key in masked],

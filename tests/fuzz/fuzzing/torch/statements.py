@@ -235,6 +235,8 @@ def _by_torch(program: Program, module: nn.Module) -> Values:
         found |= _values(step, loss, results)
         loss.backward()
         optimiser.step()
+        for buffer in module.buffers():  # a buffer to which a parameter was added would bring last step's gradient
+            buffer.detach_()
     return found | {name: value.detach() for name, value in module.state_dict().items()}
 
 

@@ -36,7 +36,7 @@ import pytest
 from ipuperf.functions.making import make
 from ipuperf.functions.naming import named
 from ipuperf.ir import GradientBuilder, Tensor
-from ipuperf.ops.activations import ActivationOp
+from ipuperf.ops.elementwise.activations import ActivationOp
 from ipuperf.ops.base import Gradients
 from ipuperf.ops.formula import Term, sqrt
 """

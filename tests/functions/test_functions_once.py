@@ -28,7 +28,7 @@ def test_front_ends_make_no_update_ops(front_end) -> None:
 def test_poptorch_makes_its_ops_by_the_builder() -> None:
     pytest.importorskip("torch")
     from ipuperf.ir import Builder
-    from ipuperf.poptorch.aten_lowering import Lowering
+    from ipuperf.poptorch.aten.lowering import Lowering
 
     assert issubclass(Lowering, Builder)
     assert not {"op", "ops"} & set(vars(Lowering))
@@ -46,7 +46,7 @@ def test_operands_are_converted_in_the_order_of_the_arguments() -> None:
     """Not in that of a set of names, which would be another one in each process."""
     pytest.importorskip("torch")
     from ipuperf.ir import FLOAT32
-    from ipuperf.poptorch.aten_lowering import computed
+    from ipuperf.poptorch.aten.lowering import computed
 
     class Recorder:
         dtype = FLOAT32

@@ -21,10 +21,13 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.poptorch import codec, custom_arguments, enums, export_mixed, log, replica_groups, update_rules  # noqa: E402
-from ipuperf.poptorch.optim import LAMB, SGD, Adam, AdamW, RMSprop, optimiser_description  # noqa: E402, F401
-from ipuperf.poptorch.optimizer_numbers import Plain, SgdProducts  # noqa: E402, F401
-from ipuperf.poptorch.optimizer_streams import _variable  # noqa: E402
+from ipuperf.poptorch import enums, log  # noqa: E402
+from ipuperf.poptorch.export import codec, custom_arguments  # noqa: E402
+from ipuperf.poptorch.export import mixed as export_mixed  # noqa: E402
+from ipuperf.poptorch.optimisers import replica_groups, update_rules  # noqa: E402
+from ipuperf.poptorch.optimisers.classes import LAMB, SGD, Adam, AdamW, RMSprop, optimiser_description  # noqa: E402, F401
+from ipuperf.poptorch.optimisers.numbers import Plain, SgdProducts  # noqa: E402, F401
+from ipuperf.poptorch.optimisers.streams import _variable  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 

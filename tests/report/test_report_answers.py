@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -287,22 +286,14 @@ def _added(rows: int, span: Any, width: int, pixels: list[Any]) -> Any:
     return np.round(one.fractions(), 6).tolist()
 
 
-@cache
 def _line() -> waiting.IpuLine:
     """Works until 10, waits until 20, is at a link until 25, and works until 30."""
-    does = np.array([0, waiting._WAITS, 1, 0])
-    edges = np.array([0, 10, 20, 25, 30])
-    length = np.diff(edges)
-    spent = np.zeros((5, len(waiting._DOES)), dtype=np.int64)
-    for place, (what, cycles) in enumerate(zip(does, length, strict=True), 1):
-        spent[place] = spent[place - 1]
-        spent[place, what] += cycles
-    return waiting.IpuLine(0, 1, edges, does, np.array([7, -1, 8, 9]), spent)
+    activity = np.array([0, waiting.WAITS, 1, 0])
+    return waiting.IpuLine(0, 1, np.array([0, 10, 20, 25, 30]), activity, np.array([7, -1, 8, 9]))
 
 
 def _idle() -> waiting.IpuLine:
-    own = np.zeros((2, len(waiting._DOES)), dtype=np.int64)
-    return waiting.IpuLine(0, 1, np.array([3, 9]), np.array([waiting._WAITS]), np.array([-1]), own)
+    return waiting.IpuLine(0, 1, np.array([3, 9]), np.array([waiting.WAITS]), np.array([-1]))
 
 
 def _alike(common: int, synthetic: ModuleType) -> list[str]:

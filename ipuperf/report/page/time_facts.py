@@ -18,7 +18,7 @@ from ipuperf.trace.columns import code_of, lookup
 
 if TYPE_CHECKING:
     from ipuperf.report.marks import Arrow
-    from ipuperf.trace.fold import Template
+    from ipuperf.trace.template import Template
 
 _LINKS = 64
 """The largest number of links with a lane, the busiest ones."""

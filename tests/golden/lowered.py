@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
-from casewise import digest
+from executables import digest
 
 from ipuperf.lowering import DeviceProgram, Phase, TileVector
 from ipuperf.lowering.planner.plan import ConvolutionPlan

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 
 from ipuperf.poptorch import aten  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_function.csv"
 MODULES = sorted(path.stem for path in Path(aten.__file__).parent.glob("aten_*.py") if path.stem != "aten_marks")
 
 
@@ -73,10 +71,6 @@ def test_defaults_are_those_of_pytorchs_schemas(stem: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ipuperf.poptorch.enums", "ipuperf.popart.enums", "ipuperf.popart.locations"])
-def test_enumerations_have_their_names_and_numbers(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_enumerations_have_their_names_and_numbers(name: str, golden: Golden) -> None:
     kinds = [kind for kind in vars(fresh(name)).values() if isinstance(kind, enum.EnumMeta) and kind.__module__ == name]
-    rows = [
-        {"call": f"{name} {kind.__name__}", "arguments": "", "outcome": " ".join(f"{m.name}={m.value}" for m in kind)}
-        for kind in kinds
-    ]
-    check_rows(FILE, rows, cycle_baseline.update)
+    golden({kind.__name__: " ".join(f"{m.name}={m.value}" for m in kind) for kind in kinds})

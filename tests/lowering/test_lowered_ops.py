@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowered import figures, joined, small
+from lowered import figures, small
 from rows import Golden
 
 from ipuperf import ops
@@ -170,14 +170,14 @@ PROGRAMS: Mapping[str, Mapping[str, Callable[[], Ir]]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ops_are_lowered_the_same(name: str, golden: Golden) -> None:
     chips = CHIPS[list(PROGRAMS).index(name) % 2 :]
-    golden(joined([figures(lower(make(), small(POD4, *chip))) for make in PROGRAMS[name].values()
-                       for chip in chips[:2]]))  # fmt: skip
+    programs = [(make, chip) for make in PROGRAMS[name].values() for chip in chips[:2]]
+    golden([figures(lower(make(), small(POD4, *chip))) for make, chip in programs])
 
 
 @pytest.mark.parametrize("threshold", [None, 0.1, OUTLINE_THRESHOLD, 1001.0])
 def test_layers_share_code(threshold: float | None, golden: Golden) -> None:
-    golden(joined([figures(lower(repeated_layers(count), small(POD4, *CHIPS[1]), outlining=threshold))
-                       for count in (2, 5)]))  # fmt: skip
+    chip = small(POD4, *CHIPS[1])
+    golden([figures(lower(repeated_layers(count), chip, outlining=threshold)) for count in (2, 5)])
 
 
 @pytest.mark.parametrize("scalars", [(0, 0), (3, 0), (2, 1)])
@@ -188,4 +188,4 @@ def test_programs_beside_the_main_one(scalars: tuple[int, int], golden: Golden) 
     weights = [t for t in program.main_graph.tensors.values() if isinstance(t, Variable)]
     beside = [new_values_program(NewValues("values", scalars, shared), main) for shared in (0, 2)]
     beside += [weight_copies_program(weights, direction, main) for direction in ("h2d", "d2h")]
-    golden(joined([figures(each) for each in beside]))
+    golden([figures(each) for each in beside])

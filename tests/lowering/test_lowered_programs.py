@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pytest
-from lowered import figures, joined, small
+from lowered import figures, small
 from programs import POPXL, drawn, encoder
 from rows import Golden
 
@@ -43,7 +43,7 @@ def check(names: Sequence[str], golden: Golden) -> None:
         machine = small(built.machine, *CHIPS[number % len(CHIPS)])
         how = {"sync_pattern": sync_pattern, "outlining": outlining, "merging": merging}
         rows.append(figures(lower(built.ir, machine, name=name, **how)))
-    golden(joined(rows))
+    golden(rows)
 
 
 @pytest.mark.parametrize("first", range(3))

@@ -12,14 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["rows"]  # the fixture ``golden``
 settings.register_profile("ipuperf", deadline=None)  # a busy laptop is slow, not wrong
 settings.load_profile("ipuperf")
 
@@ -188,38 +188,6 @@ def run_ipuperf(ipuperf_command: list[str], child_environment: dict[str, str]) -
     return run
 
 
-@lru_cache
-def _golden_rows(path: Path) -> dict[str, dict[str, str]]:
-    from ipuperf.testing import tables
-
-    return {row["case"]: row for row in tables.read(path, ["case"])} if path.is_file() else {}
-
-
-@pytest.fixture
-def golden_row(request: pytest.FixtureRequest) -> Callable[[Mapping[str, object]], None]:
-    """``golden_row({"ops": 7})``: fails unless the case has this row in ``golden/<test file>.<test>.csv`` beside the
-    test; ``--update-baselines`` writes it. The first column is the case; rows of cases that are gone stay until the
-    file is deleted and written again."""
-    from ipuperf.testing import tables
-
-    node = request.node
-    name, _, case = node.name.partition("[")
-    path = node.path.parent / "golden" / f"{node.path.stem}.{name}.csv"
-
-    def check(figures: Mapping[str, object]) -> None:
-        __tracebackhide__ = True
-        (row,) = tables.normalised([{"case": case.removesuffix("]"), **figures}], ["case"])
-        if request.config.getoption("--update-baselines"):
-            kept = _golden_rows.__wrapped__(path)
-            kept[row["case"]] = row
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(tables.text_of(list(kept.values())), encoding="utf-8")
-            return
-        assert row == _golden_rows(path).get(row["case"]), "if that is meant, run the test with --update-baselines"
-
-    return check
-
-
 @pytest.fixture
 def ipuperf_here(monkeypatch: pytest.MonkeyPatch) -> RunIpuperf:
     """As ``run_ipuperf``, in this process and much quicker: for what a process of its own would show no better
@@ -239,19 +207,3 @@ def ipuperf_here(monkeypatch: pytest.MonkeyPatch) -> RunIpuperf:
         return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
     return run
-
-
-@pytest.fixture
-def kept_lines(request: pytest.FixtureRequest) -> Callable[[list[str], Path], None]:
-    """``kept_lines(lines, file)``: the file holds these lines (none: there is no file); ``--update-baselines``
-    writes it."""
-
-    def check(lines: list[str], file: Path) -> None:
-        text = "".join(f"{line.rstrip()}\n" for line in lines)
-        if request.config.getoption("--update-baselines"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8") if text else file.unlink(missing_ok=True)
-        kept = file.read_text(encoding="utf-8") if file.exists() else ""
-        assert text == kept, f"{file}: if that is meant, run pytest with --update-baselines and look at the difference"
-
-    return check

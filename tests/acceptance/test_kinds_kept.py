@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import collections
 import typing
-from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from rows import Golden
 
 from ipuperf.frontends.enumerations import NativeEnum, NumberedEnum
 from ipuperf.kinds import NUMBER, Kinds, ParameterKinds, checked, is_number, name_of, told
 from ipuperf.trace.printable import in_cell, in_markdown, of_cell, printable, with_texts
 
-HERE = Path(__file__).parent / "kinds"
-Keep = Callable[[list[str], Path], None]
 Pair = tuple[int, str]
 
 
@@ -61,7 +60,7 @@ ANNOTATIONS = (
 )  # fmt: skip
 
 
-def test_annotations(kept_lines: Keep) -> None:
+def test_annotations(golden: Golden) -> None:
     """What each allows, and what errors call it."""
     kinds = Kinds({"Own": NUMBER})
     said = []
@@ -73,7 +72,7 @@ def test_annotations(kept_lines: Keep) -> None:
         names = "all" if not left else f"all but {', '.join(left)}" if len(left) < len(allowed) else ", ".join(allowed)
         said.append(f"{annotation!r}: {kind.words}, exact {exact}, ordered {kind.ordered}: {names}")
     said.append(f"numbers: {', '.join(name for name, value in VALUES.items() if is_number(value))}")
-    kept_lines(said, HERE / "annotations.txt")
+    golden(said)
 
 
 class Room:
@@ -99,7 +98,7 @@ CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize("skipped", [(), ("free", "many")])
-def test_arguments(skipped: tuple[str, ...], kept_lines: Keep) -> None:
+def test_arguments(skipped: tuple[str, ...], golden: Golden) -> None:
     """What a function is given, or the error, for each call; the kinds of its parameters."""
     kinds = Kinds({})
     call = checked(kinds, skipped)(mixed)
@@ -109,7 +108,7 @@ def test_arguments(skipped: tuple[str, ...], kept_lines: Keep) -> None:
             said.append(f"{call(*given, **named)}".replace("array(", "(").replace(repr(Thing), "Thing"))
         except TypeError as error:
             said.append(f"refused: {error}")
-    kept_lines(said, HERE / f"arguments-{len(skipped)}.txt")
+    golden(said)
 
 
 def test_names_of_functions() -> None:
@@ -140,13 +139,13 @@ TEXTS = ("plain", "a\tb\nc", "\x1b[31m", "\x00\x07\x0b\x7f\x9f", "a\u200eb\u2028
          "''=1")  # fmt: skip
 
 
-def test_texts_of_others(kept_lines: Keep) -> None:
+def test_texts_of_others(golden: Golden) -> None:
     said = [repr((text, printable(text), in_markdown(text), in_cell(text), of_cell(text))) for text in TEXTS]
     said += [repr((value, in_cell(value), of_cell(value))) for value in (1, None, 2.5, b"=")]
     assert all(of_cell(in_cell(text)) == text for text in TEXTS if not text.startswith("'"))
     table = with_texts(pd.DataFrame({"n": [1, 2], "t": np.array(["=1", "a"], dtype=object)}), in_cell)
     said.append(f"{table['n'].tolist()} {table['t'].tolist()}")
-    kept_lines(said, HERE / "texts.txt")
+    golden(said)
 
 
 def test_members_of_enumerations() -> None:

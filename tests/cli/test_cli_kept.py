@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
+from rows import Golden
 
 from ipuperf.cli.sweep import _tell
 from ipuperf.sweep import run as sweep_run
@@ -23,9 +24,7 @@ from ipuperf.sweep.work import rows
 from .test_cli_compare import saved
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-HERE = GOLDEN / "cli"
 Run = Callable[..., Any]
-Keep = Callable[[list[str], Path], None]
 PICTURES = ", ".join(sorted(FigureCanvasBase.get_supported_filetypes()))
 
 
@@ -80,14 +79,14 @@ estimate --csv text.csv --out out.csv
 """.splitlines()
 
 
-def test_estimate(ipuperf_here: Run, tmp_path: Path, kept_lines: Keep) -> None:
+def test_estimate(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     head = "kind,target,dtype,partials,pass_,amp,G,M,K,N,B,H,W,kh,kw,cin,cout,stride,pad,groups\n"
     rows = ("matmul,mk2,f16,f32,fcfwd,0.6,1,64,32,16,,,,,,,,,,\n", "conv,mk1,f16,f16,fwd,0.3,,,,,2,8,8,3,3,4,8,1,1,1\n")
     (tmp_path / "in.csv").write_text(head + "".join(rows))
     (tmp_path / "bad.csv").write_text(head + rows[0].replace("64", "x"))
     (tmp_path / "text.csv").write_bytes(b"\xff\xfe\x00")
     said = said_by(ipuperf_here, tmp_path, ESTIMATES)
-    kept_lines([*said, *(tmp_path / "out.csv").read_text().splitlines()], HERE / "estimate.txt")
+    golden([*said, *(tmp_path / "out.csv").read_text().splitlines()])
 
 
 REPORTS = """\
@@ -128,7 +127,7 @@ machines --json
 
 
 def test_reports_and_machines(
-    ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep
+    ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     saved(tmp_path / "a.ipt", 100)
     saved(tmp_path / "b.ipt", 103, 52)
@@ -141,7 +140,7 @@ def test_reports_and_machines(
     said = said_by(ipuperf_here, tmp_path, REPORTS)
     said += sorted(f"{path.relative_to(tmp_path)}" for path in tmp_path.rglob("*.[hj]*"))
     said += [page.replace(tmp_path.as_uri(), "file:///THERE") for page in opened]
-    kept_lines(said, HERE / "reports.txt")
+    golden(said)
 
 
 # -- sweep, tune, validate ---------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ sweep f.toml --format csv --out here
 ROUNDED = re.compile(r'("\w*seconds?":)([\d.e-]+)')
 
 
-def test_sweep(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_sweep(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """The tables that are drawn have no pictures: nobody looks at them here."""
     monkeypatch.setattr(
         sweep_run, "in_processes", lambda sweep, pieces, jobs: (r for p in pieces for r in rows(sweep, p))
@@ -201,10 +200,10 @@ def test_sweep(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     said = [ROUNDED.sub(lambda found: f"{found[1]}{float(found[2]):.6g}", line) for line in said]
     said = [line for line in said if '"ipuperf":' not in line]
     said += sorted(f"{path.relative_to(tmp_path)}" for path in tmp_path.rglob("*.*") if "runs" not in path.parts)
-    kept_lines(said, HERE / "sweep.txt")
+    golden(said)
 
 
-def test_a_sweep_of_which_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str], kept_lines: Keep) -> None:
+def test_a_sweep_of_which_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     """What it comes to: some fit, none does, some fail, all fail."""
     columns = {"n": [1, 2, 3], "machine": "pod4", "failure": None, "max_tile_bytes": 700_000, "bytes_per_tile": 638_976}
     said = []
@@ -218,7 +217,7 @@ def test_a_sweep_of_which_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFix
         except click.ClickException as error:
             said.append(error.message)
         said += "".join(capsys.readouterr()).replace(str(tmp_path), "THERE").splitlines()
-    kept_lines(said, HERE / "sweep-ends.txt")
+    golden(said)
 
 
 TUNES = """\
@@ -247,7 +246,7 @@ tune --like POPXL1-TRAIN
 """.splitlines()
 
 
-def test_tune(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_tune(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """What is searched, and what is printed of an answer."""
 
     def search(space: Any, folder: Path, **options: Any) -> str:
@@ -263,7 +262,7 @@ def test_tune(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "f.toml").write_text(
         'script = "s.py"\narguments = ["{micro_batch}"]\n[factors]\nmachine = ["pod4"]\nmicro_batch = [4, 8]\n'
     )
-    kept_lines(said_by(ipuperf_here, tmp_path, TUNES), HERE / "tune.txt")
+    golden(said_by(ipuperf_here, tmp_path, TUNES))
 
 
 CASES = """
@@ -315,12 +314,12 @@ VALIDATIONS = """\
 """.splitlines()
 
 
-def test_validate(ipuperf_here: Run, tmp_path: Path, kept_lines: Keep) -> None:
+def test_validate(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "c.toml").write_text(CASES)
     said = said_by(ipuperf_here, tmp_path, [f"validate --cases c.toml {words}".strip() for words in VALIDATIONS])
     for file in sorted(tmp_path.glob("*.json")):
         said += [file.name, *digest.lines(json.loads(file.read_text()))]
-    kept_lines(said, HERE / "validate.txt")
+    golden(said)
 
 
 # -- demo --------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from rows import Golden
 
 from ipuperf.cli import cli, failures
 from ipuperf.cli.run import _figures, _finish
@@ -21,7 +22,7 @@ from ipuperf.cli.terminal import say
 from ipuperf.trace import Trace, TraceError
 from ipuperf.version import __version__
 
-from .test_cli_kept import GOLDEN, HERE, Keep, Run, said_by
+from .test_cli_kept import GOLDEN, Run, said_by
 
 ARGUMENTS = """\
 s.py
@@ -56,10 +57,10 @@ s.py ---machine
 """.splitlines()
 
 
-def test_arguments_of_run(ipuperf_here: Run, tmp_path: Path, kept_lines: Keep) -> None:
+def test_arguments_of_run(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "s.py").write_text("import sys, time\nprint(sys.argv[1:], sys.modules['time'] is time)\n")
     (tmp_path / "file").touch()
-    kept_lines(said_by(ipuperf_here, tmp_path, [f"run {words}" for words in ARGUMENTS]), HERE / "run-arguments.txt")
+    golden(said_by(ipuperf_here, tmp_path, [f"run {words}" for words in ARGUMENTS]))
 
 
 ENDS = {
@@ -71,7 +72,7 @@ ENDS = {
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs signals")
-def test_ends_of_run(ipuperf_here: Run, tmp_path: Path, kept_lines: Keep) -> None:
+def test_ends_of_run(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     """Exit codes and words; afterwards signals do what they did before."""
     kinds = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(kind, signal.SIG_DFL) for kind in kinds]
@@ -84,7 +85,7 @@ def test_ends_of_run(ipuperf_here: Run, tmp_path: Path, kept_lines: Keep) -> Non
     finally:
         for kind, handler in zip(kinds, before, strict=True):
             signal.signal(kind, handler)
-    kept_lines([line for line in said if "File" not in line and "^" not in line], HERE / "run-ends.txt")
+    golden([line for line in said if "File" not in line and "^" not in line])
 
 
 def test_signals_that_are_ignored_or_handled_stay_so() -> None:
@@ -130,8 +131,8 @@ RAN = (Ran("one", "loop", 0.5, 4096), Ran("two", "pipeline", 0.002, None), Ran("
        )  # fmt: skip
 
 
-def test_figures_of_a_run(kept_lines: Keep) -> None:
-    kept_lines([line for ran in RAN for line in (f"-- {ran.name}", *_figures(ran))], HERE / "run-figures.txt")
+def test_figures_of_a_run(golden: Golden) -> None:
+    golden([line for ran in RAN for line in (f"-- {ran.name}", *_figures(ran))])
 
 
 class Kept:
@@ -146,7 +147,7 @@ class Kept:
 
 @pytest.mark.parametrize("error", [None, TraceError("no room"), OSError(28, "full", "a/file"), KeyError("defect")])
 def test_what_is_said_at_the_end(
-    error: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kept_lines: Keep
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     """Of runs that went well or not, with and without reports, sessions and a journal."""
     asked: list[str] = []
@@ -179,7 +180,7 @@ def test_what_is_said_at_the_end(
             f"-- {report} {code} {[one.name for one in ran]} {asked.pop()}, unloaded {[o.unloaded for o in ran]}: {end}"
         ]
         said += [*capsys.readouterr().err.splitlines(), *([f"closed {journal.closed}"] if journal else [])]
-    kept_lines(said, HERE / f"run-finish-{type(error).__name__}.txt")
+    golden(said)
 
 
 # -- what no other test meets quickly ----------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ class Bar:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """What each command counts, on a terminal alone unless it is told otherwise."""
     from ipuperf.cli import estimate, validate
     from ipuperf.sweep import Sweep, run, run_sweep
@@ -341,7 +342,7 @@ def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k
     for best, hidden in ((None, not terminal), (1, terminal)):
         found.best = best
         tune._run(found, hidden)
-    kept_lines(Bar.told, HERE / f"bars-{terminal}.txt")
+    golden(Bar.told)
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("3", "3")])

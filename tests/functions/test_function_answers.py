@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from answers import spoiled
+from answers import spoiled, together
 from opcases import digest
 from programtext import checksum
+from rows import Golden
 
 from ipuperf.functions import products
 from ipuperf.functions.scattering import Change
@@ -81,16 +81,23 @@ def _own_text(error: Exception) -> str:
     return str(error) if raised and "ipuperf" in place.filename else ""
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[:110] for case in CASES])
-def test_every_function(case: str, run: Run, golden_row: Callable[..., None]) -> None:
-    text, values = asked(case, run)
-    kinds = [line.split()[0] for line in text.splitlines() if " [" in line]
-    golden_row({"ops": " ".join(kinds) or text, "text": checksum(text), "values": " ".join(map(digest, values))})
+def room(case: str) -> str:
+    """The module of the function that a case calls."""
+    return case.partition(".")[0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[:110] for case in CASES])
-def test_every_spoiled_function(case: str, run: Run, golden_row: Callable[..., None]) -> None:
-    """The first letters of errors (``.``: none), and a checksum of all texts."""
-    texts = [(how, asked(expression, run)[0]) for how, expression in spoiled(case)]
-    letters = "".join(text[0] if "Error: " in text.split("\n")[0] else "." for _, text in texts)
-    golden_row({"answers": letters, "texts": checksum(repr(texts))})
+@together(CASES, room)
+def test_every_function(cases: list[str], run: Run, golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        text, values = asked(case, run)
+        lines += [case, text, *map(digest, values)]
+    golden(lines)
+
+
+@together(CASES, room)
+def test_every_spoiled_function(cases: list[str], run: Run, golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        lines += [case, *(f"{how}: {asked(expression, run)[0]}" for how, expression in spoiled(case))]
+    golden(lines)

@@ -83,18 +83,32 @@ def spoiled(expression: str) -> list[tuple[str, str]]:
 OTHERS = ("None", "-1", "0", "3", "1.5", "'x'", "[]", "x")
 
 
-def spoiled_row(expression: str, names: Mapping[str, Any], ir: Ir) -> dict[str, str]:
-    """The row of all :func:`spoiled` calls, made one after the other in one program, which goes on after each error."""
-    letters, texts = [], []
-    for change, call in spoiled(expression):
-        said = asked(call, names)
-        error = said.partition(": ")[0] if said.partition(": ")[0].endswith(("Error", "exception")) else "."
-        letters.append(f"{change} {error[:3]}")
-        texts.append(said)
-    return {"calls": ", ".join(letters), "text": checksum("\n".join([*texts, program_text(ir)]))}
+def called_lines(expression: str, names: Mapping[str, Any], ir: Ir) -> list[str]:
+    """What an expression says, and the program after it."""
+    return [expression, asked(expression, names), program_text(ir)]
 
 
-def each(text: str, more: Iterable[str] = ()) -> pytest.MarkDecorator:
-    """Runs a test with each ``expression`` of a table: one in a line, ``#`` in front of remarks."""
-    found = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
-    return pytest.mark.parametrize("expression", (found := [*more, *found]), ids=found)
+def spoiled_lines(expression: str, names: Mapping[str, Any], ir: Ir) -> list[str]:
+    """What all :func:`spoiled` calls say, made one after the other in one program, which goes on after each error."""
+    said = [f"{change}: {asked(call, names)}" for change, call in spoiled(expression)]
+    return [expression, *said, program_text(ir)]
+
+
+def listed(text: str) -> list[str]:
+    """The cases of a table: one in a line, ``#`` in front of remarks."""
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def subject(case: str) -> str:
+    """What a case is about, roughly: its first word, and of a function in a module the initial."""
+    words = re.search(r"[A-Za-z_]\w*(\.\w)?", case)
+    return words[0] if words else "numbers"
+
+
+def together(cases: Iterable[str], group: Callable[[str], str] = subject) -> pytest.MarkDecorator:
+    """Runs a test with all ``cases`` of a group, for one golden row of them."""
+    groups: dict[str, list[str]] = {}
+    for case in cases:
+        groups.setdefault(group(case), []).append(case)
+    return pytest.mark.parametrize("cases", list(groups.values()), ids=list(groups))

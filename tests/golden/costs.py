@@ -1,4 +1,4 @@
-"""Cases of the golden tables that have a test for each case: what they run, and the figures of it.
+"""Cases of costs: what they run, and the figures of it.
 
 ``ops``: each public function of PopXL and popxl.addons as the fuzz draws its calls, two small and two large ones, in a
 graph that is called, with its gradient, where the function has one. ``programs``: small programs of several ops.
@@ -10,19 +10,17 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from unittest import mock
 
 import numpy as np
 import simprograms
-from casewise import Figures, figures, times
+from executables import Figures, figures, times
 from fuzzing.ops import CASES, Device, Program, arrays
 from fuzzing.ops.cases.base import shape_of
 from fuzzing.ops.cases.special import REPLICAS
-from plans import PLANS
 from programs import GROWING, PROGRAMS, QUICK, Build, drawn, encoder, ladder, reduced
-from vertices import VERTICES
 
 from ipuperf.lowering.steps.collective import BROADCAST, METHODS
 from ipuperf.machine import load_machine
@@ -129,14 +127,3 @@ COLLECTIVES = {
 }  # fmt: skip
 SCHEDULES = {f"seeds {seed} to {seed + 2}": partial(scheduled_rows, seed, seed + 1, seed + 2)
              for seed in range(0, SEEDS, 3)}  # fmt: skip
-
-CASEWISE: Mapping[str, Mapping[str, Callable[[], Rows]]] = {
-    "ops": OPS,
-    "programs": {name: partial(program_rows, build) for name, build in PROGRAMS_BUILT.items()},
-    "random_programs": {name: partial(program_rows, *builds) for name, builds in RANDOM.items()},
-    "collectives": COLLECTIVES,
-    "schedules": SCHEDULES,
-    "vertices": VERTICES,
-    "plans": PLANS,
-}
-"""The cases of each table."""

@@ -1,8 +1,4 @@
-"""What a value says, as lines of text to be kept: reports, tables, figures, files for viewers.
-
-What is short stands there as it is. A long column is one line: how many values, the first and the last of them, their
-sum and a check sum, so that a difference shows where it lies; so are many lines of one form.
-"""
+"""What a value says, as lines of text for a golden row: reports, tables, figures, files for viewers."""
 
 from __future__ import annotations
 
@@ -18,48 +14,12 @@ import pandas as pd
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-SHORT = 12
-"""Values of a column that are written out."""
-ROWS = 20
-"""Rows of a table, and lines of one form, that are written out."""
-LINES = 80
-"""Lines of a text that are written out."""
-
-
-WIDTH = 400
-"""Characters of a line that are written out."""
-
 
 def lines(value: Any) -> list[str]:
     """What a value says."""
-    return [line if len(line) <= WIDTH else f"{line[:WIDTH]} ... check {_check(line)}" for line in _folded(value)]
-
-
-def _check(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"
-
-
-def _folded(value: Any) -> Iterator[str]:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = "\n".join(value)
-    if isinstance(value, str):
-        text = value.splitlines()
-        yield from (*text[:LINES], *(_column(text[LINES:], "the other lines") if len(text) > LINES else ()))
-        return
-    every = list(_lines(value, ""))
-    forms: dict[str, list[str]] = {}
-    for line in every:
-        forms.setdefault(_form(line), []).append(line)
-    for line in every:
-        alike = forms[_form(line)]
-        if len(alike) <= ROWS:
-            yield line
-        elif line is alike[0]:
-            yield from _column(alike, f"lines {_form(line)}")
-
-
-def _form(line: str) -> str:
-    return re.sub(r"\d+", "#", line.partition(": ")[0])
+    return value.splitlines() if isinstance(value, str) else list(_lines(value, ""))
 
 
 def _lines(value: Any, name: str) -> Iterator[str]:
@@ -95,20 +55,10 @@ def _column(values: Any, name: str) -> Iterator[str]:
         for number, value in enumerate(values):
             yield from _lines(value, f"{name}.{number}")
         return
-    said = [_one(value) for value in values]
-    if len(said) <= SHORT:
-        yield f"{name}: [{', '.join(said)}]"
-        return
-    numbers = all(isinstance(v, int | float | np.number) for v in values)
-    total = f", sum {_one(float(np.sum(np.asarray(values, float))))}" if numbers else ""
-    ends = f"{', '.join(said[:3])} ... {said[-1]}"
-    yield f"{name}: {len(said)} values, {ends}{total}, check {_check(chr(10).join(said))}"
+    yield f"{name}: [{', '.join(map(_one, values))}]"
 
 
 def _table(table: pd.DataFrame, name: str) -> Iterator[str]:
-    if len(table) > ROWS:
-        yield from (line for key in table for line in _column(table[key], f"{name}.{key}"))
-        return
     yield f"{name}: {' | '.join(map(str, table.columns))}"
     for row in table.itertuples(index=False):
         yield f"{name}  {' | '.join(_one(value) for value in row)}"
@@ -150,12 +100,7 @@ def _axes(axes: Any) -> Iterator[str]:
     yield "spines " + ", ".join(side for side, spine in axes.spines.items() if spine.get_visible())
     if axes.get_legend():
         yield from _legend(axes.get_legend())
-    said = [_artist(child) for child in axes.get_children()]
-    said = [line for line in said if line]
-    for number, line in enumerate(said):  # neighbours that say the same are one line
-        if not number or said[number - 1] != line:
-            count = next((k for k, other in enumerate(said[number:]) if other != line), len(said) - number)
-            yield line if count == 1 else f"{count} times {line}"
+    yield from filter(None, map(_artist, axes.get_children()))
 
 
 def _legend(legend: Any) -> Iterator[str]:
@@ -223,12 +168,8 @@ def _artist(artist: Any) -> str:
 
 
 def protobuf(data: bytes) -> list[str]:
-    """Packets of a Perfetto file: how many of each form, with a check sum of all, and one of each form in full."""
-    forms: dict[str, list[str]] = {}
-    for _, packet in _fields(data):
-        said = _message(packet)
-        forms.setdefault(re.sub(r"=[^\s{}]+", "", said), []).append(said)
-    return [f"{len(said)} packets, check {_check(chr(10).join(said))}, the last {said[-1]}" for said in forms.values()]
+    """Packets of a Perfetto file, one in a line."""
+    return [_message(packet) for _, packet in _fields(data)]
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

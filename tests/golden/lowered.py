@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
-from casewise import digest
+from executables import digest
 
 from ipuperf.lowering import DeviceProgram, Phase, TileVector
 from ipuperf.lowering.planner.plan import ConvolutionPlan
@@ -66,8 +66,3 @@ def figures(program: DeviceProgram) -> dict[str, Any]:
         "plans": digest(plain(program.plans)),
         "texts": digest(plain([*program.warnings, program.describe()])),
     }
-
-
-def joined(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Rows of several programs as one, in which each figure has one entry for each of them."""
-    return {key: " | ".join(str(row[key]) for row in rows) for key in rows[0]}

@@ -1,4 +1,4 @@
-"""Cases of the golden table ``plans``: how products, convolutions, lookups and updates of tables are split."""
+"""How products, convolutions, lookups and updates of tables are split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import astuple, replace
 from functools import partial
 from typing import Any
 
-from casewise import Figures
+from executables import Figures
 
 from ipuperf.ir import FLOAT16, FLOAT32
 from ipuperf.lowering.planner.embedding import plan_lookup

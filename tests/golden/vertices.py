@@ -1,4 +1,4 @@
-"""Cases of the golden table ``vertices``: tile cycles of vertices by family and type, on chips of both generations."""
+"""Tile cycles of vertices by family and type, on chips of both generations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from casewise import Figures
+from executables import Figures
 
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, DType
 from ipuperf.machine import load_machine

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from answers import answer
 from programtext import checksum, program_text
+from rows import Golden
 
 from ipuperf import ir as base
 from ipuperf import ops
@@ -120,14 +121,17 @@ def said(graph: Graph) -> dict[str, Any]:
 SEEDS = range(24)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_orders(seed: int, golden_row: Any) -> None:
-    golden_row(said(drawn(seed, changing=True)))
+def test_orders(golden: Golden) -> None:
+    golden([said(drawn(seed, changing=True)) for seed in SEEDS])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("again", ["nothing", "all", "some"])
-def test_derivatives(seed: int, again: str, golden_row: Any) -> None:
+def test_derivatives(again: str, golden: Golden) -> None:
+    golden([derivative(seed, again) for seed in SEEDS])
+
+
+def derivative(seed: int, again: str) -> dict[str, Any]:
+    """What is said of a derivative that computes parts of a drawn graph again."""
     graph = drawn(seed, changing=False)
     r = Random(seed)
     ops_again = {"nothing": [], "all": graph.ops, "some": r.sample(graph.ops, len(graph.ops) // 2)}[again]
@@ -138,11 +142,10 @@ def test_derivatives(seed: int, again: str, golden_row: Any) -> None:
     try:
         found = ops.autodiff(graph, required=reached, recomputation=plan)
     except base.IrError as error:
-        golden_row({**said(graph), "ambiguity": str(error), "ends": ""})
-        return
+        return {**said(graph), "ambiguity": str(error)}
     ends = [(c.tensor.id, c.is_gradient) for c in (*found.inputs, *found.outputs)]
     places = [(op.id, op.scope, op.location != "") for op in found.graph.ops]
-    golden_row({**said(found.graph), "ends": checksum(repr((ends, places)))})
+    return {**said(found.graph), "ends": checksum(repr((ends, places)))}
 
 
 def _reaches(tensor: Tensor, graph: Graph) -> bool:
@@ -154,20 +157,23 @@ def _reaches(tensor: Tensor, graph: Graph) -> bool:
     return not reached.isdisjoint(graph.outputs)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("transform", ["elide", "prune", "copy"])
-def test_transforms(seed: int, transform: str, golden_row: Any) -> None:
+def test_transforms(transform: str, golden: Golden) -> None:
+    golden([transformed(seed, transform) for seed in SEEDS])
+
+
+def transformed(seed: int, transform: str) -> dict[str, Any]:
+    """What is said of a drawn graph after a change."""
     graph = drawn(seed, changing=transform == "elide")
     if transform == "elide":
         base.elide(graph, [op for op in list(graph.ops) if op.type in ("Tanh", "Exp", "Transpose")])
     elif transform == "prune":
-        golden_row({"kept": answer(lambda: base.prune(graph, range(len(graph.inputs)))), **_alone(graph)})
-        return
+        return {"kept": answer(lambda: base.prune(graph, range(len(graph.inputs)))), **_alone(graph)}
     else:
         with CONTEXT.use_graph(graph), CONTEXT.scope("again"):
             for op in list(graph.ops):
                 CONTEXT.builder.copy(op, op.inputs)
-    golden_row({"kept": "", **_alone(graph)})
+    return _alone(graph)
 
 
 def _alone(graph: Graph) -> dict[str, Any]:

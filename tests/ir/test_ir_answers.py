@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from answers import asked, each, spoiled_row
-from programtext import figures
+from answers import called_lines, listed, spoiled_lines, together
+from rows import Golden
 
 from ipuperf import ir as base
 from ipuperf import ops
@@ -207,8 +208,8 @@ def within(context: Any, act: Any) -> Any:
         return act()
 
 
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+@contextmanager
+def program() -> Iterator[dict[str, Any]]:
     """The names that the expressions use, in a new program on four replicas whose main graph is open."""
     ir = base.Ir(4)
     main, inner = ir.main_graph, ir.create_graph("inner")
@@ -232,7 +233,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     one, two = recursive.create_graph("one"), recursive.create_graph("two")
     one.create(ops.Call, [], [], callee=two)
     two.create(ops.Call, [], [], callee=one)
-    with CONTEXT.use_graph(main):
+    with CONTEXT.use_graph(main), pytest.MonkeyPatch.context() as monkeypatch:
         w = main.add(base.Variable("w", spec, main, data, ir.grouping()))
         v = main.add(
             base.Variable("v", base.TensorSpec((4,), FLOAT32, (2, 4)), main, np.stack([data] * 2), ir.grouping(1, 2))
@@ -254,17 +255,22 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-@each(CALLS)
-def test_every_call(expression: str, golden_row: Any, names: dict[str, Any]) -> None:
-    golden_row({"answer": asked(expression, names), **figures(names["ir"])})
+@together(listed(CALLS))
+def test_every_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with program() as names:
+            lines += called_lines(case, names, names["ir"])
+    golden(lines)
 
 
-SPOILED = "\n".join(line for line in CALLS.splitlines() if line.startswith(("build.", "ir.", "base.")))
-
-
-@each(SPOILED)
-def test_every_spoiled_call(expression: str, golden_row: Any, names: dict[str, Any]) -> None:
-    golden_row(spoiled_row(expression, names, names["ir"]))
+@together(line for line in listed(CALLS) if line.startswith(("build.", "ir.", "base.")))
+def test_every_spoiled_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with program() as names:
+            lines += spoiled_lines(case, names, names["ir"])
+    golden(lines)
 
 
 def test_what_can_be_detached_and_goes_to_no_host_is_no_data() -> None:

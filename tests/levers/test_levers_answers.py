@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import digest
 import numpy as np
 import pytest
 from programtext import _op
+from rows import Golden
 from test_levers_golden import run_of, told
 
 from ipuperf import popxl
@@ -27,7 +27,6 @@ from ipuperf.pipelines import BuildRequest, HostIo
 from ipuperf.popxl import ops
 from ipuperf.simulation import SimulationError
 
-HERE = Path(__file__).parents[1] / "golden" / "levers"
 C = ops.collectives
 
 
@@ -62,7 +61,7 @@ def described(request: BuildRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_pipelines_divided_anew(kept: bool, installed_front_ends: Callable, kept_lines: Any) -> None:
+def test_pipelines_divided_anew(kept: bool, installed_front_ends: Callable, golden: Golden) -> None:
     """Every division of a pipeline of three layers into two stages; with checkpoints and running statistics."""
     request = request_of("replicated-pipeline", installed_front_ends)
     if kept:
@@ -77,10 +76,10 @@ def test_pipelines_divided_anew(kept: bool, installed_front_ends: Callable, kept
         new = divided(request, (first, len(layers) - first))
         assert sum(len(part.graph.ops) for part in new.parts) == sum(len(layer.ops) for layer in layers)
         lines += [f"-- {first}", *digest.lines("\n".join(described(new)))]
-    kept_lines(lines, HERE / "replicated-pipeline" / f"divided{'-kept' * kept}.txt")
+    golden(lines)
 
 
-def test_what_stands_in_the_way(installed_front_ends: Callable, kept_lines: Any) -> None:
+def test_what_stands_in_the_way(installed_front_ends: Callable, golden: Golden) -> None:
     request = request_of("stages-in-turn", installed_front_ends)
     one, two = request.parts
     empty = replace(one, graph=one.graph.ir.create_graph("empty"), sources=())
@@ -104,7 +103,7 @@ def test_what_stands_in_the_way(installed_front_ends: Callable, kept_lines: Any)
         found = _overlapped(changed, 48)
         streams = [{stream.id: across for stream, across in way.items()} for way in (found.inputs, found.outputs)]
         lines.append(f"{name}: {_obstacle(changed)}, {found.tiles} tiles, {streams}, {found.synthetic}")
-    kept_lines(lines, HERE / "obstacles.txt")
+    golden(lines)
 
 
 # -- shards ------------------------------------------------------------------------------------------------------------
@@ -262,7 +261,7 @@ def order_of(graph: Graph) -> dict[Op, set[Op]]:
     return {op: set(before) for op, before in graph.constraints.items()}
 
 
-def test_a_sharded_program_hangs_together(kept_lines: Any) -> None:
+def test_a_sharded_program_hangs_together(golden: Golden) -> None:
     """Readers of tensors are those that have them as operands, constraints name ops of the graph, order is kept."""
 
     def flow(same: Any, host: Any, own: Any) -> Any:
@@ -290,7 +289,7 @@ def test_a_sharded_program_hangs_together(kept_lines: Any) -> None:
     held = [variable.spec, variable.remote[0].meta_shape, variable.remote[1], variable.shard_over]
     names = {op: f"{op.type} {place}" for place, op in enumerate(now)}
     lines = [f"{names[op]} after {sorted(names[o] for o in graph.constraints.get(op, ()))}: {_op(op)}" for op in now]
-    kept_lines([*lines, str(held), str(program.sealed)], HERE / "sharded-program.txt")
+    golden([*lines, str(held), str(program.sealed)])
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

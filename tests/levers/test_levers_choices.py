@@ -15,6 +15,7 @@ from unittest import mock
 import digest
 import pytest
 from programtext import checksum
+from rows import Golden
 from test_levers_golden import ONLY, PROGRAMS, run_of
 
 from ipuperf.levers import LeverResults, Trial, Untried, levers_text, measure, stages, unsimulated_text
@@ -24,7 +25,6 @@ from ipuperf.levers.loops import HostLoop, _micro_batches, _updates, host_loops,
 from ipuperf.levers.remote import _by_ipu, _held, _transfers, without
 from ipuperf.trace import Trace
 
-HERE = Path(__file__).parents[1] / "golden" / "levers"
 measuring = importlib.import_module("ipuperf.levers.measure")  # a function has the name of the module
 
 
@@ -69,7 +69,7 @@ def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **opt
     return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
 
 
-def test_what_is_tried_on_the_host(kept_lines: Any) -> None:
+def test_what_is_tried_on_the_host(golden: Golden) -> None:
     lines = []
     for replicas, now in itertools.product((1, 2, 3, 6, 8, 12), (1, 2, 3, 4, 6, 8)):
         if replicas % now == 0:  # the vendor's launcher shares the replicas evenly
@@ -83,7 +83,7 @@ def test_what_is_tried_on_the_host(kept_lines: Any) -> None:
         )
     for ipus, pattern in itertools.product((1, 2, 3), ("full", "single_pipeline")):
         lines.append(f"{ipus} IPUs, {pattern}: {tried(SyncPatterns(), ipus=ipus, sync_pattern=pattern)}")
-    kept_lines(lines, HERE / "host.txt")
+    golden(lines)
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_evenest_division_is_that_of_all(pinned: tuple[int, ...]) -> None:
                     assert candidate != now
 
 
-def test_candidates_in_words(kept_lines: Any) -> None:
+def test_candidates_in_words(golden: Golden) -> None:
     lines = []
     for cycles, now, pinned in (
         ([3, 1, 4, 1, 5], (3, 2), ()), ([3, 1, 4, 1, 5], (1, 3, 1), ()), ([3, 1, 4, 1, 5], (1, 3, 1), (1, 3)),
@@ -126,7 +126,7 @@ def test_candidates_in_words(kept_lines: Any) -> None:
         found = stages._candidates(one)
         lines.append(f"{cycles} {now} {pinned}: {found}; {one.uneven()}; {[one.moves(d) for d in found]}")
     lines.append(str([stages._named([f"n{k}" for k in range(count)]) for count in (1, 3, 4)]))
-    kept_lines(lines, HERE / "candidates.txt")
+    golden(lines)
 
 
 def test_the_fastest_division_that_fits_is_chosen(installed_front_ends: Callable) -> None:
@@ -165,17 +165,17 @@ def test_an_ipu_is_busy_with_steps_on_its_tiles() -> None:
 
 
 @pytest.mark.parametrize("name", ["pipeline", "replicated-pipeline", "stages-in-turn"])
-def test_cycles_of_layers(name: str, installed_front_ends: Callable, kept_lines: Any) -> None:
+def test_cycles_of_layers(name: str, installed_front_ends: Callable, golden: Golden) -> None:
     asked: list[Any] = []
     with installed_front_ends():
         run = run_of(name, installed_front_ends)
         run.fresh(lambda request: asked.append(request) or request)
         found = stages._chain(asked[0], run)
     assert sum(found.division) == len(found.layers) == len(found.cycles)
-    kept_lines([str(found.division), str(list(found.cycles))], HERE / name / "layers.txt")
+    golden([str(found.division), str(list(found.cycles))])
 
 
-def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> None:
+def test_layers_begin_with_the_first_parameter_of_a_module(golden: Golden) -> None:
     names = ("a.w", "a.b", "b/w", "c", "a.w2")
     parameters = {name: SimpleNamespace(id=name) for name in names}
     lines = [f"modules {[_module(one) for one in parameters.values()]}"]
@@ -186,14 +186,14 @@ def test_layers_begin_with_the_first_parameter_of_a_module(kept_lines: Any) -> N
         ops = [SimpleNamespace(inputs=["x", *read.split("+")]) for read in reads]
         found = _layers(ops, parameters)
         lines.append(f"{reads}: {[(layer.name, [ops.index(op) for op in layer.ops]) for layer in found]}")
-    kept_lines(lines, HERE / "layers.txt")
+    golden(lines)
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ONLY])
-def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends: Callable, kept_lines: Any) -> None:
+def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends: Callable, golden: Golden) -> None:
     with installed_front_ends():
         run = run_of(name, installed_front_ends)
         program, ir = run.device_program, run.executable.ir
@@ -208,7 +208,7 @@ def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends:
     one = {next(iter(held)).id} if held else set()
     left = [_transfers(without(program, numbers)) for numbers in (set(), one, {buffer.id for buffer in held})]
     lines.append(f"held {sorted(held.values())}, {_by_ipu(ir, held)}, transfers {left}")
-    kept_lines(digest.lines("\n".join(lines)), HERE / name / "program.txt")
+    golden(digest.lines("\n".join(lines)))
 
 
 def test_a_stream_of_micro_batches_is_the_one_with_most() -> None:
@@ -242,9 +242,8 @@ def results(gains: list[float], traded: tuple[int, ...] = (), whys: int = 0) -> 
      ([Fraction(1, 2), Fraction(1, 1000)], (0, 1), 0)],
     ids=lambda case: f"{len(case[0])} {len(case[1])} {case[2]}",
 )  # fmt: skip
-def test_gains_in_words(case: Any, golden_row: Any) -> None:
-    lines = levers_text(*results(*case)).splitlines()
-    golden_row({str(number): line for number, line in enumerate(lines + [""] * (12 - len(lines)))})
+def test_gains_in_words(case: Any, golden: Golden) -> None:
+    golden(levers_text(*results(*case)))
 
 
 def test_where_nothing_can_be_simulated() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import digest
 import programs
 import pytest
+from rows import Golden
 
 from ipuperf import popxl
 from ipuperf.levers import LeverResults, Rerun, Trial, levers_text
@@ -19,8 +19,6 @@ from ipuperf.levers.trial import Lever
 from ipuperf.pipelines import revising
 from ipuperf.popxl import ops
 from ipuperf.runtime.executable import Executable
-
-HERE = Path(__file__).parents[1] / "golden" / "levers"
 
 
 class Made(Rerun):
@@ -126,15 +124,15 @@ TRIED = [
 
 
 @pytest.mark.parametrize(("name", "lever"), TRIED, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
-def test_lever(name: str, lever: Lever, installed_front_ends: Callable, kept_lines: Callable) -> None:
+def test_lever(name: str, lever: Lever, installed_front_ends: Callable, golden: Golden) -> None:
     with installed_front_ends():
         lines = digest.lines([told(one) for one in lever.tries(run_of(name, installed_front_ends))])
-    kept_lines(lines, HERE / name / f"{type(lever).__name__}.txt")
+    golden(lines)
 
 
 @pytest.mark.parametrize("name", ["accumulation", "unsharded", "pipeline"])
-def test_all_levers_in_words(name: str, installed_front_ends: Callable, kept_lines: Callable) -> None:
+def test_all_levers_in_words(name: str, installed_front_ends: Callable, golden: Golden) -> None:
     with installed_front_ends():
         run = run_of(name, installed_front_ends)
         results: LeverResults = measure(run, LEVERS)
-    kept_lines(digest.lines(levers_text(run.trace, results)), HERE / name / "text.txt")
+    golden(digest.lines(levers_text(run.trace, results)))

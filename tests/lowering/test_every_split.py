@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from casewise import digest
+from executables import digest
 from plans import CONVOLUTIONS, LAYER, PASSES, PRODUCTS, TYPES
+from rows import Golden
 
 from ipuperf.lowering.estimates import plan_text
 from ipuperf.lowering.planner import bounds, joint, vertices
@@ -118,7 +119,7 @@ def known(candidate: Candidate, request: Request) -> str:
     return f"{astuple(form)} {astuple(kernel)} {kernel.name(form)} {moved} {whole} {shown(floats)}"
 
 
-def check_splits(cases: Sequence[str], golden_row: Any) -> None:
+def check_splits(cases: Sequence[str], golden: Golden) -> None:
     sums, texts, count = Sums(), [], 0
     for request in map(request_for, cases):
         dots = candidates_among(request, forms_of(request), vertices.hmac_kernels, np.inf)
@@ -126,17 +127,17 @@ def check_splits(cases: Sequence[str], golden_row: Any) -> None:
             texts.append(known(candidate, request))
             count += priced(candidate, ONCE if number < VERTICES else WAYS[number % len(WAYS)], request, sums)
         texts.append(str([astuple(passes) for passes in passes_near(request.form, 4)]))
-    golden_row({"splits": count, "candidates": len(texts), "known": digest(texts), **sums.row()})
+    golden({"splits": count, "candidates": len(texts), "known": digest(texts), **sums.row()})
 
 
 @pytest.mark.parametrize("first", range(12))
-def test_every_split_of_products(first: int, golden_row: Any) -> None:
-    check_splits([case for case in CASES if case.startswith("product") and "large" not in case][first::12], golden_row)
+def test_every_split_of_products(first: int, golden: Golden) -> None:
+    check_splits([case for case in CASES if case.startswith("product") and "large" not in case][first::12], golden)
 
 
 @pytest.mark.parametrize("first", range(25))
-def test_every_split_of_convolutions(first: int, golden_row: Any) -> None:
-    check_splits([case for case in CASES if case.startswith("convolution")][first::25], golden_row)
+def test_every_split_of_convolutions(first: int, golden: Golden) -> None:
+    check_splits([case for case in CASES if case.startswith("convolution")][first::25], golden)
 
 
 def joint_row(name: str, types_name: str, chip: Chip, sums: Sums) -> list[str]:
@@ -171,27 +172,27 @@ def joint_row(name: str, types_name: str, chip: Chip, sums: Sums) -> list[str]:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("types", ["half", "float"])
 @pytest.mark.parametrize("names", ["odd groups", "layer vector", "deep"])
-def test_every_joint_split(names: str, types: str, chip: str, golden_row: Any) -> None:
+def test_every_joint_split(names: str, types: str, chip: str, golden: Golden) -> None:
     sums = Sums()
     texts = [joint_row(name, types, CHIPS[chip], sums) for name in names.split()]
-    golden_row({"known": digest(texts), **sums.row()})
+    golden({"known": digest(texts), **sums.row()})
 
 
-def check_plans(case: str, golden_row: Any) -> None:
+def check_plans(case: str, golden: Golden) -> None:
     row: dict[str, Any] = {}
     for share in (0.6, 0.02, 0.0005):
         plan = plan_for(case, share)
         other, layer = next_best(plan), layer_cost(plan)
         texts = [plan.explain(), plan_text(plan), other and other.values(), layer and astuple(layer)]
         row |= {f"total {share}": plan.total, f"plan {share}": digest((plan.values(), texts))}
-    golden_row(row)
+    golden(row)
 
 
 @pytest.mark.parametrize("case", [c for c in FEW if c.startswith("product") and "large" not in c])
-def test_plans_of_products(case: str, golden_row: Any) -> None:
-    check_plans(case, golden_row)
+def test_plans_of_products(case: str, golden: Golden) -> None:
+    check_plans(case, golden)
 
 
 @pytest.mark.parametrize("case", [c for c in FEW if c.startswith("convolution")])
-def test_plans_of_convolutions(case: str, golden_row: Any) -> None:
-    check_plans(case, golden_row)
+def test_plans_of_convolutions(case: str, golden: Golden) -> None:
+    check_plans(case, golden)

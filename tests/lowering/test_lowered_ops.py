@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowered import figures, joined, small
+from lowered import figures, small
+from rows import Golden
 
 from ipuperf import ops
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, DType, Graph, Ir, Tensor, TensorSpec, Variable
@@ -167,24 +168,24 @@ PROGRAMS: Mapping[str, Mapping[str, Callable[[], Ir]]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_ops_are_lowered_the_same(name: str, golden_row: Any) -> None:
+def test_ops_are_lowered_the_same(name: str, golden: Golden) -> None:
     chips = CHIPS[list(PROGRAMS).index(name) % 2 :]
-    golden_row(joined([figures(lower(make(), small(POD4, *chip))) for make in PROGRAMS[name].values()
-                       for chip in chips[:2]]))  # fmt: skip
+    programs = [(make, chip) for make in PROGRAMS[name].values() for chip in chips[:2]]
+    golden([figures(lower(make(), small(POD4, *chip))) for make, chip in programs])
 
 
 @pytest.mark.parametrize("threshold", [None, 0.1, OUTLINE_THRESHOLD, 1001.0])
-def test_layers_share_code(threshold: float | None, golden_row: Any) -> None:
-    golden_row(joined([figures(lower(repeated_layers(count), small(POD4, *CHIPS[1]), outlining=threshold))
-                       for count in (2, 5)]))  # fmt: skip
+def test_layers_share_code(threshold: float | None, golden: Golden) -> None:
+    chip = small(POD4, *CHIPS[1])
+    golden([figures(lower(repeated_layers(count), chip, outlining=threshold)) for count in (2, 5)])
 
 
 @pytest.mark.parametrize("scalars", [(0, 0), (3, 0), (2, 1)])
-def test_programs_beside_the_main_one(scalars: tuple[int, int], golden_row: Any) -> None:
+def test_programs_beside_the_main_one(scalars: tuple[int, int], golden: Golden) -> None:
     """New values and weights, on two IPUs."""
     program = conditional(1, (0, 1))
     main = lower(program, POD4)
     weights = [t for t in program.main_graph.tensors.values() if isinstance(t, Variable)]
     beside = [new_values_program(NewValues("values", scalars, shared), main) for shared in (0, 2)]
     beside += [weight_copies_program(weights, direction, main) for direction in ("h2d", "d2h")]
-    golden_row(joined([figures(each) for each in beside]))
+    golden([figures(each) for each in beside])

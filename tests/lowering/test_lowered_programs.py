@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import pytest
-from lowered import figures, joined, small
+from lowered import figures, small
 from programs import POPXL, drawn, encoder
+from rows import Golden
 
 from ipuperf.lowering import CollectiveMerging, lower
 from ipuperf.lowering.lower import SYNC_PATTERNS
@@ -34,7 +34,7 @@ WAYS = dict(zip(BUILT, itertools.cycle(itertools.product(SYNC_PATTERNS, OUTLININ
 """How each is lowered: sync pattern, outlining, merging."""
 
 
-def check(names: Sequence[str], golden_row: Any) -> None:
+def check(names: Sequence[str], golden: Golden) -> None:
     """Compare some programs with their row."""
     rows = []
     for name in names:
@@ -43,19 +43,19 @@ def check(names: Sequence[str], golden_row: Any) -> None:
         machine = small(built.machine, *CHIPS[number % len(CHIPS)])
         how = {"sync_pattern": sync_pattern, "outlining": outlining, "merging": merging}
         rows.append(figures(lower(built.ir, machine, name=name, **how)))
-    golden_row(joined(rows))
+    golden(rows)
 
 
 @pytest.mark.parametrize("first", range(3))
-def test_short_programs(first: int, golden_row: Any) -> None:
-    check(list(POPXL)[first::3], golden_row)
+def test_short_programs(first: int, golden: Golden) -> None:
+    check(list(POPXL)[first::3], golden)
 
 
 @pytest.mark.parametrize("first", SEEDS[::3])
-def test_random_programs(first: int, golden_row: Any) -> None:
-    check([f"seed {seed}" for seed in range(first, first + 3)], golden_row)
+def test_random_programs(first: int, golden: Golden) -> None:
+    check([f"seed {seed}" for seed in range(first, first + 3)], golden)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_pipelines(schedule: str, golden_row: Any) -> None:
-    check([f"{schedule} pipeline"], golden_row)
+def test_pipelines(schedule: str, golden: Golden) -> None:
+    check([f"{schedule} pipeline"], golden)

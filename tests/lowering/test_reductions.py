@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from casewise import digest
+from executables import digest
+from rows import Golden
 
 from ipuperf.lowering.code import exchange_code
 from ipuperf.lowering.reductions import _last, has_intermediate_stage, intermediate_groups, plan_reduction
@@ -81,10 +80,10 @@ def test_one_byte_is_an_exchange_too():
 
 
 @pytest.mark.parametrize("fan_in", [2, 3, 5, 8, 30, 200])
-def test_where_the_last_stage_is(fan_in: int, golden_row: Any) -> None:
+def test_where_the_last_stage_is(fan_in: int, golden: Golden) -> None:
     """At the destination or balanced, on 24 tiles; of 44 sums of 3 and of 27 of 5 both take the same."""
     chip = CHIP.with_tiles(24)
     made = [_last(outputs, fan_in, chip) for outputs in range(1, 120)]
     said = [[vector and vector.dense().tolist() for vector in (stage.partials, stage.last_copy)] for stage in made]
     groups = has_intermediate_stage(fan_in, 20, chip), intermediate_groups(fan_in)
-    golden_row({"balanced": sum(stage.last_copy is not None for stage in made), "groups": groups, "all": digest(said)})
+    golden({"balanced": sum(stage.last_copy is not None for stage in made), "groups": groups, "all": digest(said)})

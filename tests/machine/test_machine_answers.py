@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import answer, asked, each, shown
-from programtext import checksum
+from answers import answer, asked, listed, shown, together
+from rows import Golden
 
 from ipuperf import machine as room
 from ipuperf.machine import describe, figures, list_machines, load_machine, load_scaled, schema
@@ -17,19 +17,12 @@ KINDS = ("chip", "ipu_machine", "host")
 LENGTHS = {"chip": 30, "ipu_machine": 20, "host": 10}
 
 
-@pytest.mark.parametrize("part", [*KINDS, "rest"])
 @pytest.mark.parametrize("name", list_machines())
-def test_every_preset(name: str, part: str, golden_row: Any) -> None:
-    said = describe.as_dict(load_machine(name))
-    if part in KINDS:
-        golden_row({"figures": shown(said[part])})
-        return
-    links = said.pop("links")
-    kept = {key: value for key, value in said.items() if key not in (*KINDS, "figures", "absences")}
-    sums = {key: checksum(shown(said[key])) for key in ("figures", "absences")}
-    text = describe.describe(load_machine(name))
-    golden_row({"figures": shown({**kept, **sums, "links": len(links), "sum": checksum(shown(links)),
-                                  "text": checksum(text)})})  # fmt: skip
+def test_every_preset(name: str, golden: Golden) -> None:
+    machine = load_machine(name)
+    answers = describe.as_dict(machine)
+    links = shown(answers.pop("links"))
+    golden([{key: shown(value) for key, value in answers.items()}, links, describe.describe(machine)])
 
 
 def _ways(topology: Topology) -> list[Any]:
@@ -45,15 +38,13 @@ def _ways(topology: Topology) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", list_machines())
-def test_every_way(name: str, golden_row: Any) -> None:
+def test_every_way(name: str, golden: Golden) -> None:
     topology = load_machine(name).topology
-    text = shown(_ways(topology))
-    golden_row({"racks": topology.racks, "drawing": checksum(describe.draw_topology(topology)), "ways": text[:400],
-                "rest": checksum(text)})  # fmt: skip
+    golden([f"{topology.racks} racks", describe.draw_topology(topology), shown(_ways(topology))])
 
 
 @pytest.mark.parametrize("key", load_machine("pod128").figures)
-def test_every_figure_changed(key: str, golden_row: Any, tmp_path: Path) -> None:
+def test_every_figure_changed(key: str, golden: Golden, tmp_path: Path) -> None:
     """Twice and half of it by factor; in a user's file one more, none, and more than can be."""
     name = "pod4" if key in load_machine("pod4").figures else "pod128"  # quicker
     base = load_machine(name)
@@ -78,7 +69,7 @@ def test_every_figure_changed(key: str, golden_row: Any, tmp_path: Path) -> None
     tried = {"more": value + 1, "none": 0, "most": float(most / scale) if most / scale % 1 else int(most / scale)}
     tried["beyond"] = tried["most"] + 1
     row |= {which: answer(lambda n=number: written(n)) for which, number in tried.items()}
-    golden_row({which: text.replace("mine.toml: ", "")[:160] for which, text in row.items()})
+    golden({which: text.replace("mine.toml: ", "")[:160] for which, text in row.items()})
 
 
 CALLS = """
@@ -209,15 +200,18 @@ FILES = {
 }  # fmt: skip
 
 
-@each(CALLS)
-def test_every_answer(expression: str, golden_row: Any) -> None:
+@together(listed(CALLS))
+def test_every_answer(cases: list[str], golden: Golden) -> None:
     names = {**vars(room), **vars(room.loader), **vars(figures), **vars(schema), "describe": describe, "Path": Path}
     presets = {"gc2": "gc2-1", **{name: name for name in ("pod4", "pod16", "c600")}}
-    golden_row({"answer": asked(expression, {**names, **{key: load_machine(n) for key, n in presets.items()}})})
+    names |= {key: load_machine(name) for key, name in presets.items()}
+    golden({case: asked(case, names) for case in cases})
 
 
-@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("base", ["pod4", "gc2-1"])
-def test_every_file(file: str, base: str, golden_row: Any, tmp_path: Path) -> None:
-    (path := tmp_path / "mine.toml").write_text(f'extends = "{base}"\n{FILES[file]}')
-    golden_row({"answer": answer(lambda: checksum(describe.describe(load_machine(path))))})
+def test_every_file(base: str, golden: Golden, tmp_path: Path) -> None:
+    answers = {}
+    for name, file in FILES.items():
+        (path := tmp_path / "mine.toml").write_text(f'extends = "{base}"\n{file}')
+        answers[name] = answer(lambda path=path: describe.describe(load_machine(path)))
+    golden(answers)

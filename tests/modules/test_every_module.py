@@ -1,7 +1,7 @@
 """What modules say when they are imported: their constants, the defaults of their functions, the fields of classes.
 
-Each module is executed once more, beside the one that programs use, and has a golden row. A default that nobody gives
-and a row of a table that no program asks for are otherwise seen by no test.
+Each module is executed once more, beside the one that programs use; each package has a golden row. A
+default that nobody gives and a row of a table that no program asks for are otherwise seen by no test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any, get_origin
 
 import numpy as np
 import pytest
+from answers import together
 from programtext import checksum
+from rows import Golden
 
 import ipuperf
 from ipuperf.kinds import Kinds
@@ -58,22 +60,37 @@ PATCHED = {
 """What modules put something else in place of, in libraries that are there."""
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_what_it_says(name: str, golden_row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place, libraries in LIBRARIES.items():
-        if f"{name}.".startswith(f"ipuperf.{place}."):
-            for library in libraries:
-                pytest.importorskip(library)
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    with suppress(ImportError):
-        importlib.import_module(name)
-    for place, names in PATCHED.items():
-        for attribute in names if place in sys.modules else ():
-            *owner, last = attribute.split(".")
-            holder = reduce(getattr, owner, sys.modules[place])
-            monkeypatch.setattr(holder, last, getattr(holder, last))
-    text = "; ".join(_said(name)).replace(str(PACKAGE.parent), "").replace(repr(__version__), "VERSION")
-    golden_row({"says": text})
+def room(name: str) -> str:
+    """The package of a module, and the libraries that the module needs beyond those of all tests."""
+    package = name.rpartition(".")[0] or name
+    return " ".join([package, *_libraries(name)])
+
+
+def _libraries(name: str) -> list[str]:
+    places = (place for place in LIBRARIES if f"{name}.".startswith(f"ipuperf.{place}."))
+    return [library for place in places for library in LIBRARIES[place]]
+
+
+@together(MODULES, room)
+def test_what_it_says(cases: list[str], golden: Golden) -> None:
+    for library in _libraries(cases[0]):
+        pytest.importorskip(library)
+    lines = [f"{name} {line}" for name in cases for line in _said_alone(name)]
+    golden([line.replace(str(PACKAGE.parent), "").replace(repr(__version__), "VERSION") for line in lines])
+
+
+def _said_alone(name: str) -> list[str]:
+    """What a module says; what it puts in place of other things is taken back."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+        with suppress(ImportError):
+            importlib.import_module(name)
+        for place, names in PATCHED.items():
+            for attribute in names if place in sys.modules else ():
+                *owner, last = attribute.split(".")
+                holder = reduce(getattr, owner, sys.modules[place])
+                monkeypatch.setattr(holder, last, getattr(holder, last))
+        return list(_said(name))
 
 
 def _said(name: str) -> Iterator[str]:

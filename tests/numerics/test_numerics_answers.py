@@ -14,6 +14,7 @@ import pytest
 from answers import answer
 from fuzzing import popxl as family
 from programtext import checksum
+from rows import Golden
 
 from ipuperf import ir, ops
 from ipuperf.numerics import Evaluator, exceptions, host, room
@@ -21,7 +22,6 @@ from ipuperf.numerics.compiler import Compiler
 from ipuperf.numerics.plan import Plan, make_plan
 from ipuperf.ops.shape import SliceInplace, TransposeInplace
 
-Row = Callable[..., None]
 FLOAT = ir.FLOAT32
 
 
@@ -41,12 +41,12 @@ def facts(plan: Plan) -> str:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_analysis_and_memory_of_random_programs(seed: int, golden_row: Row) -> None:
+def test_analysis_and_memory_of_random_programs(seed: int, golden: Golden) -> None:
     program = family.Device(family.draw(random.Random(seed))).session.ir._ir
     evaluator = Evaluator(program)
     compiler = evaluator._compiler
     graphs = program.callees_first()
-    golden_row(
+    golden(
         {
             "plans": checksum(repr([facts(make_plan(graph)) for graph in graphs])),
             "main": facts(make_plan(program.main_graph)),
@@ -271,5 +271,5 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_every_refusal(case: str, tmp_path: Path, golden_row: Row) -> None:
-    golden_row({"answer": answer(lambda: REFUSED[case](tmp_path))})
+def test_every_refusal(case: str, tmp_path: Path, golden: Golden) -> None:
+    golden({"answer": answer(lambda: REFUSED[case](tmp_path))})

@@ -25,6 +25,11 @@ ELEMENTS = np.array([0, 1, 7, 100, 4097])
 CASES = (Path(__file__).parent / "opcases.txt").read_text(encoding="utf-8").splitlines()
 
 
+def room(case: str) -> str:
+    """The module of the op of a case."""
+    return getattr(ops, case.split("(")[0]).__module__.rpartition(".")[2]
+
+
 class Call(NamedTuple):
     """An op to be made: its class, its operands (specs, or data of constants) and its attributes."""
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
-from opcases import CASES, LETTERS, Call, Place, told
-from programtext import checksum
+from answers import together
+from opcases import CASES, LETTERS, Call, Place, room, told
+from rows import Golden
 
 from ipuperf import ir, ops
-
-HERE = Path(__file__).resolve().parent
 
 
 def said(op: ops.Op) -> str:
@@ -34,7 +31,7 @@ def test_no_op_is_forgotten() -> None:
     assert {case.split("(")[0] for case in CASES} == classes - {"Op"}
 
 
-def test_every_op_asks_for_the_same_work(kept_lines: Callable[[list[str], Path], None]) -> None:
+def test_every_op_asks_for_the_same_work(golden: Golden) -> None:
     """All at once: a line that runs when its module is imported meets this test first."""
     lines = []
     for case in CASES:
@@ -42,7 +39,7 @@ def test_every_op_asks_for_the_same_work(kept_lines: Callable[[list[str], Path],
         op = place.op(place.call(case))
         works = [f"    {told(work)}" for work in op.work()]
         lines += [case, f"    {said(op)}", *works]
-    kept_lines(lines, HERE / "golden" / "every_op.txt")
+    golden(lines)
 
 
 def spoiled(call: Call) -> Iterator[tuple[str, Call]]:
@@ -88,10 +85,10 @@ def outcome(call: Call, place: Place) -> str:
         return type(error).__name__
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[:100] for case in CASES])
-def test_every_spoiled_op(case: str, golden_row: Callable[..., None]) -> None:
-    """The first letters of errors (``.``: none), and a checksum of all texts."""
-    place = Place()
-    texts = [(how, outcome(call, place)) for how, call in spoiled(place.call(case))]
-    letters = "".join("." if " -> " in text.split(":")[0] else text[0] for _, text in texts)
-    golden_row({"answers": letters, "texts": checksum(repr(texts))})
+@together(CASES, room)
+def test_every_spoiled_op(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        place = Place()
+        lines += [case, *(f"    {how}: {outcome(call, place)}" for how, call in spoiled(place.call(case)))]
+    golden(lines)

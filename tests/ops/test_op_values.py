@@ -6,15 +6,16 @@ float64 wherever the op takes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest, told
-from programtext import checksum
+from answers import together
+from opcases import CASES, LETTERS, REPLICAS, Call, Place, digest, room, told
+from rows import Golden
 
 from ipuperf import ir, ops
 
@@ -81,34 +82,35 @@ def derivative(op: ops.Op) -> Any:
     return ops.autodiff(op.graph, outputs, inputs)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case[:100] for case in CASES])
+@together(CASES, room)
 def test_every_value_and_gradient(
-    case: str, golden_row: Callable[..., None], run_graph: Callable[..., dict[ir.Tensor, np.ndarray]]
+    cases: list[str], golden: Golden, run_graph: Callable[..., dict[ir.Tensor, np.ndarray]]
 ) -> None:
+    golden([line for case in cases for line in (case, *values_and_gradient(case, run_graph))])
+
+
+def values_and_gradient(case: str, run_graph: Callable[..., dict[ir.Tensor, np.ndarray]]) -> Iterator[str]:
+    """A line for each result, op of the gradient, and gradient; an error's class ends them."""
     place, rng = Place(), np.random.default_rng(5)
     op = written(place, place.call(case))
     for output in op.outputs:
         op.graph.add_output(output)
-    row = {"values": "", "ops": "", "gradients": ""}
     feeds = {tensor: numbers(case, tensor.spec, rng) for tensor in op.graph.inputs}
     try:
         values = run_graph(op.graph, {tensor: array.copy() for tensor, array in feeds.items()})
-        row["values"] = " ".join(digest(values[tensor]) for tensor in op.outputs)
+        yield from (f"    value {digest(values[tensor])}" for tensor in op.outputs)
         back = derivative(op)
     except (ir.IrError, AttributeError, TypeError) as error:
-        golden_row({**row, "ops": type(error).__name__})
+        yield f"    {type(error).__name__}"
         return
-    given = {
+    provided = {
         tensor: numbers(case, tensor.spec, rng) if source.is_gradient else values[source.tensor]
         for tensor, source in zip(back.graph.inputs, back.inputs, strict=True)
     }
-    made = [
-        f"{each.type} {sorted(each.attributes.items())} {each.outputs} {told(each.work())}"
-        for each in ir.schedule(back.graph)
-    ]
-    row["ops"] = f"{' '.join(each.type for each in ir.schedule(back.graph))} {checksum(repr(made))}"
-    found = run_graph(back.graph, given)
-    golden_row({**row, "gradients": " ".join(digest(found[tensor]) for tensor in back.graph.outputs)})
+    for each in ir.schedule(back.graph):
+        yield f"    {each.type} {sorted(each.attributes.items())} {each.outputs} {told(each.work())}"
+    gradients = run_graph(back.graph, provided)
+    yield from (f"    gradient {digest(gradients[tensor])}" for tensor in back.graph.outputs)
 
 
 def _evaluated(case: str, run_graph: Callable[..., Any], wide: bool, **how: Any) -> list[np.ndarray]:

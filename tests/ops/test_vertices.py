@@ -6,7 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from casewise import check
+from executables import lines
+from rows import Golden
 from vertices import VERTICES
 
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, Ir, TensorSpec
@@ -48,10 +49,9 @@ def test_cycles_are_whole_zero_for_nothing_and_grow(mk2, work):
     assert (np.diff(cycles[2:]) > 0).all()
 
 
-def test_all_vertices_at_once():
+def test_all_vertices_at_once(golden: Golden) -> None:
     """Lines that run when a module is imported meet this before the tests of single cases (``tests/golden``)."""
-    for case, rows in VERTICES.items():
-        check("vertices", list(VERTICES), case, rows(), update=False)
+    golden([line for case, rows in VERTICES.items() for line in (case, *lines(rows()))])
 
 
 def test_unknown_combination_says_so():

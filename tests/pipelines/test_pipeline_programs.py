@@ -14,6 +14,7 @@ import pytest
 from answers import answer
 from pipelinecases import ROWS, WIDTH, Network, network
 from programtext import checksum, figures
+from rows import Golden
 
 from ipuperf.ir import FLOAT16, FLOAT32, UINT32, Stream, TensorSpec, Variable
 from ipuperf.ops import Add, Call, Dropout, MatMul, Sin, Tanh, Transpose
@@ -218,30 +219,25 @@ def row(timetable: Timetable, **how: Any) -> dict[str, object]:
     }
 
 
-def joined(*rows: dict[str, object]) -> dict[str, object]:
-    """Rows of several pipelines as one: a case that shows more is worth more than many that show little each."""
-    return {name: " | ".join(str(each[name]) for each in rows) for name in rows[0]}
-
-
 @pytest.mark.parametrize("first", range(5))
-def test_every_schedule(first: int, golden_row: Any) -> None:
-    golden_row(joined(*(row(SCHEDULES[name]()) for name in list(SCHEDULES)[first::5])))
+def test_every_schedule(first: int, golden: Golden) -> None:
+    golden([row(SCHEDULES[name]()) for name in list(SCHEDULES)[first::5]])
 
 
 @pytest.mark.parametrize("mode", ["in one piece", "interleaved", "always"])
 @pytest.mark.parametrize("name", RECOMPUTING)
-def test_every_recomputation(name: str, mode: str, golden_row: Any) -> None:
-    golden_row(row(SCHEDULES[name](recompute=True), recompute=mode, skips=[(0, 2)]))
+def test_every_recomputation(name: str, mode: str, golden: Golden) -> None:
+    golden(row(SCHEDULES[name](recompute=True), recompute=mode, skips=[(0, 2)]))
 
 
 @pytest.mark.parametrize("name", ["popart", "sharded", "grouped"])
-def test_recomputation_up_to_checkpoints(name: str, golden_row: Any) -> None:
-    golden_row(row(SCHEDULES[name](), recompute="always", checkpoints=(0, 1), running=True))
+def test_recomputation_up_to_checkpoints(name: str, golden: Golden) -> None:
+    golden(row(SCHEDULES[name](), recompute="always", checkpoints=(0, 1), running=True))
 
 
-def test_inference(golden_row: Any) -> None:
+def test_inference(golden: Golden) -> None:
     names = ("grouped", "interleaved", "sequential", "popart", "sharded")
-    golden_row(joined(*(row(SCHEDULES[name](inference=True)) for name in names)))
+    golden([row(SCHEDULES[name](inference=True)) for name in names])
 
 
 TRAINED = ("popart", "sharded", "grouped", "sharded_once")
@@ -253,16 +249,16 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize("ways", TOGETHER, ids=[" ".join(way for way, _ in ways) for ways in TOGETHER])
-def test_every_way_to_train(ways: list[tuple[str, str]], golden_row: Any) -> None:
+def test_every_way_to_train(ways: list[tuple[str, str]], golden: Golden) -> None:
     impossible = ("every_4th", "sharded_once")  # one micro-batch
-    golden_row(joined(*(row(SCHEDULES[s](), **WAYS[way]) for way, s in ways if (way, s) != impossible)))
+    golden([row(SCHEDULES[s](), **WAYS[way]) for way, s in ways if (way, s) != impossible])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "running_mean"])
-def test_a_weight_of_two_parts(reduction: str, golden_row: Any) -> None:
+def test_a_weight_of_two_parts(reduction: str, golden: Golden) -> None:
     ways = {"replicas": 2}, {"offload": Offload(accumulators=True)}, {"offload": Offload(activations=True)}
     timetable = popart_pipeline(3, 7, devices=[0, 1, 0])
-    golden_row(joined(*(row(timetable, shared=True, reduction=reduction, **way) for way in ways)))
+    golden([row(timetable, shared=True, reduction=reduction, **way) for way in ways])
 
 
 ACROSS = (("", 1), ("x", 2), ("loss", 3)), (("", 2), ("x target", 3), ("x target loss", 4))
@@ -270,7 +266,7 @@ ACROSS = (("", 1), ("x", 2), ("loss", 3)), (("", 2), ("x target", 3), ("x target
 
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("cases", ACROSS, ids=("some", "more"))
-def test_overlapped_io(cases: tuple[tuple[str, int], ...], stages: int, golden_row: Any) -> None:
+def test_overlapped_io(cases: tuple[tuple[str, int], ...], stages: int, golden: Golden) -> None:
     """Also of two stages, of which both send results."""
 
     def overlapped(across: str, repeats: int) -> dict[str, object]:
@@ -282,7 +278,7 @@ def test_overlapped_io(cases: tuple[tuple[str, int], ...], stages: int, golden_r
 
         return row(sharded(stages, 5), copies="when needed", host_io=host_io, repeats=repeats)
 
-    golden_row(joined(*(overlapped(*case) for case in cases)))
+    golden([overlapped(*case) for case in cases])
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -375,7 +371,7 @@ TROUBLES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_every_refusal(trouble: str, golden_row: Any) -> None:
+def test_every_refusal(trouble: str, golden: Golden) -> None:
     change, options = TROUBLES[trouble]
     options = dict(options)
     timetable = options.pop("schedule", lambda: POPART(**options.pop("timetable", {})))()
@@ -387,4 +383,4 @@ def test_every_refusal(trouble: str, golden_row: Any) -> None:
     build = lambda: build_pipeline(  # noqa: E731
         net.ir, net.parts, timetable, outputs=net.outputs, training=net.training, **options
     )
-    golden_row({"said": answer(lambda: bool(build()))})
+    golden({"said": answer(lambda: bool(build()))})

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import outcome
+from rows import Golden
 
 from ipuperf import popart, popdist
 from ipuperf.popart import engine_options, locations
 from ipuperf.popart.effects import EFFECTS
 from ipuperf.runtime.settings import RunSettings, use_settings
-from ipuperf.testing import CycleBaseline
 
-FILE = Path(__file__).parent / "every_option.csv"
 VALUES = """True False -1 0 1 2 3 0.5 None '' 'text' [] ['a'] {} {'a':1} {'a':'b'} {'availableMemoryProportion':'0.5'}
 {'streamCallbacks.multiThreadMode':'all'} {'streamCallbacks.numWorkerThreads':'2'} {'debug.allowOutOfMemory':'true'}
 popart.RecomputationType.Standard popart.VirtualGraphMode.Auto popart.SyntheticDataMode.Zeros
@@ -51,10 +49,10 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EFFECTS))
-def test_what_every_session_option_does(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_every_session_option_does(name: str, golden: Golden) -> None:
     first = (name, "at first", repr(getattr(popart.SessionOptions(), name)))
     found = [(name, value, seen(name, value)) for value in VALUES]
-    check_rows(FILE, folded([first, *found]), cycle_baseline.update)
+    golden([" ".join(each) for each in (first, *found)])
 
 
 CALLS = """
@@ -106,10 +104,10 @@ def lines_of(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-def test_what_calls_give(cycle_baseline: CycleBaseline) -> None:
+def test_what_calls_give(golden: Golden) -> None:
     with use_settings(RunSettings("pod4")):
         found = [(call, "", outcome(lambda call=call: eval(call, NAMES))) for call in lines_of(CALLS)]
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])
 
 
 ENVIRONMENTS: dict[str, dict[str, str]] = {
@@ -175,7 +173,7 @@ def configured(options: popart.SessionOptions) -> tuple[bool, int]:
     return options.enableReplicatedGraphs, options.replicatedGraphCount
 
 
-def test_what_popdist_answers(cycle_baseline: CycleBaseline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_popdist_answers(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     from ipuperf.popdist import tensorflow as popdist_tensorflow
 
     names = {**NAMES, "Config": Config, "configured": configured, "popdist_tensorflow": popdist_tensorflow}
@@ -186,4 +184,4 @@ def test_what_popdist_answers(cycle_baseline: CycleBaseline, monkeypatch: pytest
                 patch.setenv(name, value)
             for call in lines_of(QUESTIONS):
                 found.append((f"popdist, {environment}", call, outcome(lambda call=call: eval(call, names))))
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])

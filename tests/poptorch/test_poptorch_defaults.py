@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 
 from ipuperf.poptorch.aten import table as aten  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_function.csv"
-MODULES = sorted(path.stem for path in Path(aten.__file__).parent.glob("aten_*.py") if path.stem != "aten_marks")
+MODULES = sorted(
+    path.stem for path in Path(aten.__file__).parent.glob("*.py") if path.stem not in ("__init__", "marks")
+)
 
 
 def fresh(name: str) -> Any:
@@ -67,16 +67,12 @@ def defaults(handlers: dict[str, Any]) -> Iterator[tuple[str, str, Any, list[Any
 
 @pytest.mark.parametrize("stem", MODULES)
 def test_defaults_are_those_of_pytorchs_schemas(stem: str) -> None:
-    found = list(defaults(getattr(fresh(f"ipuperf.poptorch.{stem}"), "HANDLERS", {})))
+    found = list(defaults(getattr(fresh(f"ipuperf.frontends.poptorch.aten.{stem}"), "HANDLERS", {})))
     wrong = [row for row in found if row[2] not in row[3] and (row[3] or row[2] is not None)]
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["ipuperf.poptorch.enums", "ipuperf.popart.enums", "ipuperf.popart.locations"])
-def test_enumerations_have_their_names_and_numbers(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_enumerations_have_their_names_and_numbers(name: str, golden: Golden) -> None:
     kinds = [kind for kind in vars(fresh(name)).values() if isinstance(kind, enum.EnumMeta) and kind.__module__ == name]
-    rows = [
-        {"call": f"{name} {kind.__name__}", "arguments": "", "outcome": " ".join(f"{m.name}={m.value}" for m in kind)}
-        for kind in kinds
-    ]
-    check_rows(FILE, rows, cycle_baseline.update)
+    golden({kind.__name__: " ".join(f"{m.name}={m.value}" for m in kind) for kind in kinds})

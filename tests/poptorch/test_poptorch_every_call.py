@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, outcome
+from outcomes import outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
 
 from ipuperf.poptorch.export.module import export_model  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
 from .conftest import case_module  # noqa: E402
 
-FILE = Path(__file__).parent / "every_call.csv"
 PLACE = str(Path(__file__).parent / "callcases.py")
 TOGETHER = 14
 """Calls in one export: PyTorch takes longer for an export than for what is in it."""
@@ -75,30 +74,30 @@ def model_of(calls: list[str], first: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("group", CASES)
-def test_calls_are_pytorchs(group: str, check_all: Any, cycle_baseline: CycleBaseline) -> None:
+def test_calls_are_pytorchs(group: str, check_all: Any, golden: Golden) -> None:
     model = exported(check_all, CASES[group])
-    check_rows(FILE, rows_of(group, CASES[group], model), cycle_baseline.update)
+    golden(rows_of(CASES[group], model))
 
 
-def rows_of(group: str, calls: list[str], model: Any) -> list[dict[str, str]]:
-    """A row for each call: its ops, sorted, as releases of PyTorch order them each in its way."""
+def rows_of(calls: list[str], model: Any) -> list[str]:
+    """A line for each call: its ops, sorted, as releases of PyTorch order them each in its way."""
     ops = ops_of(model)
-    return [{"call": group, "arguments": call, "outcome": " ".join(sorted(ops[n]))} for n, call in enumerate(calls, 1)]
+    return [f"{call}: {' '.join(sorted(ops[n]))}" for n, call in enumerate(calls, 1)]
 
 
-def test_what_random_calls_draw(cycle_baseline: CycleBaseline) -> None:
+def test_what_random_calls_draw(golden: Golden) -> None:
     calls = lines_of(RANDOM)
-    check_rows(FILE, rows_of("random", calls, model_of(calls)), cycle_baseline.update)
+    golden(rows_of(calls, model_of(calls)))
 
 
 @pytest.mark.parametrize("call", lines_of(REFUSED))
-def test_calls_that_are_refused(call: str, cycle_baseline: CycleBaseline) -> None:
+def test_calls_that_are_refused(call: str, golden: Golden) -> None:
     def told() -> str:
         return str(model_of([call], first=9999))
 
     text = outcome(told, str).replace(str(Path(PLACE).parent), "")
     assert "Error: " in text, f"works: {text[:100]}"
-    check_rows(FILE, [{"call": f"refused {call}", "arguments": "", "outcome": text[:300]}], cycle_baseline.update)
+    golden(text[:300])
 
 
 def test_gradients_stop_where_a_function_of_pytorch_detaches(stages: Any) -> None:

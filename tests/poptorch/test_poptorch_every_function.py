@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import by_subject, check_rows, folded, outcome
+from outcomes import by_subject, outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
+from ipuperf.poptorch import blocks, data, errors  # noqa: E402, F401  # calls use them
 from ipuperf.poptorch.executor import partition  # noqa: E402  # calls use them
 from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_function.csv"
 X, Y, M = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3), poptorch.MatMulSerializationMode
 OVERLAP = poptorch.OverlapMode.OverlapAccumulationLoop
 
@@ -483,7 +483,7 @@ SUBJECTS = by_subject(line.strip() for line in CALLS.strip().splitlines())
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_what_calls_give(
     subject: str,
-    cycle_baseline: CycleBaseline,
+    golden: Golden,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -497,4 +497,4 @@ def test_what_calls_give(
             text = outcome(lambda call=call: eval(call, NAMES), shown)
         told = [f"{record.levelname}: {record.getMessage()}" for record in caplog.records]
         found.append((call, "", " | ".join([text, *filter(None, [printed.getvalue()]), *told])))
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])

@@ -10,12 +10,12 @@ import logging
 import operator  # noqa: F401  # calls use it
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from outcomes import by_subject, check_rows, folded, outcome
+from outcomes import by_subject, outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
@@ -29,9 +29,7 @@ from ipuperf.poptorch.optimisers.classes import LAMB, SGD, Adam, AdamW, RMSprop,
 from ipuperf.poptorch.optimisers.numbers import Plain, SgdProducts  # noqa: E402, F401
 from ipuperf.poptorch.optimisers.streams import _variable  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_helper.csv"
 X, Y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
 Pair = collections.namedtuple("Pair", "one other")
 
@@ -399,12 +397,12 @@ SUBJECTS = by_subject(calls_of(CALLS))
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_what_calls_give(subject: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_calls_give(subject: str, golden: Golden) -> None:
     found = []
     for call in SUBJECTS[subject]:
         text = outcome(lambda call=call: eval(call, NAMES), shown)
         found.append((call, "", re.sub(r"[\w.]*test_poptorch_every_helper\.|at 0x\w+", "", text)))
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])
 
 
 def test_cycles_are_counted_once_a_model_has_run() -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache, reduce
-from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch.options.effects import POPART_EFFECTS  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_option.csv"
 NAMES = {"poptorch": poptorch, "torch": torch}
 GROUPS = ("Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
 
@@ -151,9 +149,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("option", ARGUMENTS)
-def test_what_every_option_does(option: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_every_option_does(option: str, golden: Golden) -> None:
     found = [(option, each, outcome(lambda each=each: changed(option, each), str)) for each in ARGUMENTS[option]]
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])
 
 
 def test_frozen_options_refuse_every_option() -> None:

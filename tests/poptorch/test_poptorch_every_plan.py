@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from outcomes import check_rows, folded, outcome
+from outcomes import outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.pipelines import Activation  # noqa: E402
 from ipuperf.poptorch.executor import compilation  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_plan.csv"
 OFF = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
 SHARDED = "setExecutionStrategy(poptorch.ShardedExecution('a'))"
 SERIAL = "setExecutionStrategy(poptorch.SerialPhasedExecution('a')"
@@ -96,7 +94,7 @@ def planned(text: str, name: str, training: bool, forward_only: bool | None) -> 
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_what_options_ask_for(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_options_ask_for(name: str, golden: Golden) -> None:
     text, found = OPTIONS[name], []
 
     def add(question: str, answer: Any) -> None:
@@ -116,7 +114,7 @@ def test_what_options_ask_for(name: str, cycle_baseline: CycleBaseline) -> None:
     add("period", lambda: compilation._check_period(options(text)))
     for count in (1, 3):
         add(f"recomputes with {count}", lambda n=count: compilation._recomputes_in_pipeline(options(text), [0] * n))
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])
 
 
 def test_turns_within_a_phase() -> None:

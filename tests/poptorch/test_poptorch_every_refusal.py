@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, outcome
+from outcomes import outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import experimental_addons  # noqa: E402, F401  # models use it
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_refusal.csv"
 X = torch.arange(6.0).reshape(2, 3)
 SHARDED = "setExecutionStrategy(poptorch.ShardedExecution())"
 OVERLAP = poptorch.OverlapMode.OverlapAccumulationLoop
@@ -96,8 +95,8 @@ def compiled(formula: str, change: str) -> str:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_a_compilation_refuses(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_a_compilation_refuses(name: str, golden: Golden) -> None:
     formula, change = MODELS[name]
     text = outcome(lambda: compiled(formula, change), str)
     text = re.sub(rf"{re.escape(str(Path(__file__).parent))}/(\S+?):\d+", r"\1", text)
-    check_rows(FILE, [{"call": name, "arguments": f"{formula} {change}", "outcome": text}], cycle_baseline.update)
+    golden([f"{formula} {change}", text])

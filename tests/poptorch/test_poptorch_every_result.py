@@ -3,18 +3,16 @@ replicas: each as a row."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import check_rows, outcome
+from outcomes import outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.testing import CycleBaseline  # noqa: E402
 
-FILE = Path(__file__).parent / "every_result.csv"
 MODE, GROUP = "poptorch.OutputMode", "poptorch.CommGroupType"
 CASES = {
     "default": "deviceIterations(4)",
@@ -91,6 +89,6 @@ def run(change: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_model_gives(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_a_model_gives(name: str, golden: Golden) -> None:
     text = outcome(lambda: run(CASES[name]), shown)
-    check_rows(FILE, [{"call": name, "arguments": CASES[name], "outcome": text}], cycle_baseline.update)
+    golden([CASES[name], text])

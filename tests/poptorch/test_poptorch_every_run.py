@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from outcomes import check_rows
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 
 from executorcases import BLOCKS, Network, batch, options, twins  # noqa: E402
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.testing import CycleBaseline, trace_of  # noqa: E402
+from ipuperf.testing import trace_of  # noqa: E402
 from ipuperf.testing.record import record  # noqa: E402
 
-FILE = Path(__file__).parent / "every_run.csv"
 OFF = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
 SHARDED = "setExecutionStrategy(poptorch.ShardedExecution(*BLOCKS))"
 ALONE = "setExecutionStrategy(poptorch.ShardedExecution([*BLOCKS]))"
@@ -190,7 +188,7 @@ def state_of(optimizer: Any) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_run_costs(name: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_a_run_costs(name: str, golden: Golden) -> None:
     change, made = CASES[name]
     module, _ = twins(Network)
     o = options()
@@ -206,5 +204,5 @@ def test_what_a_run_costs(name: str, cycle_baseline: CycleBaseline) -> None:
     weights = numbers(module.state_dict().values())
     kept = f"; {state_of(optimizer)}" if made else ""
     text = f"{figures(model)}; {latencies(model)}; results {seen}; weights {weights}{kept}"
-    check_rows(FILE, [{"call": name, "arguments": f"{change} {made}", "outcome": text}], cycle_baseline.update)
+    golden([f"{change} {made}", text])
     model.destroy()

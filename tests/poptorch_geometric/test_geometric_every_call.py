@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from outcomes import by_subject, check_rows, folded, outcome
+from outcomes import by_subject, outcome
+from rows import Golden
 
 torch = pytest.importorskip("torch")
 geometric = pytest.importorskip("torch_geometric")
@@ -19,9 +19,6 @@ from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402, F401
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
 from ipuperf.poptorch.export import substitutes as export_substitutes  # noqa: E402
 from ipuperf.poptorch_geometric import collate, counts, fixed_size_options, ops, padding, substitutes, trimming, types  # noqa: E402, F401
-from ipuperf.testing import CycleBaseline  # noqa: E402
-
-FILE = Path(__file__).parent / "every_call.csv"
 
 
 def graph(nodes: int, edges: int, **more: Any) -> Data:
@@ -335,9 +332,9 @@ SUBJECTS = by_subject(line.strip() for line in CALLS.strip().splitlines())
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_what_calls_give(subject: str, cycle_baseline: CycleBaseline) -> None:
+def test_what_calls_give(subject: str, golden: Golden) -> None:
     found = [(call, "", outcome(lambda call=call: eval(call, NAMES), shown)) for call in SUBJECTS[subject]]
-    check_rows(FILE, folded(found), cycle_baseline.update)
+    golden([" ".join(each) for each in found])
 
 
 LAYERS: dict[str, Any] = {

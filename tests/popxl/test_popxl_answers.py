@@ -1,18 +1,19 @@
 """What PopXL's public functions answer and write into a program: as asked for, and with each argument spoiled in turn.
 
-A row has the answer, a checksum of the program afterwards, and for each spoiled call the first letters of what it
-raised (``.``: nothing) with a checksum of all texts and programs.
+A golden text has the answers of some calls, each with the program afterwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from answers import answer, asked, each, spoiled_row
-from programtext import figures
+from answers import answer, called_lines, listed, spoiled_lines, together
+from rows import Golden
 
 from ipuperf import popxl
 from ipuperf.ir import format_schedule
@@ -293,11 +294,9 @@ popxl.dtypes.nothing
 """  # noqa: E501
 
 
-@pytest.fixture
-def program() -> Any:
+@contextmanager
+def program() -> Iterator[dict[str, Any]]:
     """The names that the expressions use, in a new program on four replicas whose main graph is open."""
-    from contextlib import ExitStack
-
     ir = popxl.Ir(4)
     host = np.arange(8, dtype=np.float32).reshape(2, 4)
     with ExitStack() as stack:
@@ -331,20 +330,28 @@ def program() -> Any:
         }  # fmt: skip
 
 
-@each(TABLE)
-def test_every_call(expression: str, golden_row: Any, program: Any) -> None:
-    said = asked(expression, program)
-    golden_row({"answer": said, **figures(program["ir"]._ir)})
+@together(listed(TABLE))
+def test_every_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with program() as names:
+            lines += called_lines(case, names, names["ir"]._ir)
+    golden(lines)
 
 
-@each("\n".join(dict.fromkeys(line for line in TABLE.splitlines() if "(" in line and "context(" not in line)))
-def test_every_spoiled_call(expression: str, golden_row: Any, program: Any) -> None:
-    golden_row(spoiled_row(expression, program, program["ir"]._ir))
+@together(dict.fromkeys(line for line in listed(TABLE) if "(" in line and "context(" not in line))
+def test_every_spoiled_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with program() as names:
+            lines += spoiled_lines(case, names, names["ir"]._ir)
+    golden(lines)
 
 
-def test_graphs_as_text(golden_row: Any, program: Any) -> None:
-    p = SimpleNamespace(**program)
-    ops.call_with_info(p.graph, p.x)
-    base = p.ir._ir.main_graph
-    golden_row({"schedule": format_schedule(base, {}), "dot": dot_text(base),
-                "graph": repr(p.graph), "op": answer(lambda: base.ops[0])})  # fmt: skip
+def test_graphs_as_text(golden: Golden) -> None:
+    with program() as names:
+        p = SimpleNamespace(**names)
+        ops.call_with_info(p.graph, p.x)
+        base = p.ir._ir.main_graph
+        golden({"schedule": format_schedule(base, {}), "dot": dot_text(base),
+                    "graph": repr(p.graph), "op": answer(lambda: base.ops[0])})  # fmt: skip

@@ -4,15 +4,16 @@ several IPUs and tile sets put every tensor and gradient."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from answers import answer, asked, each, spoiled_row
+from answers import answer, asked, listed, spoiled_lines, together
 from programtext import checksum, figures
+from rows import Golden
 
 from ipuperf import popxl
 from ipuperf.popxl import ops
@@ -121,8 +122,8 @@ def _program(replicas: int = 2) -> Any:
     return SimpleNamespace(ir=ir, inputs=inputs, unused=unused, outputs=outputs, w=w, c=c, v=v, t=t, every=every)
 
 
-@pytest.fixture
-def names() -> Iterator[dict[str, Any]]:
+@contextmanager
+def sessions() -> Iterator[dict[str, Any]]:
     """``s``, attached, of program ``p``; ``d``, not attached, of program ``p2``, whose stream is ``other``."""
     p, p2, with_input = _program(), _program(), popxl.Ir()
     with with_input.main_graph:
@@ -142,14 +143,22 @@ def names() -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-@each(CALLS)
-def test_every_call(expression: str, golden_row: Any, names: dict[str, Any]) -> None:
-    golden_row({"answer": asked(expression, names)})
+@together(listed(CALLS))
+def test_every_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with sessions() as names:
+            lines += [case, asked(case, names)]
+    golden(lines)
 
 
-@each("\n".join(line for line in CALLS.splitlines() if line.startswith("s.")))
-def test_every_spoiled_call(expression: str, golden_row: Any, names: dict[str, Any]) -> None:
-    golden_row(spoiled_row(expression, names, names["p"].ir._ir))
+@together(line for line in listed(CALLS) if line.startswith("s."))
+def test_every_spoiled_call(cases: list[str], golden: Golden) -> None:
+    lines = []
+    for case in cases:
+        with sessions() as names:
+            lines += spoiled_lines(case, names, names["p"].ir._ir)
+    golden(lines)
 
 
 def drawn(seed: int) -> popxl.Ir:
@@ -202,7 +211,7 @@ def drawn(seed: int) -> popxl.Ir:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_places(seed: int, golden_row: Any) -> None:
+def test_places(seed: int, golden: Golden) -> None:
     ir = drawn(seed)
     program = ir._ir
     with ir.main_graph:
@@ -215,4 +224,4 @@ def test_places(seed: int, golden_row: Any) -> None:
     }
     ipus = [(op.label, op.ipu, op.tile_set) for graph in program.all_graphs() for op in graph.ops]
     said = {"main": [place[:2] for name, place in places.items() if "/" not in name], "gradients": derived}
-    golden_row({**said, "places": checksum(repr(places)), "ops_on": checksum(repr(ipus)), **figures(program)})
+    golden({**said, "places": checksum(repr(places)), "ops_on": checksum(repr(ipus)), **figures(program)})

@@ -1,19 +1,21 @@
 """What the public functions of addons answer and write into a program: as asked for, and with each argument spoiled.
 
-Rows are those of ``tests/popxl/test_popxl_answers.py``.
+Golden texts are as in ``tests/popxl/test_popxl_answers.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import pytest
 from addonscalls import CALLS
-from answers import asked, each, spoiled_row
-from programtext import figures
+from answers import called_lines, listed, spoiled_lines, together
+from rows import Golden
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
@@ -69,10 +71,9 @@ def summed(tensors: list[popxl.Tensor]) -> popxl.Tensor:
     return tensors[0] + tensors[1]
 
 
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any) -> Iterator[Any]:
+@contextmanager
+def program(capsys: pytest.CaptureFixture[str], folder: Path) -> Iterator[dict[str, Any]]:
     """The names that the expressions use, in a new program on four replicas whose main graph is open."""
-    monkeypatch.chdir(tmp_path)
     np.random.seed(7)  # noqa: NPY002  # of drawn weights
     ir = popxl.Ir(4)
     ir.num_io_tiles = 32
@@ -87,6 +88,8 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         return capsys.readouterr().out
 
     with ExitStack() as stack:
+        monkeypatch = stack.enter_context(pytest.MonkeyPatch.context())
+        monkeypatch.chdir(mkdtemp(dir=folder))
         stack.enter_context(ir.main_graph)
         stack.enter_context(popxl.in_sequence())
         w, y = popxl.variable(host, name="w"), popxl.constant(host, name="y")
@@ -128,16 +131,25 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         }  # fmt: skip
 
 
-@each(CALLS)
-def test_every_call(expression: str, golden_row: Any, program: Any) -> None:
-    said = asked(expression, program)
-    golden_row({"answer": said, **figures(program["ir"]._ir)})
+@together(listed(CALLS))
+def test_every_call(cases: list[str], golden: Golden, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = []
+    for case in cases:
+        with program(capsys, tmp_path) as names:
+            lines += called_lines(case, names, names["ir"]._ir)
+    golden(lines)
 
 
 ALIKE = ("environ(", "munging.", "rotary.trig", "_numpy(", "inside(")
 """Of their errors NumPy and Python say the text, in other words by version, or an earlier line has them all."""
 
 
-@each("\n".join(line for line in CALLS.splitlines() if "(" in line and not any(part in line for part in ALIKE)))
-def test_every_spoiled_call(expression: str, golden_row: Any, program: Any) -> None:
-    golden_row(spoiled_row(expression, program, program["ir"]._ir))
+@together(line for line in listed(CALLS) if "(" in line and not any(part in line for part in ALIKE))
+def test_every_spoiled_call(
+    cases: list[str], golden: Golden, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = []
+    for case in cases:
+        with program(capsys, tmp_path) as names:
+            lines += spoiled_lines(case, names, names["ir"]._ir)
+    golden(lines)

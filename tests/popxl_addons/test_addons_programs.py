@@ -16,8 +16,9 @@ import numpy as np
 import pipelineprograms as pipelines
 import pytest
 from addonsmodules import HOST, SHAPE, SPEC, Doubled, Keyword, ListOfInputs, Outer, Own, Scaled
-from answers import answer
-from programtext import figures
+from answers import answer, together
+from programtext import figures, program_text
+from rows import Golden
 from test_addons_answers import connected
 
 from ipuperf import popxl
@@ -381,17 +382,28 @@ ALONE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES)
-def test_every_program(case: str, golden_row: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
-    np.random.seed(7)  # noqa: NPY002  # of drawn weights
-    ir = popxl.Ir(4)
-    ir.num_io_tiles = 32
-    with ir.main_graph, popxl.in_sequence(), caplog.at_level(logging.WARNING):
-        said = answer(CASES[case])
-    golden_row({"answer": said, "log": caplog.text.partition("WARNING")[2].strip(), **figures(ir._ir)})
+@together(CASES, lambda case: case.split()[0].strip(","))
+def test_every_program(cases: list[str], golden: Golden, caplog: pytest.LogCaptureFixture) -> None:
+    lines = []
+    for case in cases:
+        np.random.seed(7)  # noqa: NPY002  # of drawn weights
+        ir = popxl.Ir(4)
+        ir.num_io_tiles = 32
+        caplog.clear()
+        with ir.main_graph, popxl.in_sequence(), caplog.at_level(logging.WARNING):
+            said = answer(CASES[case])
+        lines += [
+            case,
+            said,
+            *(f"{r.levelname} {r.name}: {r.getMessage()}" for r in caplog.records),
+            program_text(ir._ir),
+        ]
+    golden(lines)
 
 
-@pytest.mark.parametrize("case", ALONE)
-def test_programs_of_their_own(case: str, golden_row: Callable[..., None]) -> None:
-    np.random.seed(7)  # noqa: NPY002  # of drawn weights
-    golden_row({"answer": answer(ALONE[case])})
+def test_programs_of_their_own(golden: Golden) -> None:
+    lines = []
+    for case, make in ALONE.items():
+        np.random.seed(7)  # noqa: NPY002  # of drawn weights
+        lines += [case, answer(make)]
+    golden(lines)

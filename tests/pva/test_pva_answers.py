@@ -10,6 +10,7 @@ from typing import Any
 import digest
 import pytest
 from answers import answer
+from rows import Golden
 
 from ipuperf import pva
 from ipuperf.pva.absent import ReportPart
@@ -140,12 +141,12 @@ ASKED += [("loop", "execution"), *(("sharded", part) for part in ("target", "pro
 
 
 @pytest.mark.parametrize(("name", "part"), ASKED, ids=lambda word: word)
-def test_every_part(name: str, part: str, kept_lines: Any) -> None:
-    kept_lines(digest.lines(PARTS[part](report_of(name))), HERE / "libpva" / name / f"{part}.txt")
+def test_every_part(name: str, part: str, golden: Golden) -> None:
+    golden(digest.lines(PARTS[part](report_of(name))))
 
 
-def test_enumerations(kept_lines: Any) -> None:
+def test_enumerations(golden: Golden) -> None:
     target = [f"{kind!r} {int(kind)}" for kind in pva.Target.Type.__members__.values()]
     kinds = [f"{kind.name} {kind.value}" for kind in pva.Program.Type]
     refused = [answer(lambda name=name: getattr(pva, name)) for name in ("openTrace", "BriefLoweredVariable", "x")]
-    kept_lines([*target, *kinds, *refused], HERE / "libpva" / "names.txt")
+    golden([*target, *kinds, *refused])

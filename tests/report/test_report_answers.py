@@ -13,8 +13,9 @@ from unittest import mock
 import digest
 import numpy as np
 import pytest
-from answers import answer, asked, each
+from answers import answer, asked, listed, together
 from programtext import checksum
+from rows import Golden
 
 import ipuperf.report as report
 from ipuperf.trace import TABLES, Trace, slice_count
@@ -31,7 +32,6 @@ text, timeline, tracks, waiting, why = room("text", "timeline", "tracks", "waiti
 compared, facts, link_facts = room("page.comparison", "page.facts", "page.link_facts")
 memory_facts, op_facts, run_facts = room("page.memory_facts", "page.op_facts", "page.run_facts")
 time_facts = room("page.time_facts")[0]
-HERE = Path(__file__).parents[1] / "golden" / "report"
 
 
 def both(trace: Trace) -> Any:
@@ -86,15 +86,14 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_more_than_is_listed(name: str, rich: Trace, golden_row: Any) -> None:
+def test_more_than_is_listed(name: str, rich: Trace, golden: Golden) -> None:
     """With one place more each time: what is said changes up to the last that there is, and then no more."""
     module, constant, view = LISTS[name]
-    row = {}
+    lines = []
     for most in (1, 2, 6):
         with mock.patch.object(module, constant, most):
-            lines = digest.lines(view(rich))
-        row[f"with {most}"] = f"{len(lines)} lines {checksum(chr(10).join(lines))}"
-    golden_row(row)
+            lines += [f"with {most}", *digest.lines(view(rich))]
+    golden(lines)
 
 
 # -- too much to be shown ----------------------------------------------------------------------------------------------
@@ -143,13 +142,9 @@ def _patched(module: ModuleType, name: str, value: int, act: Callable[[], Any]) 
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_as_much_as_is_allowed_and_one_less(name: str, rich: Trace, golden_row: Any, tmp_path: Path) -> None:
+def test_as_much_as_is_allowed_and_one_less(name: str, rich: Trace, golden: Golden, tmp_path: Path) -> None:
     count = slice_count(rich)
-    said = {less: digest.lines(EDGES[name](rich, count - less, tmp_path)) for less in (-1, 0, 1)}
-    row = {
-        f"{less} less": " | ".join(lines)[:250] + f" {checksum(chr(10).join(lines))}" for less, lines in said.items()
-    }
-    golden_row(row)
+    golden([digest.lines(EDGES[name](rich, count - less, tmp_path)) for less in (-1, 0, 1)])
 
 
 def test_windows_from_the_start(rich: Trace) -> None:
@@ -340,8 +335,8 @@ def _flushed(most: int, trace: Trace, folder: Path) -> Any:
 ASKED = ("comparison", "live", "protobuf", "window")
 
 
-@each(CALLS)
-def test_every_answer(expression: str, rich: Trace, synthetic: ModuleType, golden_row: Any, tmp_path: Path) -> None:
+@together(listed(CALLS))
+def test_every_answer(cases: list[str], rich: Trace, synthetic: ModuleType, golden: Golden, tmp_path: Path) -> None:
     names = {name: value for name, value in globals().items() if isinstance(value, ModuleType)}
     names |= dict(zip(ASKED, room(*ASKED), strict=True))
     names |= {
@@ -353,7 +348,7 @@ def test_every_answer(expression: str, rich: Trace, synthetic: ModuleType, golde
         "empty": lambda name: _empty(name, synthetic),
         "alike": lambda n: _alike(n, synthetic), "flushed": lambda n: _flushed(n, rich, tmp_path),
     }  # fmt: skip
-    golden_row({"answer": asked(expression, names)})
+    golden({case: asked(case, names) for case in cases})
 
 
 def test_cover_is_the_mean_over_the_pixel() -> None:

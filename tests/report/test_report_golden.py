@@ -1,7 +1,7 @@
-"""Every output of a report, line by line, of a few programs: ``tests/golden/report``.
+"""Every output of a report, line by line, of a few programs.
 
-Traces of real programs are kept beside (``--update-baselines`` simulates them anew), so that a report stays as it
-is when a cost changes. Each test draws or writes one view.
+Traces of real programs are kept in ``tests/golden/report``, so that a report stays as it is when a cost changes; one
+that is deleted is simulated anew. Each test draws or writes one view.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import digest
 import numpy as np
 import programs
 import pytest
+from rows import Golden
 
 import ipuperf.report as report
 from ipuperf import popxl
@@ -68,7 +69,7 @@ NOTES = {"warnings": ["does not fit: IPU 0 tile 3; largest: w 9; would help: z",
 
 
 @pytest.fixture(scope="session")
-def known(synthetic: ModuleType, installed_front_ends: Callable, pytestconfig: Any) -> Callable[[str], Trace]:
+def known(synthetic: ModuleType, installed_front_ends: Callable) -> Callable[[str], Trace]:
     """Traces by name."""
 
     @cache
@@ -76,7 +77,7 @@ def known(synthetic: ModuleType, installed_front_ends: Callable, pytestconfig: A
         if name in MADE_UP:
             trace = synthetic.pipeline_trace(**MADE_UP[name]) if MADE_UP[name] else synthetic.rich_trace()
         else:
-            if pytestconfig.getoption("--update-baselines"):
+            if not (HERE / f"{name}.ipt").exists():
                 with installed_front_ends():
                     made = REAL[name]().trace
                 lines = [line.replace(f"{HERE.parents[2]}/", "") for line in made.columns("ops")["line"].tolist()]
@@ -200,8 +201,8 @@ PAIRS = [(name, view) for name in (*REAL, *MADE_UP) for view in VIEWS if (name, 
 
 
 @pytest.mark.parametrize(("name", "view"), PAIRS, ids=lambda word: word)
-def test_view(name: str, view: str, known: Callable, kept_lines: Callable, tmp_path: Path) -> None:
-    kept_lines(digest.lines(VIEWS[view](known(name), tmp_path)), HERE / name / f"{view}.txt")
+def test_view(name: str, view: str, known: Callable, golden: Golden, tmp_path: Path) -> None:
+    golden(digest.lines(VIEWS[view](known(name), tmp_path)))
 
 
 SIDE_BY_SIDE: Mapping[str, tuple[str, ...]] = {
@@ -225,9 +226,9 @@ TOGETHER: Mapping[str, Callable[[Mapping[str, Trace]], Any]] = {
 
 @pytest.mark.parametrize("view", TOGETHER)
 @pytest.mark.parametrize("names", SIDE_BY_SIDE)
-def test_runs_side_by_side(names: str, view: str, known: Callable, kept_lines: Callable) -> None:
+def test_runs_side_by_side(names: str, view: str, known: Callable, golden: Golden) -> None:
     traces = {f"{place} {name}": known(name) for place, name in enumerate(SIDE_BY_SIDE[names], 1)}
-    kept_lines(digest.lines(TOGETHER[view](traces)), HERE / f"beside-{names}" / f"{view}.txt")
+    golden(digest.lines(TOGETHER[view](traces)))
 
 
 @pytest.mark.parametrize("view", ["timeline.png", "pipeline.png", "liveness.png", "tile_memory.png"])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import Golden
 
 import ipuperf.report as report
 from ipuperf.trace import Trace
-
-HERE = Path(__file__).parents[1] / "golden" / "report" / "looks"
 
 
 def looks(figure: Any) -> list[str]:
@@ -49,5 +47,5 @@ FIGURES: Mapping[str, Callable[[Trace], Any]] = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_looks_of_figures(name: str, rich: Trace, kept_lines: Any) -> None:
-    kept_lines(looks(FIGURES[name](rich)), HERE / f"{name}.txt")
+def test_looks_of_figures(name: str, rich: Trace, golden: Golden) -> None:
+    golden(looks(FIGURES[name](rich)))

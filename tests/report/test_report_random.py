@@ -18,6 +18,7 @@ import digest
 import numpy as np
 import pytest
 from programtext import checksum
+from rows import Golden
 
 import ipuperf.report as report
 from ipuperf.trace import KINDS, MEMORY_CATEGORIES, PHASES, TRANSFER_KINDS, Trace, check
@@ -173,10 +174,8 @@ VIEWS: Mapping[str, Callable[[Trace], Any]] = {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_view_of_a_random_run(seed: int, view: str, synthetic: ModuleType, golden_row: Any) -> None:
-    lines = digest.lines(VIEWS[view](made(synthetic, seed)))
-    golden_row({"lines": len(lines), "first": lines[0][:80] if lines else "", "check": checksum("\n".join(lines))})
+def test_view_of_random_runs(view: str, synthetic: ModuleType, golden: Golden) -> None:
+    golden([line for seed in SEEDS for line in (f"seed {seed}", *digest.lines(VIEWS[view](made(synthetic, seed))))])
 
 
 @cache
@@ -204,7 +203,7 @@ def test_parts_add_up_to_the_run(synthetic: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 900])
-def test_narrow_instances_are_drawn_evenly(width: int, synthetic: ModuleType, golden_row: Any) -> None:
+def test_narrow_instances_are_drawn_evenly(width: int, synthetic: ModuleType, golden: Golden) -> None:
     """Of a trace of too many slices: as much of each kind on each IPU, and the same where nothing is narrow."""
     rounded = []
     for trace in _many(synthetic):
@@ -218,7 +217,7 @@ def test_narrow_instances_are_drawn_evenly(width: int, synthetic: ModuleType, go
         if width == 900:
             np.testing.assert_allclose(evenly, exact, atol=1e-6)
         rounded.append(np.round(evenly + 0.0, 4).ravel())
-    golden_row({"check": checksum(" ".join(f"{value:.4f}" for value in np.concatenate(rounded)))})
+    golden({"check": checksum(" ".join(f"{value:.4f}" for value in np.concatenate(rounded)))})
 
 
 def test_waits_are_what_no_lane_fills(synthetic: ModuleType) -> None:

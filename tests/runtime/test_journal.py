@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import Golden
 
 from ipuperf import popxl
 from ipuperf.popxl import ops
@@ -322,7 +323,7 @@ def origins_that_cannot_be_read(place: Path, patch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_every_step(
-    name: str, golden_row: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "out"
     try:
@@ -332,4 +333,4 @@ def test_every_step(
     monkeypatch.undo()
     found = listing(place) if place.exists() else []
     text = said.replace(str(tmp_path), "")
-    golden_row({"says": text, "stderr": capsys.readouterr().err.strip(), "files": "; ".join(found)})
+    golden({"says": text, "stderr": capsys.readouterr().err.strip(), "files": "; ".join(found)})

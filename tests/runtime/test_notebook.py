@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answers import answer
+from rows import Golden
 
 from ipuperf.runtime.notebook import _not_python, notebook_sources, plain_python
 from ipuperf.runtime.sources import ScriptError
@@ -113,9 +113,9 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_notebooks(name: str, golden_row: Callable[..., None]) -> None:
+def test_notebooks(name: str, golden: Golden) -> None:
     content = CELLS[name].encode()
-    golden_row({"says": answer(lambda: notebook_sources(Path("n.ipynb"), content))})
+    golden({"says": answer(lambda: notebook_sources(Path("n.ipynb"), content))})
 
 
 MAGICS = [
@@ -127,10 +127,10 @@ MAGICS = [
 
 
 @pytest.mark.parametrize("cell", MAGICS)
-def test_cells_with_magics(cell: str, golden_row: Callable[..., None], capsys: Any) -> None:
+def test_cells_with_magics(cell: str, golden: Golden, capsys: Any) -> None:
     pytest.importorskip("IPython")
     said = answer(lambda: plain_python(cell, "n.ipynb[cell 1]"))
-    golden_row({"says": said, "stderr": capsys.readouterr().err.strip()})
+    golden({"says": said, "stderr": capsys.readouterr().err.strip()})
 
 
 def test_what_no_parser_reads_is_not_python() -> None:

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from answers import answer
+from rows import Golden
 
 from ipuperf.runtime import children, distributions, install, keras_names, reaching, script
 from ipuperf.runtime.interrupts import uninterrupted
@@ -321,13 +322,13 @@ session = popxl.Session(ir, "ipu_hw").__enter__()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_until_a_session(name: str, golden_row: Callable[..., None], tmp_path: Path, capsys: Any) -> None:
+def test_programs_until_a_session(name: str, golden: Golden, tmp_path: Path, capsys: Any) -> None:
     text, session = PROGRAMS[name]
     (tmp_path / "p.py").write_text(text.replace("SESSION", SESSION))
     settings = RunSettings()
     said = answer(lambda: reaching.executable_of(tmp_path / "p.py", [], settings, session).runs)
     assert capsys.readouterr() == ("", ""), "what the program prints is not shown"
-    golden_row({"says": said.replace(str(tmp_path), ""), "sessions": len(settings.executables)})
+    golden({"says": said.replace(str(tmp_path), ""), "sessions": len(settings.executables)})
 
 
 @pytest.mark.parametrize(

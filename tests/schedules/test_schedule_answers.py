@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from answers import asked, each
+from answers import asked, listed, together
 from digest import lines
-from programtext import checksum
+from rows import Golden
 
 from ipuperf import schedules
 from ipuperf.schedules import SCHEDULES, Liveness, RecomputationMode, assembly, checks, legality, timetable
@@ -144,19 +144,19 @@ chain(1)
 
 
 @pytest.mark.parametrize(("stages", "count"), COUNTS)
-def test_every_schedule(stages: int, count: int, golden_row: Any) -> None:
+def test_every_schedule(stages: int, count: int, golden: Golden) -> None:
     """All of them in a row: in training, with recomputation, and in inference."""
     calls = {
         **{name: f"timetable_of({name!r}, {stages}, {count})" for name in SCHEDULES},
         **{f"{name} again": f"timetable_of({name!r}, {stages}, {count}, recompute=True)" for name in SCHEDULES},
         **{f"{name} inferring": f"{name}({stages}, {count}, inference=True)" for name in INFERRING},
     }
-    golden_row({name: asked(f"told({call})", NAMES) for name, call in calls.items()})
+    golden({name: asked(f"told({call})", NAMES) for name, call in calls.items()})
 
 
-@each(REFUSED, MADE)
-def test_every_answer(expression: str, golden_row: Any) -> None:
-    golden_row({"answer": asked(expression, NAMES)})
+@together([*MADE, *listed(REFUSED)])
+def test_every_answer(cases: list[str], golden: Golden) -> None:
+    golden({case: asked(case, NAMES) for case in cases})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,6 @@ def test_every_answer(expression: str, golden_row: Any) -> None:
     [("grouped", 3, 6), ("interleaved", 2, 4), ("grouped_overlapped", 2, 6), ("popart_pipeline", 3, 60),
      ("sequential", 1, 1)],
 )  # fmt: skip
-def test_the_figure_has_the_table_in_it(schedule: str, stages: int, count: int, golden_row: Any) -> None:
+def test_the_figure_has_the_table_in_it(schedule: str, stages: int, count: int, golden: Golden) -> None:
     figure = schedules.timetable_figure(getattr(schedules, schedule)(stages, count))
-    said = lines(figure)
-    golden_row({"lines": len(said), "first": " / ".join(said[:6]), "figure": checksum("\n".join(said))})
+    golden(lines(figure))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import simprograms as s
 from answers import answer, shown
-from programtext import checksum
+from rows import Golden
 
 from ipuperf.lowering.steps import (
     Call,
@@ -93,10 +93,8 @@ def told(step: Step) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_spoiled_steps(name: str, golden_row: Any) -> None:
+def test_spoiled_steps(name: str, golden: Golden) -> None:
     steps = list(spoiled(STEPS[name]))
     said = [f"{change}: {answer(lambda step=step: ' '.join(told(step)))}" for change, step in steps]
     answers = [f"{change}: {answer(lambda step=step: simulated(step))}" for change, step in steps]
-    golden_row({"changes": len(steps), "told": said[0], "answer": answers[0],
-                "errors": "\n".join(line[:150] for line in answers[1:] if "Error" in line),
-                "rest": checksum("\n".join(said + answers))})  # fmt: skip
+    golden(said + answers)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 from answers import shown
-from programtext import checksum
+from rows import Golden
 
 from ipuperf.simulation.folding import Fold, Unfolding, _advance, _same_wait
 
@@ -37,7 +36,7 @@ def moved(every: list[Fold], ends: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 10))
-def test_folds_move_what_comes_later(seed: int, golden_row: Any) -> None:
+def test_folds_move_what_comes_later(seed: int, golden: Golden) -> None:
     said = []
     for number in range(seed, seed + 10):
         every, r = folds(number), random.Random(number)
@@ -49,7 +48,7 @@ def test_folds_move_what_comes_later(seed: int, golden_row: Any) -> None:
         instances = [unfolding.instances(process, np.array(ends), columns)[1] for process in (0, 1)]
         lists = [{name: array.tolist() for name, array in values.items()} for values in (unfolding.loops(), *instances)]
         said.append(shown([unfolding.depth, unfolding.time(ends[-1]), loop.tolist(), *lists]))
-    golden_row({"first": said[0], "rest": checksum(shown(said[1:]))})
+    golden(said)
 
 
 def test_what_moved_and_what_waits() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rows import Golden
 
 from ipuperf.sweep import Sweep, SweepError, processes, read_sweep, run, work
 from ipuperf.sweep.constraints import Constraint
@@ -24,9 +25,6 @@ from ipuperf.sweep.plots import draw, pareto_front
 from ipuperf.sweep.spec import Configuration
 from ipuperf.sweep.store import Store
 from ipuperf.sweep.table import RESULTS, read_table, table_of, write_table
-
-HERE = Path(__file__).parents[1] / "golden" / "sweep"
-Keep = Callable[[list[str], Path], None]
 
 
 def outcome(call: Callable[[], Any], there: Path) -> list[str]:
@@ -66,7 +64,7 @@ def swept(path: Path) -> list[str]:
     return [*said, f"{len(keys)} keys of {len({*map(len, keys)})} lengths, the first {max(map(len, keys))}"]
 
 
-def test_files(tmp_path: Path, kept_lines: Keep) -> None:
+def test_files(tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "s.py").touch()
     file, said = tmp_path / "f.toml", []
     plain = "script = 's.py'\narguments = ['{n}', '{b?--b}']\n".replace(", '{b?--b}'", "")
@@ -91,7 +89,7 @@ def test_files(tmp_path: Path, kept_lines: Keep) -> None:
     ):
         file.write_text(text)
         said += [f"-- {text!r}", *outcome(lambda: swept(file), tmp_path)]
-    kept_lines(said, HERE / "files.txt")
+    golden(said)
 
 
 def test_what_keys_depend_on(tmp_path: Path) -> None:
@@ -124,7 +122,7 @@ VALUES = {"n": 2, "m": 3, "z": 0, "s": "a", "l": [2, 5], "b": True, "c.d": 4}
 PYTHONS = re.compile(r": [^:]*(?<!needs numbers)(?=, for n = 2)")
 
 
-def test_constraints(tmp_path: Path, kept_lines: Keep) -> None:
+def test_constraints(tmp_path: Path, golden: Golden) -> None:
     said = []
     for text in EXPRESSIONS:
         line = outcome(lambda t=text: str(Constraint(t, VALUES).holds(VALUES)), tmp_path)[0].partition("expression: ")[
@@ -133,7 +131,7 @@ def test_constraints(tmp_path: Path, kept_lines: Keep) -> None:
         said.append(f"{text!r} {PYTHONS.sub('', line)}")  # the words of Python are those of its version
     for length in (1_000, 1_001):
         said.append(outcome(lambda n=length: str(Constraint("1".ljust(n), VALUES).holds(VALUES)), tmp_path)[0])
-    kept_lines(said, HERE / "constraints.txt")
+    golden(said)
 
 
 # -- tables and figures ------------------------------------------------------------------------------------------------
@@ -176,7 +174,7 @@ def shown(figure: Figure) -> Any:
     return [f"{line.get_label()} {list(line.get_xdata())} {[f'{y:.6g}' for y in line.get_ydata()]}" for line in lines]
 
 
-def test_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     drawn: list[Any] = []
 
     def keep(figure: Figure, path: Path, **options: Any) -> None:
@@ -192,7 +190,7 @@ def test_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Ke
         ]
     nothing = table().assign(fits=False)
     said += [str(drawn[1]), *outcome(lambda: draw(nothing, "lines:n,cycles", tmp_path / "x.png"), tmp_path)]
-    kept_lines(said, HERE / "figures.txt")
+    golden(said)
 
 
 @pytest.mark.parametrize("columns", [("a", "b"), ("a", "samples_per_second"), ("samples", "runs_per_second")])
@@ -209,7 +207,7 @@ def test_the_front_is_what_nothing_is_better_than(columns: tuple[str, str]) -> N
     assert len(found) == len(found.drop_duplicates())
 
 
-def test_tables(tmp_path: Path, kept_lines: Keep) -> None:
+def test_tables(tmp_path: Path, golden: Golden) -> None:
     plain = table()
     for kind in ("csv", "json"):
         write_table(plain, tmp_path / f"t.{kind}")
@@ -226,7 +224,7 @@ def test_tables(tmp_path: Path, kept_lines: Keep) -> None:
             name,
             *(line.partition("sweep`: ")[0] for line in outcome(lambda n=name: read_table(tmp_path / n), tmp_path)),
         ]
-    kept_lines([*said, *(f"{name} {kind}" for name, kind in RESULTS.items())], HERE / "tables.txt")
+    golden([*said, *(f"{name} {kind}" for name, kind in RESULTS.items())])
 
 
 def test_runs_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +252,7 @@ def test_runs_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # -- work --------------------------------------------------------------------------------------------------------------
 
 
-def test_pieces(tmp_path: Path, kept_lines: Keep) -> None:
+def test_pieces(tmp_path: Path, golden: Golden) -> None:
     """Configurations of one program stay together; a piece is closed when it has its share."""
     (tmp_path / "s.py").touch()
     said = []
@@ -264,10 +262,10 @@ def test_pieces(tmp_path: Path, kept_lines: Keep) -> None:
         for jobs in (1, 2, 7):
             pieces = run._pieces(sweep, sweep.configurations()[: machines * count], jobs)
             said.append(f"{machines} x {count}, {jobs} jobs: {[[each['n'] for each in piece] for piece in pieces]}")
-    kept_lines(said, HERE / "pieces.txt")
+    golden(said)
 
 
-def test_rows_of_failures(kept_lines: Keep) -> None:
+def test_rows_of_failures(golden: Golden) -> None:
     row = work.failed({"n": 1}, "a\n b" + "x" * 3000, 0.25)
     assert (row["n"], len(row["failure"]), row["failure"][:5], row["took_seconds"], row["format"]) == (
         1,

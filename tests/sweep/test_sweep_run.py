@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from rows import Golden
 
 from ipuperf.lowering import Again
 from ipuperf.runtime.run_context import RUN
@@ -20,8 +21,6 @@ from ipuperf.sweep.spec import Configuration
 from ipuperf.sweep.work import rows
 
 from .conftest import ENCODER
-
-HERE = Path(__file__).parents[1] / "golden" / "sweep"
 
 
 def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
@@ -179,7 +178,7 @@ def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_proces
 
 
 @pytest.mark.parametrize("name", ["encoder", "script"])
-def test_rows_are_kept(name: str, script: Path, kept_lines: Callable[[list[str], Path], None]) -> None:
+def test_rows_are_kept(name: str, script: Path, golden: Golden) -> None:
     """Every figure of a row, and what cannot be run."""
     if name == "encoder":
         factors = {**ENCODER, "accumulation": (2, 6), "machine": ("pod4", "gc200-1"), "machine.chip.clock": (1, 2)}
@@ -194,4 +193,4 @@ def test_rows_are_kept(name: str, script: Path, kept_lines: Callable[[list[str],
         kept = {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()}
         varied = [kept.pop(key) for key in sweep.factors]
         said.append(f"{varied} { {key: kept[key] for key in kept if key not in ('took_seconds', 'ipuperf')} }")
-    kept_lines([line.replace(str(script.parent), "THERE") for line in said], HERE / f"rows-{name}.txt")
+    golden([line.replace(str(script.parent), "THERE") for line in said])

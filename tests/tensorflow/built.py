@@ -1,18 +1,14 @@
-"""What a test has built and heard: its programs as text and the errors that it expected, as a row of a golden table.
+"""What a test has built and heard: its programs and the errors that it expected, as the text of a golden row.
 
-A row says how much it is (programs, ops, bytes of results) and holds digests of the texts; a test whose row differs
-shows the texts. Nothing in them depends on values that are computed, on costs, or on what ran before in the process.
+Nothing in it depends on values that are computed, on costs, or on what ran before in the process.
 """
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +16,6 @@ import numpy as np
 from ipuperf import ir as _ir
 from ipuperf.runtime.executable import Executable
 
-FOLDER = Path(__file__).parent / "golden"
-COLUMNS = ("test", "programs", "ops", "bytes", "errors", "program_digest", "error_digest")
 OF_EXECUTABLES: tuple[str, ...] = (
     "name",
     "report_name",
@@ -66,24 +60,12 @@ class Built:
         return not (self.programs or self.errors)
 
     def text(self) -> str:
-        """The programs, as text."""
+        """The programs and the errors, as text."""
         lines = [line for program in self.programs for line in lines_of(program)]
         for executable in self.executables:
             what = [f"{name}={shown(getattr(executable, name))}" for name in OF_EXECUTABLES]
             lines.append(f"on {executable.machine.name}: {unnumbered(', '.join(what))}")
-        return "\n".join(lines)
-
-    def row(self, test: str) -> dict[str, str]:
-        """The row of the table."""
-        ops = [op for program in self.programs for graph in program.all_graphs() for op in graph.ops]
-        results = sum(tensor.spec.bytes for op in ops for tensor in op.outputs)
-        figures = (len(self.programs), len(ops), results, len(self.errors))
-        return dict(zip(COLUMNS, (test, *map(str, figures), digest(self.text()), digest("\n".join(self.errors)))))
-
-
-def digest(text: str) -> str:
-    """Eight letters for a text, none for none."""
-    return text and "d" + hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
+        return "\n".join([*lines, *(f"error {error}" for error in self.errors)])
 
 
 def _counted(error: BaseException) -> bool:
@@ -165,24 +147,3 @@ def shown(value: Any, names: Mapping[Any, str] | None = None) -> str:
         parts = [f"{part.name}={shown(getattr(value, part.name), names)}" for part in fields(value)]
         return f"{type(value).__name__}({', '.join(parts)})"
     return getattr(value, "__qualname__", type(value).__name__)
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-
-def read(path: Path) -> dict[str, dict[str, str]]:
-    """The rows of a table by test."""
-    if not path.exists():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["test"]: row for row in csv.DictReader(file)}
-
-
-def write(path: Path, rows: Mapping[str, Mapping[str, str]]) -> None:
-    """Put ``rows`` into a table."""
-    kept = {**read(path), **rows}
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(kept[test] for test in sorted(kept))

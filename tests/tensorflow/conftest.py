@@ -1,7 +1,6 @@
 """Every test has a TensorFlow state of its own; files beside the tests hold what several of them share.
 
-What a test builds, and the errors that it expects, are compared with its row in ``golden/`` (:mod:`built`);
-``pytest tests/tensorflow --update-baselines`` writes the rows of the tests that run. Tests that need TensorFlow are
+What a test builds, and the errors that it expects, have a golden row (:mod:`built`). Tests that need TensorFlow are
 skipped without it.
 """
 
@@ -12,9 +11,7 @@ import os
 import random
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 RECORDED_WITH = ("3.11", "2.21")
 """Python and TensorFlow of the golden rows: others word errors otherwise and make other graphs."""
-_ROWS: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
 _PASSED = pytest.StashKey[bool]()
 
 
@@ -51,14 +47,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call":
         item.stash[_PASSED] = report.passed
     return report
-
-
-def pytest_sessionfinish() -> None:
-    if _ROWS:
-        from built import FOLDER, write
-
-        for file, rows in _ROWS.items():
-            write(FOLDER / f"{file}.csv", rows)
 
 
 def _versions() -> tuple[str, str]:
@@ -104,28 +92,8 @@ def _noted(monkeypatch: pytest.MonkeyPatch) -> Built:
 
 
 def _compare(test: pytest.Item, built: Built) -> None:
-    """A row of a test that passed is as it was."""
-    if built.nothing or not test.stash.get(_PASSED, False):
-        return
-    name = test.nodeid.split("::", 1)[1]
-    row = built.row(name)
-    if test.config.getoption("--update-baselines"):
-        _ROWS[test.path.stem][name] = row
-        return
-    kept = _golden(test.path.stem).get(name)
-    if row == kept:
-        return
-    for title, text in (("programs", built.text()), ("errors", "\n".join(built.errors))):
-        test.add_report_section("teardown", title, text)
-    pytest.fail(
-        f"{name} builds or refuses something else than before: {row}, expected {kept}; look at the texts, and if that "
-        f"is meant, run\n    pytest {test.nodeid.split('::')[0]} --update-baselines",
-        pytrace=False,
-    )
+    """The golden row of a test that passed is as it was."""
+    from rows import check
 
-
-@lru_cache
-def _golden(file: str) -> dict[str, dict[str, str]]:
-    from built import FOLDER, read
-
-    return read(FOLDER / f"{file}.csv")
+    if not built.nothing and test.stash.get(_PASSED, False) and not test.get_closest_marker("rowless"):
+        check(test, built.text(), "builds")

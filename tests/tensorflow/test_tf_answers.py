@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import Golden
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
 import tensorflow as tf
 from answers import asked
-from built import FOLDER
 
 from ipuperf import ir, ops
 from ipuperf.tensorflow import config, versions
@@ -325,8 +325,5 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.filterwarnings("ignore::ipuperf.runtime.effects.WithoutEffectWarning")
-def test_every_answer(name: str, kept_lines: Any) -> None:
-    kept_lines(
-        [f"{expression} -> {asked(expression, NAMES)}" for expression in TABLES[name]],
-        FOLDER / "answers" / f"{name}.txt",
-    )
+def test_every_answer(name: str, golden: Golden) -> None:
+    golden([f"{expression} -> {asked(expression, NAMES)}" for expression in TABLES[name]])

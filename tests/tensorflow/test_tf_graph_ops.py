@@ -503,6 +503,7 @@ FAMILIES = (
 CASES = [pytest.param(*case[1:], id=f"{family.__name__}-{case[0]}") for family in FAMILIES for case in family()]
 
 
+@pytest.mark.rowless
 @pytest.mark.parametrize(("function", "arguments"), CASES)
 def test_an_op_equals_tensorflow(function: Callable[..., Any], arguments: tuple[np.ndarray, ...]) -> None:
     half = any(a.dtype == np.float16 for a in arguments)

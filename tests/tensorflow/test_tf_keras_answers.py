@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rows import Golden
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
@@ -17,7 +18,6 @@ pytest.importorskip("tf_keras")
 import tensorflow as tf
 import tf_keras
 from answers import asked
-from built import FOLDER
 from kerasruns import ipus
 
 from ipuperf.tensorflow.addons.v1 import layers as popnn
@@ -299,7 +299,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_answer(name: str, kept_lines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_answer(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     for level in ("info", "warning"):
         monkeypatch.setattr(tf.get_logger(), level, lambda text, *_, level=level: messages.append(f"{level}: {text}"))
@@ -314,4 +314,4 @@ def test_every_answer(name: str, kept_lines: Any, monkeypatch: pytest.MonkeyPatc
         return " ".join([expression, "->", asked(expression, {**NAMES, "logged": logged}), *messages])
 
     with ipus(4):
-        kept_lines([answered(expression) for expression in TABLES[name]], FOLDER / "answers" / f"{name}.txt")
+        golden([answered(expression) for expression in TABLES[name]])

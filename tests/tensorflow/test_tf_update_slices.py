@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import Golden
 
 pytest.importorskip("tensorflow")
 
@@ -136,8 +137,8 @@ def sharded(function: Callable[..., Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_the_parts_of_an_update(name: str, golden_row: Any) -> None:
-    golden_row({
+def test_the_parts_of_an_update(name: str, golden: Golden) -> None:
+    golden({
         "parts": answer(lambda: str(told(UPDATES[name]))), "sharded": answer(lambda: sharded(UPDATES[name])),
     })  # fmt: skip
 

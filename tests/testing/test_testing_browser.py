@@ -121,7 +121,7 @@ def made_up(tmp_path, monkeypatch):
     return told
 
 
-def test_what_a_browser_is_told(made_up, tmp_path, kept_lines):
+def test_what_a_browser_is_told(made_up, tmp_path, golden):
     """Every message, and what comes of the answers."""
     assert find_browser() == str(tmp_path / "bin" / "google-chrome")
     with Browser((40, 30), patience=30) as browser:
@@ -148,7 +148,7 @@ def test_what_a_browser_is_told(made_up, tmp_path, kept_lines):
             os.fstat(end)
     assert min(ends) >= 10
     told = made_up.read_text().replace(profile, "PROFILE").replace(tmp_path.as_uri(), "file:///THERE")
-    kept_lines([*said, *told.splitlines()], Path(__file__).parents[1] / "golden" / "testing" / "browser.txt")
+    golden([*said, *told.splitlines()])
 
 
 def test_a_browser_that_dies_is_silent_or_never_ready(made_up, tmp_path):

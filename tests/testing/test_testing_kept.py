@@ -12,6 +12,7 @@ from typing import Any
 import digest
 import numpy as np
 import pytest
+from rows import Golden
 
 from ipuperf.testing import BaselineError, assertions, intervals, measures, tables
 from ipuperf.testing.compare import Tolerance, check_sections, moved_sections
@@ -25,9 +26,7 @@ from ipuperf.trace import TABLES, Trace
 from .conftest import build_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-HERE = GOLDEN / "testing"
 TRACES = ("loop", "overlapped", "pipeline", "sharded")
-Keep = Callable[[list[str], Path], None]
 
 
 def outcome(call: Callable[[], Any]) -> list[str]:
@@ -63,10 +62,10 @@ def columns(found: Trace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [*TRACES, "by-hand"])
-def test_record(name: str, kept_lines: Keep) -> None:
+def test_record(name: str, golden: Golden) -> None:
     header = {"ipuperf_version": "0", "schema_version": 0}
     found = record(trace(name))
-    kept_lines(text_of(replace(found, header={**found.header, **header})).splitlines(), HERE / f"record-{name}.txt")
+    golden(text_of(replace(found, header={**found.header, **header})).splitlines())
 
 
 PAIRS = (("links", "compute"), ("compute", "links"), ("host", "compute"), (("exchange", "compute"), "host_mid"),
@@ -75,7 +74,7 @@ PAIRS = (("links", "compute"), ("compute", "links"), ("host", "compute"), (("exc
 
 
 @pytest.mark.parametrize("name", [*TRACES, "by-hand"])
-def test_measures_and_assertions(name: str, kept_lines: Keep) -> None:
+def test_measures_and_assertions(name: str, golden: Golden) -> None:
     """Each measure, and the message of each assertion on both sides of its bound."""
     found, said = trace(name), []
     for host in (False, True):
@@ -95,13 +94,13 @@ def test_measures_and_assertions(name: str, kept_lines: Keep) -> None:
         said += outcome(lambda b=bound: assertions.assert_peak_tile_bytes(found, b))
     small = Trace({**found.meta, "bytes_per_tile": 500}, columns(found))
     said += [*outcome(lambda: assertions.assert_fits(found)), *outcome(lambda: assertions.assert_fits(small))]
-    kept_lines(said, HERE / f"measures-{name}.txt")
+    golden(said)
 
 
 WRONG_BOUNDS = (-1, -0.0, 0, 1, True, float("nan"), float("inf"), "3", None, np.float32(0.5), 1.0000001)
 
 
-def test_refused_bounds(kept_lines: Keep) -> None:
+def test_refused_bounds(golden: Golden) -> None:
     found, said = trace("by-hand"), []
     calls: Mapping[str, Callable[[Any], Any]] = {
         "peak": lambda v: assertions.assert_peak_tile_bytes(found, v),
@@ -126,7 +125,7 @@ def test_refused_bounds(kept_lines: Keep) -> None:
     said += outcome(lambda: assertions.assert_fits(empty))
     for only in (None, (), ("cycles",), ("operations", "memory"), ("cycle",), "cycles", ("system",)):
         said += [f"only {only}", *outcome(lambda o=only: check_sections(o))]
-    kept_lines(said, HERE / "refused-bounds.txt")
+    golden(said)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -167,7 +166,7 @@ def changed(found: Record) -> Iterator[tuple[str, Record]]:
 
 
 @pytest.mark.parametrize("name", ["loop", "by-hand"])
-def test_differences(name: str, kept_lines: Keep) -> None:
+def test_differences(name: str, golden: Golden) -> None:
     before, said = record(trace(name)), []
     for change, after in changed(before):
         for tolerance, only, rows in (
@@ -178,7 +177,7 @@ def test_differences(name: str, kept_lines: Keep) -> None:
             for pair in ((before, after), (after, before)):
                 moved = moved_sections(*pair, tolerance, only)
                 said += [f"-- {change}, {tolerance}, {only}, {rows}", *moved_text(moved, rows).splitlines()]
-    kept_lines(said, HERE / f"differences-{name}.txt")
+    golden(said)
 
 
 TABLE = [
@@ -193,7 +192,7 @@ OTHERS = (
 )  # fmt: skip
 
 
-def test_tables(tmp_path: Path, kept_lines: Keep) -> None:
+def test_tables(tmp_path: Path, golden: Golden) -> None:
     said = []
     for other in OTHERS:
         for tolerance in (None, Tolerance(0.01), Tolerance(0.0, 0.03)):
@@ -211,7 +210,7 @@ def test_tables(tmp_path: Path, kept_lines: Keep) -> None:
             repr(text),
             *(line.replace(str(file), "FILE") for line in outcome(lambda: tables.read(file, ["name"]))),
         ]
-    kept_lines(said, HERE / "tables.txt")
+    golden(said)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ CHANGES: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 
 
-def test_damaged_files(tmp_path: Path, kept_lines: Keep) -> None:
+def test_damaged_files(tmp_path: Path, golden: Golden) -> None:
     said, file = [], tmp_path / "kept.json"
     plain = text_of(record(trace("by-hand")))
     for place, value in CHANGES:
@@ -245,10 +244,10 @@ def test_damaged_files(tmp_path: Path, kept_lines: Keep) -> None:
     for text in ("", "{", "[]", "[" * 100_000):
         file.write_text(text)
         said.append(outcome(lambda: read_record(file))[0].replace(str(file), "FILE").partition(" read:")[0])
-    kept_lines([line[:400] for line in said], HERE / "damaged-files.txt")
+    golden([line[:400] for line in said])
 
 
-def test_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """A baseline that is missing, written, alike, of another machine or version, moved; names; tables."""
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
@@ -287,10 +286,10 @@ def test_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Kee
     for length in (100, 107, 108, 200):
         said.append(CycleBaseline("t", "s" * length, Path("f"), False, "", ledger).path("step.b-c_1").name)
     said += [stem_of("a b", "test[x/y-é]"), stem_of("test_a", "-T.test[1.5, 2]--")]
-    kept_lines(said, HERE / "checks.txt")
+    golden(said)
 
 
-def test_what_has_a_trace(kept_lines: Keep) -> None:
+def test_what_has_a_trace(golden: Golden) -> None:
     """Objects that lead to a trace, or do not."""
 
     class Held:
@@ -312,7 +311,7 @@ def test_what_has_a_trace(kept_lines: Keep) -> None:
     circle.program = circle  # type: ignore[attr-defined]
     for name, subject in ways.items():
         said += [name, *outcome(lambda s=subject: str(trace_of(s) is plain))]
-    kept_lines(said, HERE / "subjects.txt")
+    golden(said)
 
 
 def test_names_of_the_package() -> None:

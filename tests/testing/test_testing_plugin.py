@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import Golden
 
 pytest_plugins = ["pytester"]
 EXAMPLE = Path(__file__).parent / "example_project"
@@ -118,7 +119,7 @@ SETTINGS = (
 
 
 def test_places_commands_and_summaries(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, kept_lines: Callable[[list[str], Path], None]
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     """Runs one after the other: how each ends, what it tells to do and has written, and all files there are."""
     monkeypatch.delenv("CI", raising=False)  # where it is set, pytest's summary has whole messages
@@ -137,7 +138,7 @@ def test_places_commands_and_summaries(
             if line.startswith(("new: ", "rewritten: ")) or " written, " in line or " --update-baselines" in line:
                 said.append(line.removeprefix("E").strip())
         said += sorted(f"{path.relative_to(pytester.path)}" for path in pytester.path.rglob("test_used.*.*[nv]"))
-    kept_lines(said, Path(__file__).parents[1] / "golden" / "testing" / "plugin.txt")
+    golden(said)
 
 
 def test_folders_beside_a_root(tmp_path: Path) -> None:

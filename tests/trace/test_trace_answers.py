@@ -15,8 +15,9 @@ from unittest import mock
 import digest
 import numpy as np
 import pytest
-from answers import answer, asked, each
+from answers import answer, asked, listed, together
 from programtext import checksum
+from rows import Golden
 
 from ipuperf.trace import TABLES, FoldedInstances, Trace, Words, check, fold, store
 from ipuperf.trace import columns as column_checks
@@ -85,7 +86,7 @@ def outcomes(changed: list[Callable[[], list[str]]]) -> dict[str, str]:
     [(t.name, c.name) for t in TABLES.values() for c in t.columns if c.dtype != "str"],
     ids=lambda name: name,
 )
-def test_every_cell_changed(table: str, column: str, golden_row: Any) -> None:
+def test_every_cell_changed(table: str, column: str, golden: Golden) -> None:
     """Row by row one less and one more, then the first as small and as large as a file may have it, and beyond."""
     (kind,) = (c for c in TABLES[table].columns if c.name == column)
     values = tight()[table][column]
@@ -95,12 +96,12 @@ def test_every_cell_changed(table: str, column: str, golden_row: Any) -> None:
         return lambda: check(Trace({**META, "oom": False}, tables))
 
     if kind.dtype == "bool":
-        golden_row(outcomes([changed(row, not value) for row, value in enumerate(values)]))
+        golden(outcomes([changed(row, not value) for row, value in enumerate(values)]))
         return
     tried = [changed(row, value + by) for row, value in enumerate(values) for by in (-1, 1)]
     least = 0 if kind.least is None else kind.least
     ends = [least - 1, least] + ([BELOW - 1, BELOW] if kind.dtype == "i8" else [])
-    golden_row(outcomes(tried + [changed(0, end) for end in ends]))
+    golden(outcomes(tried + [changed(0, end) for end in ends]))
 
 
 FOLDED_TABLES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
@@ -138,7 +139,7 @@ def said(table: FoldedTable, window: tuple[int, int] | None = None) -> list[str]
 
 
 @pytest.mark.parametrize("table", FOLDED)
-def test_a_folded_table(table: str, kept_lines: Any) -> None:
+def test_a_folded_table(table: str, golden: Golden) -> None:
     own = FOLDED[table](*FOLDED_TABLES[table])
     lines = said(own)
     for window in ((0, 10), (10, 12), (30, 31), (10, 11), (300, 400)):
@@ -147,13 +148,13 @@ def test_a_folded_table(table: str, kept_lines: Any) -> None:
         lines += ["-- alone", *said(own.alone())]
     if table == "transfers":
         lines += ["-- over links of IPU 8", *said(own.over_links_of(np.array([8])))]
-    kept_lines(lines, HERE / "trace" / "folded" / f"{table}.txt")
+    golden(lines)
 
 
 @pytest.mark.parametrize(
     ("table", "array"), [(t, a) for t, (arrays, _) in FOLDED_TABLES.items() for a in arrays], ids=lambda name: name
 )
-def test_every_folded_array_changed(table: str, array: str, golden_row: Any) -> None:
+def test_every_folded_array_changed(table: str, array: str, golden: Golden) -> None:
     """Each number one less, one more and too large; the array gone, longer, of another kind."""
     arrays, words = FOLDED_TABLES[table]
     values = np.array(arrays[array], dtype=np.int64)
@@ -171,7 +172,7 @@ def test_every_folded_array_changed(table: str, array: str, golden_row: Any) -> 
 
     near = [cell(n, int(value) + by) for n, value in enumerate(values.flat) for by in (-1, 1)]
     far = [cell(0, value) for value in (BELOW, -BELOW, -BELOW + 1)]
-    golden_row(outcomes([changed(v) for v in (*near, *far, None, np.append(values, values[-1:], 0), values[:-1],
+    golden(outcomes([changed(v) for v in (*near, *far, None, np.append(values, values[-1:], 0), values[:-1],
                                               values[None], values * 1.0, values.astype(np.uint8))]))  # fmt: skip
 
 
@@ -211,18 +212,18 @@ ASKED.remove(("sharded", "windows"))  # much, and nothing new
 
 
 @pytest.mark.parametrize(("name", "question"), ASKED, ids=lambda word: word)
-def test_every_question(name: str, question: str, kept_lines: Any) -> None:
+def test_every_question(name: str, question: str, golden: Golden) -> None:
     trace = known(name)
     with mock.patch.dict(trace.meta, {"ipuperf_version": "1.0"}):
-        kept_lines(digest.lines(QUESTIONS[question](trace)), HERE / "trace" / name / f"{question}.txt")
+        golden(digest.lines(QUESTIONS[question](trace)))
 
 
-def test_schema_and_units(kept_lines: Any) -> None:
+def test_schema_and_units(golden: Golden) -> None:
     least = [[c.least for c in table.columns] for table in TABLES.values()]
     required = [table.name for table in TABLES.values() if table.required]
     table = [" | ".join(row) for row in units().itertuples(index=False, name=None)]
     assert sum(map(len, least)) == len(table)
-    kept_lines([f"required: {required}", *map(str, least), *table], HERE / "trace" / "schema.txt")
+    golden([f"required: {required}", *map(str, least), *table])
 
 
 NOTHING = {"steps": {}, "instances": {}}
@@ -353,8 +354,8 @@ def _loaded(tmp_path: Path, less: int) -> list[Any]:
     return [store.load(path, sum(taken) - 1 - less)[0]["machine"]]
 
 
-@each(CALLS)
-def test_every_answer(expression: str, golden_row: Any, tmp_path: Path) -> None:
+@together(listed(CALLS))
+def test_every_answer(cases: list[str], golden: Golden, tmp_path: Path) -> None:
     names: dict[str, Any] = {
         "Trace": Trace, "META": META, "NOTHING": NOTHING, "np": np, "Words": Words, "fold": fold, "tight": tight,
         "columns": column_checks, "coerced": _coerced, "expanded": _expanded, "ranged": _ranged,
@@ -363,12 +364,12 @@ def test_every_answer(expression: str, golden_row: Any, tmp_path: Path) -> None:
         "loaded": lambda less: _loaded(tmp_path, less), "sizes": lambda: [store.MOST_BYTES, store._MOST_META_BYTES],
         "meta": lambda given: {k: v for k, v in Trace({**META, **given}, NOTHING).meta.items() if k in given},
     }  # fmt: skip
-    golden_row({"answer": asked(expression, names)})
+    golden({case: asked(case, names) for case in cases})
 
 
 @pytest.mark.parametrize("key", ["tiles_per_ipu", "bytes_per_tile", "num_ipus", "replicas", "prefetch_depth"])
-def test_limits_of_counts(key: str, golden_row: Any) -> None:
+def test_limits_of_counts(key: str, golden: Golden) -> None:
     most = {"tiles_per_ipu": 2**20, "bytes_per_tile": 2**40, "prefetch_depth": 2**31}.get(key, 2**16)
     tried = (-1, 0, 1, most, most + 1, True, 1.0)
     said = [answer(lambda v=v: Trace({**META, key: v}, NOTHING).meta[key]) for v in tried]
-    golden_row({"answers": " | ".join(said)})
+    golden({"answers": " | ".join(said)})

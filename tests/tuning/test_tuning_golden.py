@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from unittest import mock
 import digest
 import numpy as np
 import pytest
+from rows import Golden
 
 from ipuperf.machine import load_machine
 from ipuperf.sweep import Sweep
@@ -30,13 +31,7 @@ from ipuperf.validation.errors import CaseError
 
 from .conftest import encoder_space
 
-HERE = Path(__file__).parents[1] / "golden" / "tuning"
 Said = dict[str, Any]
-Keep = Callable[[list[str], Path], None]
-
-
-def kept_as(said: Any, name: str, kept_lines: Keep) -> None:
-    kept_lines(digest.lines(said), HERE / f"{name}.txt")
 
 
 # -- units and values --------------------------------------------------------------------------------------------------
@@ -47,17 +42,17 @@ PLACED = [("encoder", {"config.layers": n, **({"config.stages": s} if s else {})
 PLACED += [("bert", {"pipeline": p}) for p in ((), (3,), (0, 2), (2, 1, 3))]
 
 
-def test_splits_and_units(kept_lines: Keep) -> None:
+def test_splits_and_units(golden: Golden) -> None:
     said: Said = {f"{n} layers, {ipus} IPUs": repr(splits(n, ipus)) for n in (1, 2, 3, 7, 12) for ipus in (1, 2, 4, 8)}
     for model, configuration in PLACED:
         units = units_of(model, configuration) if model == "encoder" else None
         where = repr(placed(model, configuration)) if configuration.get("pipeline", True) else "-"
         said[f"{model} {configuration}"] = f"{where} {units}"
-    kept_as(said, "splits", kept_lines)
+    golden(digest.lines(said))
 
 
 @pytest.mark.parametrize("model", ["encoder", "mnist_mlp", "bert", "gpt2", "resnet50", "swin"])
-def test_usual_factors(model: str, kept_lines: Keep) -> None:
+def test_usual_factors(model: str, golden: Golden) -> None:
     if model not in ("encoder", "mnist_mlp"):
         pytest.importorskip("torch")
     presets = {"gpt2": "small", "resnet50": "mlperf", "swin": "tiny"}
@@ -68,7 +63,7 @@ def test_usual_factors(model: str, kept_lines: Keep) -> None:
         for more in ({}, {"sharding": (0,)}):
             factors, constraints = factors_of(model, load_machine(machine), batch, {**given, **more})
             said[f"{machine} {batch} {more}"] = {**{k: repr(v) for k, v in factors.items()}, "where": str(constraints)}
-    kept_as(said, f"factors-{model}", kept_lines)
+    golden(digest.lines(said))
 
 
 SPACES: Mapping[str, tuple[dict[str, tuple[Any, ...]], int, tuple[str, ...]]] = {
@@ -82,7 +77,7 @@ SPACES: Mapping[str, tuple[dict[str, tuple[Any, ...]], int, tuple[str, ...]]] = 
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_space(name: str, kept_lines: Keep) -> None:
+def test_space(name: str, golden: Golden) -> None:
     factors, batch, constraints = SPACES[name]
     space = TuningSpace(Sweep({"machine": ("pod4",), **factors}, model="encoder", constraints=constraints), batch)
     said: Said = {
@@ -98,7 +93,7 @@ def test_space(name: str, kept_lines: Keep) -> None:
     for wanted in ([0] * len(space.names), [1] * len(space.names)):
         said[f"near {wanted}"] = [space.nearest(wanted, np.arange(0, len(ranks), step), ranks) for step in (1, 2)]
     said["unknown"] = str(space.place(dict.fromkeys(space.names, "?")))
-    kept_as(said, f"space-{name}", kept_lines)
+    golden(digest.lines(said))
 
 
 # -- bounds and forecasts ----------------------------------------------------------------------------------------------
@@ -133,7 +128,7 @@ def known(bounds: Bounds, configuration: Mapping[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", LEARNT)
-def test_bounds(name: str, kept_lines: Keep) -> None:
+def test_bounds(name: str, golden: Golden) -> None:
     space = encoder_space(**LEARNT[name])
     bounds = learnt(space)
     said = [f"probes {bounds.built}"]
@@ -141,7 +136,7 @@ def test_bounds(name: str, kept_lines: Keep) -> None:
         said += [str(cost) for cost in costs] if costs else ["none"]
     for configuration in space.configurations:
         said += [", ".join(f"{name} {configuration[name]}" for name in space.names), *known(bounds, configuration)]
-    kept_lines(said, HERE / f"bounds-{name}.txt")
+    golden(said)
 
 
 # -- a search over costs that are made up ------------------------------------------------------------------------------
@@ -225,18 +220,18 @@ def searched(name: str, monkeypatch: pytest.MonkeyPatch, jobs: int, trials: int)
 
 
 @pytest.mark.parametrize("name", MADE_UP)
-def test_bounds_of_made_up_costs(name: str, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_bounds_of_made_up_costs(name: str, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     pytest.importorskip("optuna")
     search, said = searched(name, monkeypatch, 1, 1)
     for configuration in search.space.configurations:
         changed = [str(configuration[name]) for name in (*search.space.names, "accumulation")]
         said += [", ".join(changed), *known(search.bounds, configuration)]
-    kept_lines(said, HERE / f"made-up-{name}.txt")
+    golden(said)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("name", [name for name in MADE_UP if name != "nothing-known"])
-def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """The order in which five are tried and the answer, then the answer when nothing is left."""
     pytest.importorskip("optuna")
     said: list[str] = []
@@ -253,13 +248,13 @@ def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, kept_line
         said += text_of(answer, search.space.names).splitlines()
         if jobs == 1 and trials == 5:
             said += [line for line in json_of(answer).splitlines() if '"ipuperf":' not in line]
-    kept_lines(said, HERE / f"answer-{name}-{jobs}.txt")
+    golden(said)
 
 
 # -- what is expected --------------------------------------------------------------------------------------------------
 
 
-def test_estimates(kept_lines: Keep) -> None:
+def test_estimates(golden: Golden) -> None:
     """Means and spreads of a few configurations: with and without forecasts, told little, told much, under way."""
     space = encoder_space(micro_batch=(1, 2), replicas=(1, 2), recompute=("none",))
     count = len(space.configurations)
@@ -279,7 +274,7 @@ def test_estimates(kept_lines: Keep) -> None:
                     "known": estimates.known, "seconds": [f"{m:.5g} {s:.5g}" for m, s in zip(*seconds)][:8],
                     "bytes": [f"{m:.5g} {s:.5g}" for m, s in zip(*size)][:8], "worth": [f"{g:.5g}" for g in gains][:8],
                 }  # fmt: skip
-    kept_as(said, "estimates", kept_lines)
+    golden(digest.lines(said))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -297,14 +292,14 @@ CHOICES: Mapping[str, Said] = {
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_settings(name: str, tmp_path: Path, kept_lines: Keep) -> None:
+def test_settings(name: str, tmp_path: Path, golden: Golden) -> None:
     configuration = {"machine": "pod4", **CHOICES[name], "seed": 7}
     of_model = Sweep({"machine": ("pod4",)}, model="bert")
     (tmp_path / "train.py").touch()
     of_script = Sweep({"machine": ("pod4",)}, "train.py", ("--x", "{machine}"), session=2, folder=str(tmp_path))
     texts = [poptorch_of(configuration), popxl_of(configuration), scenario_of(configuration, of_model),
              scenario_of(configuration, of_script)]  # fmt: skip
-    kept_lines("\n".join(texts).replace(str(tmp_path), "THERE").splitlines(), HERE / f"settings-{name}.txt")
+    golden("\n".join(texts).replace(str(tmp_path), "THERE").splitlines())
 
 
 # -- what no program above has -----------------------------------------------------------------------------------------

@@ -6,18 +6,16 @@ import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import Golden
 
 from ipuperf.tuning import TuningError, TuningSpace, workers
 from ipuperf.tuning.evaluate import Fullest, Outcome, outcome_of
 from ipuperf.tuning.workers import Workers
 
 from .conftest import encoder_space
-
-HERE = Path(__file__).parents[1] / "golden" / "tuning"
 
 
 class Pool:
@@ -87,7 +85,7 @@ def test_what_optuna_is_told() -> None:
 
 
 @pytest.mark.parametrize("best", [math.inf, 1e-9])
-def test_outcomes_are_kept(best: float, kept_lines: Callable[[list[str], Path], None]) -> None:
+def test_outcomes_are_kept(best: float, golden: Golden) -> None:
     """Of configurations that run, do not fit and cannot be built; simulated where they can be faster than the best."""
     said = []
     plain = {
@@ -109,4 +107,4 @@ def test_outcomes_are_kept(best: float, kept_lines: Callable[[list[str], Path], 
             *(f"  {k}: {f'{v:.6g}' if isinstance(v, float) else v}" for k, v in row["outcome"].items()),
         ]
     assert Outcome.of_row(0, {"outcome": {}}) is None
-    kept_lines(said, HERE / f"outcomes-{best}.txt")
+    golden(said)

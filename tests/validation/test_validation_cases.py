@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import Golden
 
 from ipuperf.validation import CaseError, problem, read_cases
 
@@ -138,14 +138,14 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("old", "new"), WRONG)
-def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, golden_row: Callable[..., None]) -> None:
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, golden: Golden) -> None:
     """The error, or the case where there is none."""
     assert old in GOOD
     try:
         text = f"{read(tmp_path, GOOD.replace(old, new)).cases}"
     except CaseError as error:
         text = f"refused: {error}".partition(" as TOML: ")[0]
-    golden_row({"comes to": text.replace(str(tmp_path), "THERE")})
+    golden({"comes to": text.replace(str(tmp_path), "THERE")})
 
 
 def test_no_file_and_no_cases(tmp_path: Path) -> None:

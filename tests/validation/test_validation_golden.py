@@ -12,6 +12,7 @@ from unittest import mock
 import digest
 import pytest
 from matplotlib.figure import Figure
+from rows import Golden
 
 from ipuperf.validation import markdown, report
 from ipuperf.validation.cases import Case, read_cases
@@ -23,7 +24,6 @@ from ipuperf.validation.rows import Row, Skipped, by_class, runs
 from ipuperf.validation.scaling import lines_text, scaling_text
 from ipuperf.validation.sensitivity import FigureEffect, sensitivity_text
 
-HERE = Path(__file__).parents[1] / "golden" / "validation"
 CASES = read_cases(known=problem)
 LONG = ("swin", "roformer", "vit", "bert", "resnet50", "gpt2", "schnet")
 """Models whose programs take more than a moment."""
@@ -46,11 +46,11 @@ def quick() -> Mapping[str, list[Case]]:
 
 
 @pytest.mark.parametrize("model", quick())
-def test_figures_of_a_program(model: str, kept_lines: Callable) -> None:
+def test_figures_of_a_program(model: str, golden: Golden) -> None:
     if model == "training":
         pytest.importorskip("torch")
     said = [f"{case.id} {line}" for case in quick()[model] for line in digest.lines(figures(case))]
-    kept_lines(said, HERE / "figures" / f"{model}.txt")
+    golden(said)
 
 
 def rows() -> list[Row]:
@@ -89,8 +89,8 @@ TEXTS: Mapping[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text(text: str, kept_lines: Callable) -> None:
-    kept_lines(digest.lines(TEXTS[text]()), HERE / f"{text}.txt")
+def test_text(text: str, golden: Golden) -> None:
+    golden(digest.lines(TEXTS[text]()))
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +109,8 @@ TABLES = ("classes", "every_row", "misses", "choices", "growth", "lines_table", 
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_table_of_a_document(name: str, results: Path, kept_lines: Callable) -> None:
-    kept_lines(digest.lines(getattr(markdown, name)(results)), HERE / f"table-{name}.txt")
+def test_table_of_a_document(name: str, results: Path, golden: Golden) -> None:
+    golden(digest.lines(getattr(markdown, name)(results)))
 
 
 def test_results_are_read_as_they_were_written(results: Path) -> None:
@@ -129,7 +129,7 @@ def drawings() -> Iterator[tuple[str, list[Row]]]:
 
 
 @pytest.mark.parametrize(("name", "some"), list(drawings()), ids=lambda one: one if isinstance(one, str) else "")
-def test_picture(name: str, some: list[Row], tmp_path: Path, kept_lines: Callable) -> None:
+def test_picture(name: str, some: list[Row], tmp_path: Path, golden: Golden) -> None:
     made: list[Figure] = []
 
     def keep(figure: Figure, path: Path, **options: Any) -> None:
@@ -139,4 +139,4 @@ def test_picture(name: str, some: list[Row], tmp_path: Path, kept_lines: Callabl
     with mock.patch.object(Figure, "savefig", keep):
         draw(some, tmp_path / "x.svg")
     lines = [(tmp_path / "x.svg").read_text(), *digest.lines(made[0])]
-    kept_lines(lines, HERE / f"picture-{name}.txt")
+    golden(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import digest
 import pytest
 from matplotlib.figure import Figure
+from rows import Golden
 
 from ipuperf.validation import (
     Case,
@@ -36,9 +37,7 @@ from ipuperf.validation.rows import Row
 from ipuperf.validation.sensitivity import movable_figures, moves_bytes_only, only_simulated
 from ipuperf.validation.units import QUANTITIES, UNITS, units_of
 
-HERE = Path(__file__).parents[1] / "golden" / "validation" / "kept"
 HEAD = '[defaults]\ncategory = "kernel"\nsource = "made up"\nmachine = "pod4"\nmode = "kernel"\n'
-Keep = Callable[[list[str], Path], None]
 
 
 def made(tmp_path: Path, *cases: str) -> tuple[Case, ...]:
@@ -83,11 +82,11 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_benchmark(name: str, tmp_path: Path, kept_lines: Keep) -> None:
+def test_benchmark(name: str, tmp_path: Path, golden: Golden) -> None:
     said = []
     for case in made(tmp_path, *(f'model = "{name}"\n{case}\n{measured("cycles")}' for case in BENCHMARKS[name])):
         said += [f"{case.id} {dict(case.config)}", *digest.lines(figures(case))]
-    kept_lines(said, HERE / f"benchmark-{name}.txt")
+    golden(said)
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ MNIST: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("name", MNIST)
-def test_mnist(name: str, tmp_path: Path, kept_lines: Keep) -> None:
+def test_mnist(name: str, tmp_path: Path, golden: Golden) -> None:
     mode = "" if "mode" in MNIST[name] else 'mode = "training"\n'
     streams = "" if "io =" in MNIST[name] else 'io = "streams"\n'
     text = f'model = "mnist_mlp"\n{mode}{streams}{MNIST[name]}\n{measured("rate")}'
@@ -120,10 +119,10 @@ def test_mnist(name: str, tmp_path: Path, kept_lines: Keep) -> None:
         said = [str(case.samples), *digest.lines(figures(case))]
     except CaseError as error:
         said = [str(error).replace(str(tmp_path), "THERE")]
-    kept_lines(said, HERE / f"mnist-{name.replace(' ', '-')}.txt")
+    golden(said)
 
 
-def test_figures_of_several_runs_and_updates(kept_lines: Keep) -> None:
+def test_figures_of_several_runs_and_updates(golden: Golden) -> None:
     """Times and cycles are of one update, those of a run are not; memory is asked for by the name of the load."""
     with front_ends():
         from ipuperf.models.mnist_mlp import TrainingOptions, inference_session
@@ -138,13 +137,12 @@ def test_figures_of_several_runs_and_updates(kept_lines: Keep) -> None:
     ):
         for calls in (0, 4):
             said[f"{name} {calls}"] = dict(_program_figures(replace(plain, **change), calls).values)
-    kept_lines(digest.lines(said), HERE / "program-figures.txt")
+    golden(digest.lines(said))
 
 
-def test_units(kept_lines: Keep) -> None:
+def test_units(golden: Golden) -> None:
     said = [f"{name}: {quantity}; {units_of(name)}" for name, quantity in QUANTITIES.items()]
-    kept_lines([*said, *(f"{name}: {dimension}, {scale:.12g}" for name, (dimension, scale) in UNITS.items())],
-               HERE / "units.txt")  # fmt: skip
+    golden([*said, *(f"{name}: {dimension}, {scale:.12g}" for name, (dimension, scale) in UNITS.items())])  # fmt: skip
 
 
 # -- sensitivity, fits, measurements -----------------------------------------------------------------------------------
@@ -173,35 +171,33 @@ MOVED = (
 )
 
 
-def test_sensitivity(tmp_path: Path, kept_lines: Keep) -> None:
+def test_sensitivity(tmp_path: Path, golden: Golden) -> None:
     cases = made(tmp_path, *SOME)
     told: list[tuple[int, int]] = []
     moved = [key for key in MOVED if key in movable_figures(["pod4"])]
     effects = sensitivity(cases, figures=moved, progress=lambda done, of: told.append((done, of)))
-    kept_lines([*digest.lines(effects), *sensitivity_text(effects).splitlines(), f"{told}"], HERE / "sensitivity.txt")
+    golden([*digest.lines(effects), *sensitivity_text(effects).splitlines(), f"{told}"])
 
 
-def test_figures_that_are_moved(kept_lines: Keep) -> None:
+def test_figures_that_are_moved(golden: Golden) -> None:
     kinds = movable_figures(["pod4", "c600", "gc2-1"])
     said = [f"{key}: {kind}, {only_simulated(key)}, {moves_bytes_only(key)}" for key, kind in kinds.items()]
-    kept_lines(said, HERE / "movable.txt")
+    golden(said)
 
 
-def test_leave_one_out(tmp_path: Path, kept_lines: Keep) -> None:
+def test_leave_one_out(tmp_path: Path, golden: Golden) -> None:
     cases = made(tmp_path, *SOME)
     told: list[tuple[int, int]] = []
     left = leave_one_out(cases, progress=lambda done, of: told.append((done, of)))
     known, _ = predict(cases, slow=True)
     classes = by_class_left_out(runs(known), left)
     said = [*digest.lines(left), *digest.lines([one.as_dict() for one in classes]), f"{told}"]
-    kept_lines([*said, *left_out_text(left, classes).splitlines()], HERE / "leave-one-out.txt")
+    golden([*said, *left_out_text(left, classes).splitlines()])
 
 
-def test_groups_of_figures(kept_lines: Keep) -> None:
+def test_groups_of_figures(golden: Golden) -> None:
     found = groups(read_cases().cases)
-    kept_lines(
-        [f"{[f.key for f in figures]}: {[case.id for case in some]}" for figures, some in found], HERE / "groups.txt"
-    )
+    golden([f"{[f.key for f in figures]}: {[case.id for case in some]}" for figures, some in found])
 
 
 @pytest.mark.parametrize("best", [0.26, 0.5, 1.0, 1.7, 3.9])
@@ -218,7 +214,7 @@ def test_the_least_misfit_is_found(best: float) -> None:
     assert all(0.25 < factor < 4 for factor in asked)
 
 
-def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lines: Keep) -> None:
+def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """Its files, what it tells, and what it puts aside; a second one simulates no program anew."""
     found = read_cases(tmp_path / "mine.toml") if made(tmp_path, *SOME) else None
     monkeypatch.setattr(kept_results, "read_cases", lambda: found)
@@ -237,7 +233,7 @@ def test_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_lin
         assert len((tmp_path / folder / kept_results.ROWS).read_text().splitlines()) == 2 + 6 + slow
         monkeypatch.setattr(kept_results, "figures", lambda case: pytest.fail(f"{case.id} is simulated twice"))
     aside = [file.name for file in (tmp_path / "aside" / "now").iterdir()]
-    kept_lines([*said, f"{len(aside)} files, names of {max(map(len, aside))}"], HERE / "measurement.txt")
+    golden([*said, f"{len(aside)} files, names of {max(map(len, aside))}"])
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

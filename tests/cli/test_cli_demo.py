@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipuperf.commands import demo
+from ipuperf.cli import demo
 
 from .test_cli_run_kept import Bar
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipuperf.cli import cli
-from ipuperf.commands.report import _levers
+from ipuperf.cli.report import _levers
 from ipuperf.report import report_page, why_text
 from ipuperf.trace import Trace
 

@@ -15,8 +15,6 @@ import ipuperf
 from ipuperf.cli import cli, main
 from ipuperf.trace import TraceError
 
-PRESETS = ("gc200-1", "pod4", "pod16", "pod64", "bow-pod4", "bow-pod16", "bow-pod64", "gc2-1")
-
 
 def test_version_of_the_installed_command(run_ipuperf: Callable, tmp_path: Path) -> None:
     done = run_ipuperf("--version", cwd=tmp_path)

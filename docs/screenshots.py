@@ -2,8 +2,8 @@
 
     python docs/screenshots.py [--traces FOLDER] [--into FOLDER]
 
-Takes Chromium, two minutes, and the programs of ``benchmarks/page_programs.py``; a window of a laptop (1366 x 768),
-no file larger than 150 kB.
+Takes Chromium, Playwright, two minutes, and the programs of ``benchmarks/page_programs.py``; a window of a laptop
+(1366 x 768), no file larger than 150 kB.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 import click
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
+from chromium import Browser, Page
 from page_programs import trace_of
 
 from ipuperf.report import report_page
-from ipuperf.testing.browser import Browser, Page
 
 MOST_BYTES = 150_000
 SIZE = (1366, 768)

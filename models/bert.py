@@ -12,9 +12,8 @@ of the row. Differences to upstream's application: accuracies are not computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import poptorch
 import torch
@@ -22,22 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PostNormLayer
-from ipuperf.models.ipu_run import (
-    InFloat32,
-    RunOptions,
-    figures,
-    options_of_case,
-    placed_layers_of,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import InFloat32, ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "Bert",
@@ -381,28 +365,11 @@ def batch(options: BertOptions, device: str = "cpu", seed: int = 0) -> list[torc
     return found
 
 
-def simulate(options: BertOptions, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: BertOptions, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Sequences per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    sequences = options.samples_per_call * (options.sequences_in_pack if options.packed else 1.0)
-    return figures(simulate(options, machine), options, sequences)
-
-
-def _presets() -> dict[str, BertOptions]:
-    return {"base": base(), "large": large()}
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, _presets())
-    sequences = options.sequences_in_pack if options.packed else 1.0
-    return program_of_case(lambda: model(options), options, batch(options, "meta"), sequences)
-
-
-def placed_layers(config: Mapping[str, Any]) -> int:
-    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
-    return placed_layers_of(config, _presets())
+_RUN = ModelRun(
+    model,
+    batch,
+    {"base": base(), "large": large()},
+    lambda options: options.sequences_in_pack if options.packed else 1.0,
+)
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program, placed_layers = _RUN.validation_program, _RUN.placed_layers

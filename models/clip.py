@@ -7,26 +7,13 @@ runs on one IPU.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "Clip",
@@ -178,17 +165,6 @@ def batch(options: ClipOptions, device: str = "cpu", seed: int = 0) -> list[torc
     return [torch.randn(shape, generator=generator, device=device).to(options.dtype), tokens]
 
 
-def simulate(options: ClipOptions, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: ClipOptions, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Images (or texts) per second of one simulated call, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call)
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"base": ClipOptions(), "text_encoder": text_encoder()})
-    return program_of_case(lambda: model(options), options, batch(options, "meta"))
+_RUN = ModelRun(model, batch, {"base": ClipOptions(), "text_encoder": text_encoder()})
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program = _RUN.validation_program

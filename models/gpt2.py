@@ -7,9 +7,8 @@ sequence over the vocabulary are large.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import poptorch
 import torch
@@ -17,21 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    placed_layers_of,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "Gpt2",
@@ -170,26 +155,6 @@ def batch(options: Gpt2Options, device: str = "cpu", seed: int = 0) -> list[torc
     ]
 
 
-def simulate(options: Gpt2Options, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: Gpt2Options, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Sequences per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call)
-
-
-def _presets() -> dict[str, Gpt2Options]:
-    return {"small": small(), "medium": medium()}
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, _presets())
-    return program_of_case(lambda: model(options), options, batch(options, "meta"))
-
-
-def placed_layers(config: Mapping[str, Any]) -> int:
-    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
-    return placed_layers_of(config, _presets())
+_RUN = ModelRun(model, batch, {"small": small(), "medium": medium()})
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program, placed_layers = _RUN.validation_program, _RUN.placed_layers

@@ -502,3 +502,41 @@ def program_of_case(
     """The program of a case on the machine in force; a row of the batch holds ``items`` items."""
     executable = compiled_of(build, options, batch).executable
     return Program(executable, options.samples_per_call * items, steps=options.device_iterations)
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """The functions that every PyTorch model of this package offers.
+
+    Attributes:
+        model: makes the module of some options.
+        batch: makes random arguments of one call; on the device ``meta`` only their shapes.
+        presets: the options that cases name.
+        items: how many items (sequences, molecules) a row of the batch holds.
+    """
+
+    model: Callable[[Any], nn.Module]
+    batch: Callable[..., list[torch.Tensor]]
+    presets: Mapping[str, RunOptions]
+    items: Callable[[Any], float] = lambda options: 1.0
+
+    def simulate(self, options: RunOptions, machine: str | Machine | None = None) -> Trace:
+        """The trace of one call, without numbers."""
+        return trace_of(lambda: self.model(options), options, self.batch(options, "meta"), machine)
+
+    def throughput(self, options: RunOptions, machine: str | Machine | None = None) -> dict[str, Any]:
+        """Items per second of one simulated call and more, see :func:`figures`."""
+        return figures(self.simulate(options, machine), options, options.samples_per_call * self.items(options))
+
+    def options_of(self, case: Case) -> Any:
+        """The options that a case of ``ipuperf validate`` states, see :func:`options_of_case`."""
+        return options_of_case(case, self.presets)
+
+    def validation_program(self, case: Case) -> Program:
+        """The program of a case of ``ipuperf validate``, see :func:`options_of_case`."""
+        options = self.options_of(case)
+        return program_of_case(lambda: self.model(options), options, self.batch(options, "meta"), self.items(options))
+
+    def placed_layers(self, config: Mapping[str, Any]) -> int:
+        """Layers that ``pipeline`` of a case places, see :func:`placed_layers_of`."""
+        return placed_layers_of(config, self.presets)

@@ -8,9 +8,8 @@ Batch statistics are those of a micro-batch on one replica, or on several neighb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import poptorch
 import torch
@@ -18,21 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    placed_layers_of,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "ResNet50",
@@ -233,31 +218,15 @@ def batch(options: ResNet50Options, device: str = "cpu", seed: int = 0) -> list[
     return images_and_labels(options, shape, options.classes, device, seed, eight_bit=options.eight_bit_io)
 
 
-def simulate(options: ResNet50Options, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: ResNet50Options, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call)
-
-
-def _presets() -> dict[str, ResNet50Options]:
-    return {
+_RUN = ModelRun(
+    model,
+    batch,
+    {
         "mlperf": mlperf(),
         "pretraining": pretraining(),
         "inference": ResNet50Options(norm="folded", memory_proportions=()),
         "resnext101": resnext101(),
-    }
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, _presets())
-    return program_of_case(lambda: model(options), options, batch(options, "meta"))
-
-
-def placed_layers(config: Mapping[str, Any]) -> int:
-    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
-    return placed_layers_of(config, _presets())
+    },
+)
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program, placed_layers = _RUN.validation_program, _RUN.placed_layers

@@ -16,18 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
     from ipuperf.validation.cases import Case
     from ipuperf.validation.programs import Program
 
@@ -201,19 +192,10 @@ def batch(options: SchNetOptions, device: str = "cpu", seed: int = 0) -> list[to
     return found if options.training else found[:3]
 
 
-def simulate(options: SchNetOptions, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: SchNetOptions, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Molecules per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call * options.pack_molecules)
+_RUN = ModelRun(model, batch, {"qm9": SchNetOptions()}, lambda options: options.pack_molecules)
+simulate, throughput = _RUN.simulate, _RUN.throughput
 
 
 def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`; times are
-    those of an epoch."""
-    options = options_of_case(case, {"qm9": SchNetOptions()})
-    program = program_of_case(lambda: model(options), options, batch(options, "meta"), options.pack_molecules)
-    return replace(program, steps=1, runs=options.calls)
+    """The program of a case of ``ipuperf validate``; times are those of an epoch."""
+    return replace(_RUN.validation_program(case), steps=1, runs=_RUN.options_of(case).calls)

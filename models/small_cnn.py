@@ -6,7 +6,7 @@ One IPU for each replica; SGD with momentum, float32, images of 128 x 128 pixels
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import poptorch
 import torch
@@ -14,20 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.models.classifying import images_and_labels
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "SmallCnn",
@@ -95,17 +82,6 @@ def batch(options: SmallCnnOptions, device: str = "cpu", seed: int = 0) -> list[
     return images_and_labels(options, shape, 10, device, seed)
 
 
-def simulate(options: SmallCnnOptions, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: SmallCnnOptions, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call)
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, {"tutorial": SmallCnnOptions()})
-    return program_of_case(lambda: model(options), options, batch(options, "meta"))
+_RUN = ModelRun(model, batch, {"tutorial": SmallCnnOptions()})
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program = _RUN.validation_program

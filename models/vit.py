@@ -5,9 +5,8 @@ The patches are embedded on the IPU of the first layer and classified on that of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import poptorch
 import torch
@@ -15,21 +14,7 @@ from torch import nn
 
 from ipuperf.models.attention import PreNormLayer
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
-from ipuperf.models.ipu_run import (
-    RunOptions,
-    figures,
-    options_of_case,
-    placed_layers_of,
-    poptorch_options,
-    program_of_case,
-    trace_of,
-)
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
-    from ipuperf.validation.cases import Case
-    from ipuperf.validation.programs import Program
+from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
 __all__ = [
     "Vit",
@@ -143,26 +128,6 @@ def batch(options: VitOptions, device: str = "cpu", seed: int = 0) -> list[torch
     return images_and_labels(options, shape, options.classes, device, seed)
 
 
-def simulate(options: VitOptions, machine: str | Machine | None = None) -> Trace:
-    """The trace of one call, without numbers."""
-    return trace_of(lambda: model(options), options, batch(options, "meta"), machine)
-
-
-def throughput(options: VitOptions, machine: str | Machine | None = None) -> dict[str, Any]:
-    """Images per second of one simulated call and more, see :func:`~ipuperf.models.ipu_run.figures`."""
-    return figures(simulate(options, machine), options, options.samples_per_call)
-
-
-def _presets() -> dict[str, VitOptions]:
-    return {"base": VitOptions(), "fine_tuning": fine_tuning()}
-
-
-def validation_program(case: Case) -> Program:
-    """The program of a case of ``ipuperf validate``, see :func:`~ipuperf.models.ipu_run.options_of_case`."""
-    options = options_of_case(case, _presets())
-    return program_of_case(lambda: model(options), options, batch(options, "meta"))
-
-
-def placed_layers(config: Mapping[str, Any]) -> int:
-    """Layers that ``pipeline`` of a case places, see :func:`~ipuperf.models.ipu_run.placed_layers_of`."""
-    return placed_layers_of(config, _presets())
+_RUN = ModelRun(model, batch, {"base": VitOptions(), "fine_tuning": fine_tuning()})
+simulate, throughput = _RUN.simulate, _RUN.throughput
+validation_program, placed_layers = _RUN.validation_program, _RUN.placed_layers

@@ -68,14 +68,6 @@ def test_different_machines_are_said_and_have_no_limit(tmp_path: Path) -> None:
     assert "compares runs of one model on one machine" in done.output
 
 
-@pytest.mark.parametrize("limit", ["2", "-1%", "x", "nan%"])
-def test_a_limit_is_a_percentage(tmp_path: Path, limit: str) -> None:
-    one = saved(tmp_path / "a.ipt", 100)
-    done = invoked(one, one, "--fail-above", limit)
-    assert done.exit_code == 2
-    assert "expected one such as 2%" in done.output
-
-
 def test_a_run_can_be_compared_with_itself_and_be_called_like_a_column(tmp_path: Path, monkeypatch) -> None:
     one = saved(tmp_path / "a.ipt", 100)
     assert "No figure differs." in invoked(one, one).output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,31 @@ def test_validate(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     for file in sorted(tmp_path.glob("*.json")):
         said += [file.name, *digest.lines(json.loads(file.read_text()))]
     golden(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], [(2, "cases"), "ONE", "TWO"]),
+        (["--sensitivity", "--figure", "chip.launch"], [(0, "programs"), "2", "2"]),
+        (["--leave-one-out"], [(0, "fits"), "1", (2, "cases"), "ONE", "TWO"]),
+    ],
+)
+def test_bars_of_validate(
+    options: list[str], expected: list[Any], ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A case is named as it ends; where the number of programs comes with the first of them, each tells it."""
+    told: list[Any] = []
+
+    @contextmanager
+    def bar(*title: object) -> Any:
+        told.append(title)
+        yield lambda name, total="": told.append(f"{name}{total}")
+
+    monkeypatch.setattr("ipuperf.cli.validate._bar", bar)
+    (tmp_path / "c.toml").write_text(CASES)
+    done = ipuperf_here("validate", "--cases", "c.toml", "-k", "ONE", "-k", "TWO", *options, cwd=tmp_path)
+    assert (done.returncode, told) == (0, expected), done.stderr
 
 
 # -- demo --------------------------------------------------------------------------------------------------------------

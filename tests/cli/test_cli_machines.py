@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,6 @@ from click.testing import CliRunner
 import ipuperf
 from ipuperf.cli import cli, main
 from ipuperf.trace import TraceError
-
-PRESETS = ("gc200-1", "pod4", "pod16", "pod64", "bow-pod4", "bow-pod16", "bow-pod64", "gc2-1")
 
 
 def test_version_of_the_installed_command(run_ipuperf: Callable, tmp_path: Path) -> None:
@@ -30,19 +27,6 @@ def test_help_names_every_command(run_ipuperf: Callable, tmp_path: Path) -> None
     done = run_ipuperf("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert all(f"\n  {command} " in done.stdout for command in ("run", "machines", "demo"))
-
-
-def test_machines_lists_the_presets() -> None:
-    result = CliRunner().invoke(cli, ["machines"])
-    assert result.exit_code == 0
-    rows = [line.split() for line in result.output.splitlines()[1:]]
-    ipus = {row[0]: int(row[1]) for row in rows}
-    assert {name: ipus[name] for name in PRESETS} == {
-        **dict.fromkeys(("gc200-1", "gc2-1"), 1),
-        **dict.fromkeys(("pod4", "bow-pod4"), 4),
-        **dict.fromkeys(("pod16", "bow-pod16"), 16),
-        **dict.fromkeys(("pod64", "bow-pod64"), 64),
-    }
 
 
 def test_machines_describes_one_with_its_links_and_sources(ipuperf_here: Callable, tmp_path: Path) -> None:
@@ -63,13 +47,6 @@ def test_machines_describes_one_with_its_links_and_sources(ipuperf_here: Callabl
     assert "POPXL-MNIST" in ddr, "a calibrated figure names the measurements it was fitted to"
 
 
-def test_machines_as_json() -> None:
-    result = CliRunner().invoke(cli, ["machines", "pod4", "--json"])
-    machine = json.loads(result.output)
-    assert machine["name"] == "pod4"
-    assert [m["name"] for m in json.loads(CliRunner().invoke(cli, ["machines", "--json"]).output)].count("pod4") == 1
-
-
 def test_a_machine_of_ones_own_is_described(ipuperf_here: Callable, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         'extends = "pod4"\nname = "mine"\n[ipu_machine]\n'
@@ -79,22 +56,6 @@ def test_a_machine_of_ones_own_is_described(ipuperf_here: Callable, tmp_path: Pa
     assert done.returncode == 0
     assert done.stdout.startswith("mine: ")
     assert "what if" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("nosuch", "unknown machine 'nosuch', presets: bow-1, "),
-        ("pod5", "unknown machine 'pod5' (did you mean pod"),
-        ("gone.toml", "gone.toml: cannot be read"),
-    ],
-)
-def test_an_unknown_machine_is_one_clear_line(ipuperf_here: Callable, tmp_path: Path, name: str, expected: str) -> None:
-    done = ipuperf_here("machines", name, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_wrong_machine_file_names_file_and_key(ipuperf_here: Callable, tmp_path: Path) -> None:
@@ -161,10 +122,3 @@ def ipuperf_error() -> None:
     from ipuperf.machine import MachineError
 
     raise MachineError("load_machine: no such thing")
-
-
-def test_an_unknown_command_is_refused(ipuperf_here: Callable, tmp_path: Path) -> None:
-    done = ipuperf_here("fly", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "No such command 'fly'" in done.stderr
-    assert "Traceback" not in done.stderr

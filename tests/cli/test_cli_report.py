@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from ipuperf.cli import cli
+from ipuperf.cli.report import _levers
 from ipuperf.report import report_page, why_text
 from ipuperf.trace import Trace
 
@@ -46,7 +47,8 @@ def test_the_page_is_written_beside_the_trace_or_where_it_is_wanted(run_folder: 
 def test_why_says_it_in_the_terminal_and_writes_nothing(run_folder: Path) -> None:
     result = CliRunner().invoke(cli, ["report", str(run_folder), "--why"])
     said = why_text(Trace.load(run_folder / "trace.ipt"))
-    assert (result.exit_code, result.output[: len(said)]) == (0, said)
+    levers = _levers(run_folder, Trace.load(run_folder / "trace.ipt"))
+    assert (result.exit_code, result.output) == (0, f"{said}\n{levers}")
     assert "run.json, which says what program made the trace" in result.output
     assert "From the trace alone nothing can be changed; these need the program: sharding" in result.output
     assert "bound by compute: 67 % of the run on IPU 0" in result.output

@@ -59,14 +59,6 @@ def test_arguments_reach_the_script(run_ipuperf: Callable, tmp_path: Path) -> No
     assert done.stdout == "__main__ ['args.py', '--epochs', '1', '-x', '--help']\n"
 
 
-def test_options_of_run_stand_before_the_dashes_and_those_of_the_script_after(
-    ipuperf_here: Callable, tmp_path: Path
-) -> None:
-    (tmp_path / "args.py").write_text("import sys\nprint(sys.argv[1:])\n")
-    done = ipuperf_here("run", "args.py", "--clock", "wall", "--", "--clock", "mine", cwd=tmp_path)
-    assert done.stdout == "['--clock', 'mine']\n"
-
-
 def test_a_script_finds_its_neighbours_and_leaves_the_folder_alone(ipuperf_here: Callable, tmp_path: Path) -> None:
     place = tmp_path / "programs"
     place.mkdir()
@@ -97,24 +89,6 @@ def test_the_exit_code_is_the_scripts(run_ipuperf: Callable, tmp_path: Path, cod
     done = run_ipuperf("run", "exits.py", cwd=tmp_path)
     assert done.returncode == expected
     assert done.stderr == ("sorry\n" if code == "'sorry'" else "")
-
-
-def test_a_missing_script_is_a_clear_message(ipuperf_here: Callable, tmp_path: Path) -> None:
-    done = ipuperf_here("run", "gone.py", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "'gone.py' does not exist" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_file_that_is_no_program_is_a_clear_message(ipuperf_here: Callable, tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("a,b\n")
-    (tmp_path / "broken.ipynb").write_text("{")
-    for name, text in (("table.csv", "expected a .py script or an .ipynb notebook"), ("broken.ipynb", "JSON expected")):
-        done = ipuperf_here("run", name, cwd=tmp_path)
-        assert done.returncode == 2
-        assert f"ipuperf: {name}: " in done.stderr
-        assert text in done.stderr
-        assert "Traceback" not in done.stderr
 
 
 # -- notebooks ---------------------------------------------------------------------------------------------------------
@@ -224,18 +198,6 @@ def test_too_many_replicas_for_the_machine(run_ipuperf: Callable, tmp_path: Path
     assert "gc200-1: 4 replicas x 1 IPUs per replica need 4 IPUs, there are 1" in last
     assert "presets that fit: bow-pod4, pod4" in last
     assert 'doubler.py", line 17, in <module>' in done.stderr, "the traceback leads to the line of the program"
-
-
-@pytest.mark.parametrize("name", ["nosuch", "gone.toml"])
-def test_an_unknown_machine_is_one_line_before_the_script_starts(
-    ipuperf_here: Callable, tmp_path: Path, name: str
-) -> None:
-    (tmp_path / "prints.py").write_text("print('started')\n")
-    done = ipuperf_here("run", "prints.py", "--machine", name, cwd=tmp_path)
-    assert done.returncode != 0
-    assert done.stdout == ""
-    assert name in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------
@@ -351,14 +313,3 @@ def test_ctrl_c_ends_with_130_and_the_report_of_what_was_compiled(
     assert done.returncode == 130
     assert done.stderr == "ipuperf: interrupted\nreport: out/0-build\n"
     assert {f.name for f in (tmp_path / "out" / "0-build").iterdir()} == REPORT
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a path that cannot be made")
-def test_a_report_folder_that_cannot_be_made_is_refused_before_the_script_starts(
-    ipuperf_here: Callable, tmp_path: Path, script: Path
-) -> None:
-    done = ipuperf_here("run", script.name, "--report", "/dev/null/report", cwd=tmp_path)
-    assert done.returncode != 0
-    assert done.stdout == ""
-    assert "/dev/null/report" in done.stderr
-    assert "Traceback" not in done.stderr

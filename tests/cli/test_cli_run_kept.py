@@ -308,6 +308,9 @@ class Bar:
     def set_postfix_str(self, text: str, refresh: bool = True) -> None:
         Bar.told.append(f"{text!r} {refresh}")
 
+    def set_postfix(self, *, refresh: bool = True, **figures: str) -> None:
+        Bar.told.append(" ".join([*(f"{name} {value}" for name, value in figures.items()), str(refresh)]))
+
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:

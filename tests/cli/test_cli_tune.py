@@ -66,27 +66,3 @@ def test_script() -> None:
     assert code == 0, err
     assert json.loads(out)["choice"]["configuration"]["micro_batch"] == 4
     assert not Path("s-tune/answer/poptorch_options.py").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "either MODEL, FILE.toml or SCRIPT, or --like CASE"),
-        (("encoder", "--machine", "pod4"), "--global-batch is missing"),
-        (("encoder", "--global-batch", "8"), "--machine is missing"),
-        (("encoder", "--machine", "pod4", "--global-batch", "8", "--set", "x"), "--set 'x', allowed: NAME=VALUE"),
-        (("encoder", "--machine", "pod5", "--global-batch", "8"), "'pod5'"),
-        (("nothing", "--machine", "pod4", "--global-batch", "8"), "unknown model 'nothing'"),
-        (("encoder", "--machine", "pod4", "--global-batch", "8", "--factor", "stage=1,2"), "unknown factor 'stage'"),
-        (("encoder", "--machine", "pod4", "--global-batch", "8", "--where", "stage < 1"), "unknown factor 'stage'"),
-        (("encoder", "--machine", "pod4", "--global-batch", "7", "--factor", "micro_batch=2,4"), "cannot be divided"),
-        (("--like", "NO-SUCH-CASE"), "no case has 'NO-SUCH-CASE' in its id"),
-        (("none.toml", "--global-batch", "8"), "none.toml: cannot be read"),
-        (("none.py", "--machine", "pod4", "--global-batch", "8", "--", "{a}"), "unknown factor 'a'"),
-    ],
-)
-def test_refused(arguments: tuple[str, ...], said: str) -> None:
-    code, out, err = call(*arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert err.count("\n") == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipuperf.datasets import DatasetError, digits, download, idx, keras_files, load_mnist
-from ipuperf.datasets.standin_transforms import Lambda, Normalize, ToTensor, split_tabulated, tabulate
+from ipuperf.datasets.standin_transforms import Lambda, Normalize
 
 SOURCE = 'NAME = __name__\ndef get_file(fname, origin="far"):\n    """Fetch it."""\n    return f"{origin}/{fname}"\n'
 
@@ -77,21 +77,6 @@ def test_arrays_are_normalised(inplace: bool) -> None:
     with pytest.raises(TypeError, match="callable, got int"):
         Lambda(3)  # type: ignore[arg-type]
     assert Lambda(np.max)(image) == image.max()
-
-
-def test_what_is_tabulated() -> None:
-    """Pixels through the chain, one by one, are the table."""
-    from ipuperf.datasets.standin_transforms import Compose
-
-    chain = Compose([ToTensor(), Normalize([0.25], [0.5]), Normalize([1], [2]), Lambda(lambda x: x), ToTensor()])
-    assert split_tabulated(chain) == (((0.25,), (0.5,), (1.0,), (2.0,)), 3)
-    assert split_tabulated(ToTensor()) == ((), 1)
-    for other in (Compose([]), Compose([Lambda(abs)]), Lambda(abs), None, Normalize([0], [1])):
-        assert split_tabulated(other) == (None, 0)
-    wanted = ((np.arange(256) / 255 - 0.25) / 0.5 - 1) / 2
-    np.testing.assert_allclose(tabulate(chain, 3), wanted, atol=1e-6)
-    np.testing.assert_allclose(tabulate(chain, 1), np.arange(256) / 255, atol=1e-6)
-    np.testing.assert_allclose(tabulate(ToTensor(), 1), np.arange(256) / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize(("root", "data"), [("root", True), ("root", False), (None, True), (None, False)])

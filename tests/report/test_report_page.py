@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from chromium import Browser, Page, find_browser
 
 import ipuperf.report.page as module
 from ipuperf.report import critical_path, path_cycles, report_page, step_time, summary_text, why_text
 from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.op_facts import bounds
-from ipuperf.testing.browser import Browser, Page, find_browser
 from ipuperf.trace import KINDS
 
 VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "operations", "links", "critical-path")
@@ -230,7 +230,7 @@ def test_why_names_the_bound_and_the_waits(trace):
 def browser() -> Iterator[Browser]:
     """One browser for all tests of this module."""
     if find_browser() is None:
-        pytest.skip("no Chromium is installed")
+        pytest.skip("no Chromium is installed, or no Playwright")
     with Browser() as found:
         yield found
 
@@ -395,8 +395,7 @@ class TestBrowser:
 
     def test_without_javascript_the_summary_is_there(self, browser, file, trace):
         bare = browser.open(file, scripts=False)
-        seen = bare.call("DOM.getDocument", depth=-1)["root"]
-        html = bare.call("DOM.getOuterHTML", nodeId=seen["nodeId"])["outerHTML"]
+        html = bare.window.content()
         assert summary_text(trace).splitlines()[1].strip() in html
         assert "Without JavaScript only the summary is here" in html
         assert re.search(r'<details id="text"[^>]* open', html)

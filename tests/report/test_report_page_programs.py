@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from chromium import Browser, Page, find_browser
 
 from ipuperf.report import report_page, step_time
 from ipuperf.report.page import MOST_BYTES
-from ipuperf.testing.browser import Browser, Page, find_browser
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SLOW = ("pipeline", "overlapped", "bert-large")
@@ -24,7 +24,7 @@ SLOW = ("pipeline", "overlapped", "bert-large")
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if find_browser() is None:
-        pytest.skip("no Chromium is installed")
+        pytest.skip("no Chromium is installed, or no Playwright")
     with Browser() as found:
         yield found
 

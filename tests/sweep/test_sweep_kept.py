@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import multiprocessing
+import os
 import re
 import threading
 from collections import deque
@@ -233,12 +234,13 @@ def test_runs_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for number in (1, 2):
         store.write("k", {"n": number, "format": 1})
         assert Store(tmp_path / "out").row("k") == {"n": number, "format": 1}
-    (store.runs / ".unfinished-x").mkdir()
-    assert [path.name for path in Store(tmp_path / "out").runs.iterdir()] == ["k"]
-    monkeypatch.setattr(Path, "rename", lambda self, target: 1 / 0)
+    (store.runs / "k" / ".row.x.tmp").mkdir()
+    assert [path.name for path in (Store(tmp_path / "out").runs / "k").iterdir()] == ["row.json"]
+    monkeypatch.setattr(os, "replace", lambda file, target: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        store.write("l", {})
-    assert [path.name for path in store.runs.iterdir()] == ["k"]
+        store.write("k", {})
+    assert store.row("k") == {"n": 2, "format": 1}
+    assert [path.name for path in (store.runs / "k").iterdir()] == ["row.json"]
     for text, message in (
         ("[]", "no row of `ipuperf sweep`; delete"),
         ("{", "no row .*: .*; delete"),

@@ -33,6 +33,17 @@ def test_a_common_error_of_forecasts_is_learnt(space: TuningSpace) -> None:
     assert np.all(narrow < wide)
 
 
+def test_errors_that_follow_a_factor_are_learnt(space: TuningSpace) -> None:
+    """One schedule takes 1.5 times its forecast: after a fifth of the outcomes all others are expected so."""
+    estimates, column = Estimates(space), space.names.index("config.schedule")
+    times = np.where(space.levels[:, column] == 1, 1.5, 1.0)
+    for place, factor in enumerate(times):
+        estimates.expect(place, Forecast(1.0, 1000.0))
+        if place % 5 == 0:
+            estimates.tell(place, factor, 1000)
+    assert np.exp(estimates.seconds()[0]) == pytest.approx(times, rel=0.02)
+
+
 def test_what_is_under_way_is_not_worth_as_much(space: TuningSpace) -> None:
     estimates = Estimates(space)
     for place in range(len(space.configurations)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -229,6 +230,10 @@ def test_bounds_of_made_up_costs(name: str, monkeypatch: pytest.MonkeyPatch, gol
     golden(said)
 
 
+FITTED = re.compile(r'(about |"times": )(\d+\.\d+)')
+"""Figures that follow from a fit, whose last digits depend on the library."""
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("name", [name for name in MADE_UP if name != "nothing-known"])
 def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
@@ -248,6 +253,7 @@ def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, golden: G
         said += text_of(answer, search.space.names).splitlines()
         if jobs == 1 and trials == 5:
             said += [line for line in json_of(answer).splitlines() if '"ipuperf":' not in line]
+    said = [FITTED.sub(lambda found: f"{found[1]}{float(found[2]):.2g}", line) for line in said]
     golden(said)
 
 
@@ -255,7 +261,7 @@ def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, golden: G
 
 
 def test_estimates(golden: Golden) -> None:
-    """Means and spreads of a few configurations: with and without forecasts, told little, told much, under way."""
+    """Means and spreads of a few configurations: with and without forecasts, told little, told more, under way."""
     space = encoder_space(micro_batch=(1, 2), replicas=(1, 2), recompute=("none",))
     count = len(space.configurations)
     said: Said = {}
@@ -264,12 +270,12 @@ def test_estimates(golden: Golden) -> None:
         for place in forecasts:
             estimates.expect(place, Forecast(0.001 * (1 + place % 4), 1000.0 + place))
         estimates.expect(0, Forecast())
-        for told in (0, 1, 4):
+        for told in (0, 1, 3):
             for place in range(told):
                 estimates.tell(place, 0.002 * (1 + place) if place % 3 else None, 1500 * place)
             for pending in ((), (2, 5)):
                 seconds, size = estimates.seconds(pending), estimates.bytes(pending)
-                gains = worth(seconds, size, math.inf if told < 4 else 0.003, 1200)
+                gains = worth(seconds, size, math.inf if told < 3 else 0.003, 1200)
                 said[f"{name} {told} {pending}"] = {
                     "known": estimates.known, "seconds": [f"{m:.5g} {s:.5g}" for m, s in zip(*seconds)][:8],
                     "bytes": [f"{m:.5g} {s:.5g}" for m, s in zip(*size)][:8], "worth": [f"{g:.5g}" for g in gains][:8],

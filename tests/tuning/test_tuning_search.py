@@ -125,10 +125,11 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, space: TuningSpace) -> None:
         tune(space, start={"micro_batch": 3})
     with pytest.raises(TuningError, match="0 jobs"):
         tune(space, jobs=0)
-    monkeypatch.setitem(sys.modules, "optuna", None)
     unknown = model_space("mnist_mlp", "pod4", 64, {"micro_batch": (8, 16), "optimiser": ("adam",)})
-    with pytest.raises(TuningError, match=r"pip install 'ipuperf\[tune\]'"):
-        tune(unknown)
+    for module, package in (("optuna", "Optuna"), ("sklearn", "scikit-learn")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(TuningError, match=rf"needs {package}: pip install 'ipuperf\[tune\]'"):
+            tune(unknown)
 
 
 @pytest.mark.heavy

@@ -3,16 +3,11 @@
 They do to grey images what torchvision's transforms of these names do, with the same float32 arithmetic, and differ
 in one point: an image is a uint8 NumPy array (``[H, W]`` or ``[H, W, C]``) rather than a PIL picture. With torch
 installed the results are torch tensors, without it NumPy arrays of the same values.
-
-``ToTensor`` and ``Normalize`` treat each pixel alone, and a pixel has 256 possible values. A chain that begins with
-them can therefore be tabulated: :func:`split_tabulated` says where the chain stops being so, :func:`tabulate` makes
-the table by running the chain itself over the 256 values, which is why looking a pixel up gives bit for bit what
-computing it gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,31 +103,6 @@ class Lambda:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
-
-
-def split_tabulated(transform: Any) -> tuple[Hashable, int]:
-    """``(key, length)`` of the beginning of ``transform`` that can be tabulated.
-
-    ``length`` counts the transforms of that beginning: zero if there is none, one for a bare ``ToTensor``. Two calls
-    give equal keys exactly if the beginnings compute the same, so a table may be kept for as long as the key stays
-    the same even if a program changes a transform it has already handed over. Subclasses are never tabulated: they
-    may do anything.
-    """
-    chain = transform.transforms if type(transform) is Compose else (transform,)
-    if not chain or type(chain[0]) is not ToTensor:
-        return None, 0
-    figures: list[Hashable] = []
-    for member in chain[1:]:
-        if type(member) is not Normalize:
-            break
-        figures += (tuple(map(float, member.mean)), tuple(map(float, member.std)))
-    return tuple(figures), 1 + len(figures) // 2
-
-
-def tabulate(transform: Any, length: int) -> np.ndarray:
-    """float32 ``[256]``: what the first ``length`` transforms make of each possible pixel of a grey image."""
-    chain = transform.transforms if type(transform) is Compose else (transform,)
-    return np.asarray(Compose(chain[:length])(np.arange(256, dtype=np.uint8)[None])).reshape(256)
 
 
 def _check_normalize(floating: bool, tensor: Any, std: Sequence[float]) -> None:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from .errors import SweepError
 
 _LONGEST = 1_000
 """The largest number of characters of an expression."""
-_TWO: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = MappingProxyType({
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-})  # fmt: skip
-_ONE: Mapping[type[ast.unaryop], Callable[[Any], Any]] = MappingProxyType(
-    {ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos}
+
+
+def _numbers(operand: Any, text: str) -> Any:
+    # Python multiplies texts and lists too, which could take any amount of memory.
+    if not isinstance(operand, (int, float)):
+        raise TypeError(f"{text!r} needs numbers")
+    return operand
+
+
+_FUNCTIONS = {f"{function.__name__}()": function for function in (min, max, abs, len)}
+_GLOBALS = {"__builtins__": {}, "numbers()": _numbers, **_FUNCTIONS}
+"""The functions that expressions call, by names that no factor has."""
+_OPERATORS = (
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.UAdd, ast.USub),
+    *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.And, ast.Or, ast.Not),
 )
-_COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = MappingProxyType({
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-})  # fmt: skip
-_CALLED: Mapping[str, Callable[..., Any]] = MappingProxyType({"min": min, "max": max, "abs": abs, "len": len})
+_SYNTAX = (ast.Expression, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.List, ast.Tuple, ast.Load, *_OPERATORS)
 _ALLOWED = "numbers, texts, lists, factors, + - * / // %, comparisons, in, and, or, not, min, max, abs, len"
 
 
@@ -43,10 +46,12 @@ class Constraint:
         if len(text) > _LONGEST:
             raise SweepError(f"constraint {text[:40]!r}...: {len(text):,} characters, allowed: {_LONGEST:,}")
         try:
-            self._tree = ast.parse(text.strip(), mode="eval").body
+            tree = _Checked(text, factors).visit(ast.parse(text.strip(), mode="eval"))
+            self._code = compile(ast.fix_missing_locations(tree), "constraint", "eval")
+        except SweepError:
+            raise
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise SweepError(f"constraint {text!r}: no expression: {getattr(error, 'msg', error)}") from None
-        self._check(self._tree, factors)
 
     def holds(self, configuration: Mapping[str, Any]) -> bool:
         """Whether the constraint holds for a configuration.
@@ -55,81 +60,60 @@ class Constraint:
             SweepError: it cannot be evaluated for these values (a division by zero, a text compared with a number).
         """
         try:
-            return bool(_value(self._tree, configuration))
+            return bool(eval(self._code, _GLOBALS, configuration))
         except (TypeError, ValueError, ArithmeticError) as error:
-            raise SweepError(f"constraint {self.text!r}: {error}, for {_said(configuration)}") from None
+            values = ", ".join(f"{name} = {value!r}" for name, value in configuration.items())
+            raise SweepError(f"constraint {self.text!r}: {error}, for {values}") from None
 
-    def _check(self, node: ast.AST, factors: Collection[str]) -> None:
+
+class _Checked(ast.NodeTransformer):
+    """Refuses what is not allowed, and makes a single name of each factor (such as ``config.hidden``)."""
+
+    def __init__(self, text: str, factors: Collection[str]) -> None:
+        self._text, self._factors = text, factors
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        operators = getattr(node, "ops", [getattr(node, "op", node)])
+        if not all(isinstance(part, _SYNTAX) for part in (node, *operators)):
+            raise SweepError(f"constraint {self._text!r}: {ast.unparse(node)!r} is not allowed in one; {_ALLOWED} are")
+        return super().generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node if isinstance(node.value, (int, float, str)) else self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name | ast.Attribute) -> ast.AST:
         name = _name(node)
-        if name is not None:
-            if name not in factors:
-                raise SweepError(f"constraint {self.text!r}: unknown factor {name!r}, allowed: {', '.join(factors)}")
-            return
-        if not _is_allowed(node):
-            raise SweepError(f"constraint {self.text!r}: {ast.unparse(node)!r} is not allowed in one; {_ALLOWED} are")
-        for operand in _operands(node):
-            self._check(operand, factors)
+        if name is None:
+            return self.generic_visit(node)
+        if name not in self._factors:
+            raise SweepError(f"constraint {self._text!r}: unknown factor {name!r}, allowed: {', '.join(self._factors)}")
+        return ast.Name(name, ast.Load())
+
+    visit_Attribute = visit_Name
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.AST:
+        # TOML has lists alone, and Python takes no list for equal to a tuple.
+        return self.generic_visit(ast.List(node.elts, node.ctx))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        text = ast.Constant(ast.unparse(node))
+        self.generic_visit(node)
+        for side in ("left", "right"):
+            setattr(node, side, ast.Call(ast.Name("numbers()", ast.Load()), [getattr(node, side), text], []))
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = f"{_name(node.func)}()"
+        if name not in _FUNCTIONS or node.keywords:
+            return self.generic_visit(node)
+        return ast.Call(ast.Name(name, ast.Load()), [self.visit(argument) for argument in node.args], [])
 
 
 def _name(node: ast.AST) -> str | None:
-    """The name of a factor (such as ``config.hidden``); None if the node is something else."""
+    """The name of a factor; None if the node is something else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
         prefix = _name(node.value)
         return None if prefix is None else f"{prefix}.{node.attr}"
     return None
-
-
-def _is_allowed(node: ast.AST) -> bool:
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (int, float, str))
-    if isinstance(node, ast.BinOp):
-        return type(node.op) in _TWO
-    if isinstance(node, ast.UnaryOp):
-        return type(node.op) in _ONE
-    if isinstance(node, ast.Compare):
-        return all(type(comparison) in _COMPARED for comparison in node.ops)
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in _CALLED and not node.keywords
-    return isinstance(node, (ast.BoolOp, ast.List, ast.Tuple))
-
-
-def _operands(node: ast.AST) -> list[ast.expr]:
-    """The operands of an allowed node."""
-    if isinstance(node, ast.Call):
-        return node.args
-    return [operand for operand in ast.iter_child_nodes(node) if isinstance(operand, ast.expr)]
-
-
-def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    name = _name(node)
-    if name is not None:
-        return values[name]
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.BoolOp):
-        parts = (bool(_value(operand, values)) for operand in node.values)
-        return all(parts) if isinstance(node.op, ast.And) else any(parts)
-    if isinstance(node, ast.Compare):
-        return _compared(node, values)
-    operands = [_value(operand, values) for operand in _operands(node)]
-    if isinstance(node, ast.BinOp):
-        # Python multiplies texts and lists too, which could take any amount of memory.
-        if not all(isinstance(operand, (int, float)) for operand in operands):
-            raise TypeError(f"{ast.unparse(node)!r} needs numbers")
-        return _TWO[type(node.op)](*operands)
-    if isinstance(node, ast.UnaryOp):
-        return _ONE[type(node.op)](*operands)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _CALLED[node.func.id](*operands)
-    return operands
-
-
-def _compared(node: ast.Compare, values: Mapping[str, Any]) -> bool:
-    sides = [_value(operand, values) for operand in (node.left, *node.comparators)]
-    return all(_COMPARED[type(comparison)](*pair) for comparison, pair in zip(node.ops, zip(sides, sides[1:])))
-
-
-def _said(configuration: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value!r}" for name, value in configuration.items())

@@ -1,19 +1,19 @@
-"""The folder of a sweep. Each run has a folder of its own, which is written completely or not at all."""
+"""The folder of a sweep. Each run has a folder of its own, whose row is written completely or not at all."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ipuperf.trace import replacing
 
 from .errors import SweepError
 from .table import check_format
 
 ROW = "row.json"
-_UNFINISHED = ".unfinished-"
 
 
 class Store:
@@ -29,7 +29,8 @@ class Store:
         for place in (self.runs, *self.runs.parents):
             if place.exists() and not place.is_dir():
                 raise SweepError(f"{folder}: cannot be a folder, the file {place} is in the way")
-        for unfinished in self.runs.glob(f"{_UNFINISHED}*"):
+        # A process that was killed leaves the place where it was writing.
+        for unfinished in self.runs.glob(f"*/.{Path(ROW).stem}.*.tmp"):
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def row(self, key: str) -> dict[str, Any] | None:
@@ -51,16 +52,8 @@ class Store:
         return row
 
     def write(self, key: str, row: Mapping[str, Any]) -> None:
-        """Write a row. A previous row of the run is replaced."""
-        # The finished folder is renamed, so that an interrupted run leaves no half-written row.
-        target = self.runs / key
-        self.runs.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=self.runs, prefix=_UNFINISHED))
-        try:
-            (unfinished / ROW).write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
-            if target.exists():
-                shutil.rmtree(target)
-            unfinished.rename(target)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        """Write a row. A previous row of the run stays until the new one is whole."""
+        folder = self.runs / key
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / ROW) as temporary:
+            temporary.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")

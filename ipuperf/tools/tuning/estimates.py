@@ -2,17 +2,17 @@
 
 An estimate says which configuration to look at next. It rules nothing out, and a figure of an answer is an estimate
 only if it says so. A *forecast* adds up the probes' figures over the units of each IPU and lays them out by the
-schedule. A Gaussian process learns how far forecasts are off: by a factor common to all, and by factors of single
-configurations. The more two configurations have in common, the more alike these factors are.
+schedule. A Gaussian process of scikit-learn learns how far forecasts are off.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,15 +22,15 @@ from .bounds import Bounds, StageCost
 from .probes import schedule_of
 from .space import ACCUMULATION, TuningSpace
 
-_COMMON, _SHARED, _OWN, _NOISE = 0.15, 0.05, 0.05, 0.002
-"""Standard deviations of the error of a forecast, in logarithms: the part that all configurations share, the part that
-grows with each shared factor, the part that only nearly equal configurations share, and the noise of one figure."""
-_UNKNOWN = 10.0
-"""How many times larger those standard deviations are where there is no forecast."""
-_PRIOR = 3.0
-"""How many outcomes the assumed standard deviations weigh as much as, when outcomes say what they should be."""
-_TOGETHER = 4
-"""The power with which :data:`_OWN` falls as the share of common factors falls."""
+if TYPE_CHECKING:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+
+_ERROR = 0.1
+"""The standard deviation, in logarithms, that errors of forecasts are taken to have until outcomes say more."""
+_FEWEST = 3
+"""The number of outcomes from which the deviations are fitted to them. Fewer fit any."""
+_EXACT = 1e-6
+"""The variance of a simulated figure, in logarithms. It has no noise, but the covariance must be invertible."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,10 @@ class Estimates:
     """
 
     def __init__(self, space: TuningSpace) -> None:
-        self._levels = space.levels
+        levels = space.levels
+        # One column for each value of each factor: configurations are the farther apart the more factors differ.
+        alike = [levels[:, [column]] == np.unique(levels[:, column]) for column in range(levels.shape[1])]
+        self._features = np.hstack([np.ones((len(levels), 1)), *alike])
         self._forecasts = np.full((len(space.configurations), 2), math.nan)
         self._outcomes: dict[int, tuple[float, float]] = {}
 
@@ -148,53 +151,52 @@ class Estimates:
     def _about(self, column: int, pending: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the logarithm of a figure: column 0 is seconds, column 1 is bytes."""
         known = [place for place, outcome in self._outcomes.items() if not math.isnan(outcome[column])]
-        base, trust = self._base(column, known)
-        variance = trust * self._alike(np.array([0]), np.array([0]))[0, 0]
+        figures = np.array([self._outcomes[place][column] for place in known])
+        base = self._base(column, figures)
+        learnt = self._process(known, figures - base[known])
+        errors, deviations = learnt.predict(self._features, return_std=True)
         unfinished = [place for place in pending if place not in known]
-        mean, scale = base, 1.0
-        if known:
-            errors = np.array([self._outcomes[place][column] - base[place] for place in known])
-            inverse, across = self._solved(known, trust)
-            mean = base + across @ (inverse @ errors)
-            # The errors seen so far, measured in assumed standard deviations, widen or narrow the assumed ones.
-            scale = (_PRIOR + float(errors @ inverse @ errors)) / (_PRIOR + len(known))
-        # A pending configuration leaves the mean as it is but makes those like it less uncertain.
         if unfinished:
-            inverse, across = self._solved([*known, *unfinished], trust)
-        if known or unfinished:
-            variance = variance - np.einsum("ij,jk,ik->i", across, inverse, across)
-        return mean, np.sqrt(scale * np.maximum(variance, _NOISE**2))
+            # They leave the mean as it is, but make configurations like them less uncertain.
+            both = [*known, *unfinished]
+            waiting = self._process(both, np.zeros(len(both)), learnt)
+            deviations = waiting.predict(self._features, return_std=True)[1]
+        return base + errors, deviations
 
-    def _base(self, column: int, known: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The figure expected before anything is learnt, and the factor on the variance of each.
+    def _base(self, column: int, figures: np.ndarray) -> np.ndarray:
+        """The figure expected before anything is learnt.
 
         Without a forecast of its own, a configuration gets the median forecast, or else the mean of the outcomes.
         """
         forecasts = self._forecasts[:, column]
         lacking = np.isnan(forecasts)
-        default = 0.0
         if not lacking.all():
-            default = float(np.median(forecasts[~lacking]))
-        elif known:
-            default = float(np.mean([self._outcomes[place][column] for place in known]))
-        return np.where(lacking, default, forecasts), np.where(lacking, _UNKNOWN**2, 1.0)
+            return np.where(lacking, np.median(forecasts[~lacking]), forecasts)
+        return np.full(len(forecasts), figures.mean() if len(figures) else 0.0)
 
-    def _solved(self, places: Sequence[int], trust: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The inverse covariance of the errors of some configurations, and their covariance with those of all."""
-        chosen = np.array(places, dtype=np.int64)
-        deviation_factors = np.sqrt(trust)
-        covariance = self._alike(chosen, chosen) * np.outer(deviation_factors[chosen], deviation_factors[chosen])
-        inverse = np.linalg.inv(covariance + np.diag(_NOISE**2 * trust[chosen]))
-        return inverse, self._alike(chosen) * np.outer(deviation_factors, deviation_factors[chosen])
+    def _process(
+        self, places: Sequence[int], errors: np.ndarray, fitted: GaussianProcessRegressor | None = None
+    ) -> GaussianProcessRegressor:
+        """A Gaussian process that knows the errors of the forecasts at some places.
 
-    def _alike(self, places: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
-        """``float64[others, places]``: the covariance of two configurations' errors (``others``: all by default)."""
-        rows, chosen = self._levels if others is None else self._levels[others], self._levels[places]
-        shared_factors = np.zeros((len(rows), len(chosen)))
-        for column in range(rows.shape[1]):
-            shared_factors += rows[:, [column]] == chosen[:, column]
-        shared_fraction = shared_factors / max(1, rows.shape[1])
-        return np.asarray(_COMMON**2 + _SHARED**2 * shared_fraction + _OWN**2 * shared_fraction**_TOGETHER)
+        One part of an error is common to all configurations. The other part is the more alike the more factors two
+        configurations share. How large both are is fitted to the errors, or taken from the process ``fitted``.
+        """
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+        kernel = ConstantKernel(_ERROR**2) + ConstantKernel(_ERROR**2) * RBF()
+        if fitted is not None:
+            kernel = getattr(fitted, "kernel_", fitted.kernel)
+        is_fitted_here = fitted is None and len(places) >= _FEWEST
+        process = GaussianProcessRegressor(kernel, alpha=_EXACT, optimizer="fmin_l_bfgs_b" if is_fitted_here else None)
+        if len(places):
+            with warnings.catch_warnings():
+                # A deviation at a bound is no fault: errors may all be the same.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                process.fit(self._features[places], errors)
+        return process
 
 
 def worth(

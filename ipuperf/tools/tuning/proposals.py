@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import Any
 
 from .errors import TuningError
@@ -60,9 +61,9 @@ class Proposals:
         self._study.tell(trial, outcome.least_seconds if outcome.seconds is None else outcome.seconds)
 
 
-def check_installed() -> None:
-    """Raise :class:`TuningError` without Optuna."""
+def check_installed(module: str, need: str) -> None:
+    """Raise :class:`TuningError` without a module of the extra; ``need`` says who needs what."""
     try:
-        import optuna  # noqa: F401
+        import_module(module)
     except ImportError as error:
-        raise TuningError("a tuning without probes needs Optuna: pip install 'ipuperf[tune]'") from error
+        raise TuningError(f"{need}: pip install 'ipuperf[tune]'") from error

@@ -44,7 +44,7 @@ class TuningSearch:
         estimates: the estimates of all configurations.
 
     Raises:
-        TuningError: Optuna is missing and needed.
+        TuningError: scikit-learn is missing, or Optuna where it is needed.
     """
 
     space: TuningSpace
@@ -63,8 +63,9 @@ class TuningSearch:
         self._known = np.zeros(count, dtype=bool)
         self._least = np.zeros(count)
         self._bytes = np.zeros(count, dtype=np.int64)
+        check_installed("sklearn", "a tuning needs scikit-learn")
         if not any(map(self.bounds.covers, self.space.configurations)):
-            check_installed()
+            check_installed("optuna", "a tuning without probes needs Optuna")
 
     def run(self) -> Iterator[Outcome]:
         """Yield each outcome as soon as it is known, until all others are ruled out or no trials are left."""

@@ -53,8 +53,8 @@ def tune(
         progress: show a bar on standard error; None: if that is a terminal.
 
     Raises:
-        TuningError: Optuna is needed and missing, the model has no such ``config.NAME``, the start is not in the
-            space, nothing fits, or a worker process is killed twice. OSError: something cannot be written.
+        TuningError: a package of the extra ``tune`` is missing, the model has no such ``config.NAME``, the start is not
+            in the space, nothing fits, or a worker process is killed twice. OSError: something cannot be written.
     """
     count = len(space.configurations)
     if trials is None:

@@ -62,9 +62,9 @@ def participants(lowered: LoweredGraph, syncs: SyncGroups) -> frozenset[int]:
         for lowered_op in lowered.ops:
             if lowered_op.tile_set != IO:
                 for step in lowered_op.steps.steps:
-                    ipus.update(syncs.meeting(step, lowered_op.ipu))
+                    ipus.update(_meeting(step, lowered_op.ipu, syncs))
             if lowered_op.shared is not None:
-                ipus.update(syncs.meeting(lowered_op.shared, lowered_op.ipu), lowered_op.shared.parties())
+                ipus.update(_meeting(lowered_op.shared, lowered_op.ipu, syncs), lowered_op.shared.parties())
             ipus.update([ipu for ipu, copies in lowered_op.copies.before.items() if copies])
             ipus.update(*[participants(body, syncs) for body, _ in lowered_op.calls])
         lowered.participants = frozenset(ipus)
@@ -101,11 +101,17 @@ def _add_steps(steps: dict[int, list[Step]], lowered_op: LoweredOp, syncs: SyncG
 
 def _add_sync(steps: dict[int, list[Step]], step: Step, ipu: int, syncs: SyncGroups) -> None:
     """Add a sync on every IPU that waits for others before ``step`` of ``ipu``."""
-    meeting = syncs.meeting(step, ipu)
+    meeting = _meeting(step, ipu, syncs)
     if meeting:
         sync = ExternalSync(step.op_id, step.name, meeting)
         for party in meeting:
             steps[party].append(sync)
+
+
+def _meeting(step: Step, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
+    """IPUs that wait for each other before ``step`` of ``ipu``; empty where nobody waits."""
+    party = step.meets(ipu, syncs)
+    return party if len(party) > 1 else ()
 
 
 def _add_calls(steps: dict[int, list[Step]], lowered_op: LoweredOp, syncs: SyncGroups) -> None:

@@ -22,7 +22,7 @@ from ipuperf.ops.code_load import RemoteCodeLoad
 from ipuperf.ops.control import Call, Loop
 
 from . import code
-from .code import CodeBytes
+from .code import CodeBytes, CodeOf
 from .lowered import CallCopies, LoweredGraph, LoweredOp
 from .steps import RemoteTransfer, Step
 from .supersteps import OpSteps
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 #: Categories of always-live memory that are code; the rest is data of vertices and packets.
 CODE = ("controlCode", "globalExchangeCode", "hostExchangeCode", "internalExchangeCode")
-
-CodeOf = Mapping[int, TileVector]
-"""Bytes of code per tile on each IPU."""
 
 
 def split(piece: CodeBytes) -> tuple[CodeBytes, CodeBytes]:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
     from .alike import OpCache
-    from .code_loading import CodeOf
+    from .code import CodeOf
     from .collective_merging import CollectiveMerging
-    from .data_layouts import DataLayouts
-    from .function_calls import SharedCode
+    from .layout import DataLayouts
     from .lowered import LoweredGraph
+    from .outlining import SharedCode
     from .places import Places
     from .planner.plan import ConvolutionPlan
     from .program import DeviceProgram, MemoryReport, OpInfo

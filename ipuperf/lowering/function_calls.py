@@ -7,13 +7,12 @@ of one tensor count as one. All copies in are one compute set before the first o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Tensor
 
 from .liveness import shared_outputs
-from .outlining import Outlinable, function_bodies, ops_with_own_code, value_of
+from .outlining import FunctionCall, Outlinable, SharedCode, function_bodies, ops_with_own_code, value_of
 from .supersteps import on_tile_copies
 
 if TYPE_CHECKING:
@@ -23,48 +22,6 @@ if TYPE_CHECKING:
     from .layout import Layout
     from .lowered import LoweredGraph, LoweredOp
     from .steps import Step
-
-
-@dataclass(frozen=True)
-class FunctionCall:
-    """One call.
-
-    Attributes:
-        ops: the ops it runs.
-        operands: tensors that are copied in.
-        results: tensors that are copied out.
-    """
-
-    ops: Sequence[Outlinable]
-    operands: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-
-    def layout(self, tensor: Tensor) -> Layout:
-        """The layout of an operand or result."""
-        return self.ops[0].layouts[tensor]
-
-    def of(self, tiles: int) -> FunctionCall:
-        """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
-        layouts = self.ops[0].layouts
-        elsewhere = [
-            tensor
-            for tensor in (*self.operands, *self.results)
-            if tensor not in layouts or layouts[tensor].elements.tiles != tiles
-        ]
-        if not elsewhere:
-            return self
-        operands, results = (
-            tuple(tensor for tensor in tensors if tensor not in elsewhere) for tensors in (self.operands, self.results)
-        )
-        return FunctionCall(self.ops, operands, results)
-
-
-@dataclass(frozen=True)
-class SharedCode:
-    """The code of one tile set of an IPU: ops with code of their own (``kept``), and calls of functions."""
-
-    kept: tuple[LoweredOp, ...]
-    calls: tuple[FunctionCall, ...]
 
 
 def share_code(program: Compilation) -> Compilation:

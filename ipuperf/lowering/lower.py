@@ -20,11 +20,11 @@ from .assembly import assemble
 from .code_loading import load_code
 from .collective_merging import NO_MERGING, CollectiveMerging
 from .compilation import Compilation
-from .data_layouts import lay_out_data
+from .draft import lay_out_data
 from .function_calls import share_code
 from .graph_lowering import lower_ops
 from .memory import measure_memory
-from .places import place
+from .placing import place
 from .streaming_memory import check_streaming_memory
 from .sync_groups import SYNC_PATTERNS
 

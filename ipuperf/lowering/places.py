@@ -1,67 +1,20 @@
 """Where the tensors of a program lie: on which IPU, and on which of its tile sets. How they lie there is a layout.
 
-Places do not depend on layouts, so one pass (:func:`place`) finds them before anything is lowered. It walks the graphs
-in execution order. The inputs of a called graph lie where the operands of its first call lie.
+The inputs of a called graph lie where the operands of its first call lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ipuperf.ir import Constant, Graph, IrError, Tensor, data_of
-from ipuperf.ir import Op as Operation
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Loop
 from ipuperf.ops.ipu_copy import IpuCopy
 
-from .alike import OpCache
 from .lowered import CallingOp
-from .placement import home_of, ipus_per_replica, reading_ipu, user_ipu, users
-from .sync_groups import SyncGroups
+from .placement import home_of, reading_ipu, user_ipu, users
 from .tile_sets import COMPUTE, IO, TileSets
-
-if TYPE_CHECKING:
-    from .compilation import Compilation
-
-
-def place(program: Compilation) -> Compilation:
-    """The pass that finds the IPU and the tile set of every tensor.
-
-    Raises:
-        IrError: an operand lies on another IPU or tile set, there are too many I/O tiles, or an op cannot be lowered.
-        MachineError: the replicas cannot be placed on the machine.
-    """
-    tile_sets = TileSets(program.machine, program.ir.num_io_tiles)
-    ipus = ipus_per_replica(program.ir)
-    program.syncs = SyncGroups(program.sync_pattern, ipus)
-    program.placement = program.machine.place(program.ir.replication_factor, ipus)
-    program.cache = OpCache(tile_sets, program.merging)
-    program.places = Places(tile_sets)
-    _place_graph(program.ir.main_graph, program.places, program.cache.order, set())
-    return program
-
-
-def _place_graph(
-    graph: Graph, places: Places, order: Callable[[Graph], Iterable[Operation]], placed: set[Graph]
-) -> None:
-    """Place the tensors of a graph and, at their first call, of the graphs that it calls."""
-    placed.add(graph)
-    places.place_data(graph)
-    for op in order(graph):
-        if not isinstance(op, Op):
-            raise IrError(f"{op.where()}: not an op that can be lowered")
-        if not isinstance(op, CallingOp):
-            places.place_op(op)
-            continue
-        for callee, operands in op.calls():
-            first = callee not in placed
-            places.pass_operands(op, callee, operands, first=first)
-            if first:
-                _place_graph(callee, places, order, placed)
-            places.place_results(op, callee)
-        if isinstance(op, Loop) and op.trip_count > 1:
-            places.check_carried(op)
 
 
 class Places:

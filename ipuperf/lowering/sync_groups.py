@@ -7,11 +7,6 @@ therefore comes in the program's order. A step says itself who meets before it (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .steps import Step
-
 #: Which IPUs stand while one of them copies to or from the host (PopART's ``SyncPattern``).
 SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
 
@@ -35,8 +30,3 @@ class SyncGroups:
             # The ladder has two sides: the IPUs with even numbers and those with odd ones.
             return self.everyone[ipu % 2 :: 2]
         return (ipu,)
-
-    def meeting(self, step: Step, ipu: int) -> tuple[int, ...]:
-        """IPUs that wait for each other before ``step`` of ``ipu``; empty where nobody waits."""
-        party = step.meets(ipu, self)
-        return party if len(party) > 1 else ()

@@ -25,22 +25,11 @@ import numpy as np
 from .bounds import least_bytes, least_reduction
 from .candidates import serial_counts
 from .form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .kernels import Kernel, amp_units, kernels
 from .splits import Grid, parallel_rows
 from .terms import least_transform, operand_terms, slices_at_least, with_reduction
-from .vertices import (
-    Kernel,
-    Piece,
-    amp_units,
-    inner_cycles,
-    kernels,
-    least_cycles,
-    loop_cycles,
-    start_cycles,
-    step_cycles,
-    turn_cycles,
-    vertex_cycles,
-    work_asked,
-)
+from .vertex_bounds import least_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles, work_asked
+from .vertices import Piece, inner_cycles, vertex_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -19,9 +19,10 @@ from ipuperf.ops.dynamic import planned_slice_cycles
 from ipuperf.ops.vertices import binary, planned_cast_cycles
 
 from .form import Form, Passes, Types
+from .kernels import SLIC_WIDTH, Kernel, grain
 from .reductions import reduction
 from .splits import Grid
-from .vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
+from .vertices import Piece, ceil, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Graph, Ir, Tensor, Variable, calling, data_of
+from ipuperf.ir import Graph, Ir, Tensor, Variable, calling
 from ipuperf.ops.base import Op
 from ipuperf.ops.dynamic import Dynamic
 from ipuperf.ops.ipu_copy import IpuCopy
 
-from .layout import Layout, even, linear
+from .layout import DataLayouts, Layout
 from .lowered import CallingOp
 from .supersteps import positions_of, stack
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-
     from .compilation import Compilation
 
 _PRODUCT_TYPES = frozenset(
@@ -44,41 +42,6 @@ def lay_out_data(program: Compilation) -> Compilation:
         draft.lay_out_graph(ir.main_graph, {})
         program.data_layouts.wishes = draft.wishes
     return program
-
-
-class DataLayouts:
-    """Layouts of variables, constants and streams, and of results with a wished layout.
-
-    Args:
-        chip: the chip as the compute tiles see it.
-        parameters: operands of products.
-        wishes: layouts that stashes and buffers should have, by owner of the storage.
-    """
-
-    def __init__(self, chip: Chip, parameters: set[Tensor], wishes: Mapping[Tensor, Layout]) -> None:
-        self._chip = chip
-        self._parameters = parameters
-        self.wishes = wishes
-
-    def add_to(self, layouts: dict[Tensor, Layout], graph: Graph) -> None:
-        """Lay out the data of ``graph`` in ``layouts``."""
-        # Results of Init get their wished layout before their op is lowered.
-        layouts.update({tensor: layout for tensor, layout in self.wishes.items() if tensor.graph is graph})
-        for tensor in data_of(graph):
-            layouts[tensor] = self._layout(tensor)
-
-    def _layout(self, tensor: Tensor) -> Layout:
-        if tensor in self.wishes:
-            return self.wishes[tensor]
-        elements, size, tiles = tensor.spec.elements, tensor.dtype.size, self._chip.tiles
-        # Small parameters lie linearly, as there is less than one element for each tile.
-        if tensor in self._parameters and elements >= tiles:
-            return even(("parameter", elements, size), elements, tiles, tiles, 8)
-        return self.linear(elements, size)
-
-    def linear(self, elements: int, size: int) -> Layout:
-        """Linear mapping of ``elements`` elements of ``size`` bytes."""
-        return linear(elements, size, self._chip.vector_width(size), self._chip.tiles)
 
 
 class _Draft:

@@ -48,9 +48,7 @@ CONSTANTS = {
         lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
-        lowering/planner/multi.py _ABOVE, lowering/products.py _FLIP _PREPARE _BROADCAST _SLICE _TRANSFORM _OPERANDS
-        _ZEROS _COMPUTE _PARTIALS _REDUCE _UPDATE _FINISH,
-        lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
+        lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
         lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,

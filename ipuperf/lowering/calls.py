@@ -16,7 +16,7 @@ from .layout import Layout
 from .lowered import CallCopies, CallingOp, LoweredGraph
 from .places import Places
 from .steps import IoTiles, Step
-from .supersteps import local_copies, local_copy, on_tile_copies, on_tile_copy, trip_control
+from .supersteps import local_copies, on_tile_copies, trip_control
 
 
 class CallCopier:
@@ -54,19 +54,19 @@ class CallCopier:
         self.copies.copied.update(copied)
         for index, (callee_input, operand) in enumerate(zip(callee.inputs, operands, strict=True)):
             layout, operand_layout = self._body.layouts[callee_input], layouts[operand]
+            pieces = [(layout, callee_input.dtype.size)]
             if index in copied:
-                self._add(self.copies.before, callee_input, on_tile_copy(op_id, callee_input, layout, self._machine))
+                self._add(self.copies.before, callee_input, on_tile_copies(op_id, pieces, self._machine))
             # Most layouts are the same object; that test comes first because comparing layouts is slow.
             if layout is not operand_layout and layout != operand_layout:
                 name = f"{op.type}/operand {callee_input.name}"
-                steps = local_copy(op_id, name, layout, callee_input.dtype.size, self._machine)
-                self._add(self.copies.before, callee_input, steps)
+                self._add(self.copies.before, callee_input, local_copies(op_id, name, pieces, self._machine))
 
     def copy_results(self) -> None:
         """Add copies of a branch's results to the results of the conditional."""
         for result in self._body.graph.outputs:
-            layout = self._body.layouts[result]
-            self._add(self.copies.after_trip, result, on_tile_copy(self._op_id, result, layout, self._machine))
+            pieces = [(self._body.layouts[result], result.dtype.size)]
+            self._add(self.copies.after_trip, result, on_tile_copies(self._op_id, pieces, self._machine))
 
     def copy_carried(self) -> None:
         """Add copies of loop-carried values at the end of a trip (PopART popx/op/loopx.cpp).

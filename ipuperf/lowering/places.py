@@ -44,7 +44,7 @@ class Places:
 
     def holders(self, tensor: Constant) -> tuple[int, ...]:
         """IPUs that hold a constant: all that read it, otherwise the one it is stated to be on."""
-        return tuple(users(tensor)) or (tensor.ipu or 0,)
+        return tuple(dict.fromkeys(users(tensor))) or (tensor.ipu or 0,)
 
     def owner(self, tensor: Tensor) -> Tensor:
         """The tensor whose storage ``tensor`` shares, itself where it shares none."""

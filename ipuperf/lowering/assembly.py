@@ -62,9 +62,9 @@ def participants(lowered: LoweredGraph, syncs: SyncGroups) -> frozenset[int]:
         for lowered_op in lowered.ops:
             if lowered_op.tile_set != IO:
                 for step in lowered_op.steps.steps:
-                    ipus.update(_meeting(step, lowered_op.ipu, syncs))
+                    ipus.update(step.meets(lowered_op.ipu, syncs))
             if lowered_op.shared is not None:
-                ipus.update(_meeting(lowered_op.shared, lowered_op.ipu, syncs), lowered_op.shared.parties())
+                ipus.update(lowered_op.shared.meets(lowered_op.ipu, syncs), lowered_op.shared.parties())
             ipus.update([ipu for ipu, copies in lowered_op.copies.before.items() if copies])
             ipus.update(*[participants(body, syncs) for body, _ in lowered_op.calls])
         lowered.participants = frozenset(ipus)
@@ -73,7 +73,7 @@ def participants(lowered: LoweredGraph, syncs: SyncGroups) -> frozenset[int]:
 
 def _steps_of(lowered: LoweredGraph, syncs: SyncGroups) -> dict[int, list[Step]]:
     """The steps of a graph on each IPU."""
-    steps: dict[int, list[Step]] = {ipu: [] for ipu in syncs.everyone}
+    steps: dict[int, list[Step]] = {ipu: [] for ipu in syncs.ipus}
     for lowered_op in lowered.ops:
         _add_steps(steps, lowered_op, syncs)
         for ipu, copies in lowered_op.copies.before.items():
@@ -90,28 +90,22 @@ def _add_steps(steps: dict[int, list[Step]], lowered_op: LoweredOp, syncs: SyncG
         ipu_steps += [IoTiles(-1, "I/O tiles", (step,)) for step in lowered_op.steps.steps]
     else:
         for step in lowered_op.steps.steps:
-            _add_sync(steps, step, ipu, syncs)
+            meeting = step.meets(ipu, syncs)
+            if meeting:
+                _add_sync(steps, step, meeting)
             ipu_steps.append(step)
     shared = lowered_op.shared
     if shared is not None:
-        _add_sync(steps, shared, ipu, syncs)
+        _add_sync(steps, shared, shared.meets(ipu, syncs))
         for party in shared.parties():
             steps[party].append(shared)
 
 
-def _add_sync(steps: dict[int, list[Step]], step: Step, ipu: int, syncs: SyncGroups) -> None:
-    """Add a sync on every IPU that waits for others before ``step`` of ``ipu``."""
-    meeting = _meeting(step, ipu, syncs)
-    if meeting:
-        sync = ExternalSync(step.op_id, step.name, meeting)
-        for party in meeting:
-            steps[party].append(sync)
-
-
-def _meeting(step: Step, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
-    """IPUs that wait for each other before ``step`` of ``ipu``; empty where nobody waits."""
-    party = step.meets(ipu, syncs)
-    return party if len(party) > 1 else ()
+def _add_sync(steps: dict[int, list[Step]], step: Step, meeting: tuple[int, ...]) -> None:
+    """Add a sync before ``step`` on every IPU of the ``meeting``."""
+    sync = ExternalSync(step.op_id, step.name, meeting)
+    for party in meeting:
+        steps[party].append(sync)
 
 
 def _add_calls(steps: dict[int, list[Step]], lowered_op: LoweredOp, syncs: SyncGroups) -> None:

@@ -115,7 +115,7 @@ class MemoryModel:
         self.graphs = program.graphs
         self.main = program.graphs[program.ir.main_graph]
         self.chip = program.places.machine.chip
-        self.ipus = program.syncs.everyone
+        self.ipus = program.syncs.ipus
         self.loaded = program.loaded
         self.shared = program.shared_code
         self.starts = LinearStarts(program.places)

@@ -12,21 +12,22 @@ SYNC_PATTERNS = ("full", "single_pipeline", "replica_and_ladder")
 
 
 class SyncGroups:
-    """The IPUs of a replica under one of the :data:`SYNC_PATTERNS`.
+    """The IPUs of a replica under one of the :data:`SYNC_PATTERNS`. An IPU without others waits for nobody.
 
     Attributes:
-        everyone: all IPUs of the replica.
+        ipus: all IPUs of the replica.
+        everyone: those that wait where all wait for each other; empty where there is only one.
     """
 
     def __init__(self, pattern: str, ipus: int) -> None:
         self._pattern = pattern
-        self.everyone = tuple(range(ipus))
+        self.ipus = tuple(range(ipus))
+        self.everyone = self.ipus if ipus > 1 else ()
 
     def standing(self, ipu: int) -> tuple[int, ...]:
-        """IPUs that stand while ``ipu`` does a stream copy, including ``ipu``."""
+        """IPUs that stand while ``ipu`` does a stream copy, including ``ipu``; empty where no other does."""
         if self._pattern == "full":
             return self.everyone
-        if self._pattern == "replica_and_ladder":
-            # The ladder has two sides: the IPUs with even numbers and those with odd ones.
-            return self.everyone[ipu % 2 :: 2]
-        return (ipu,)
+        # The ladder has two sides: the IPUs with even numbers and those with odd ones.
+        side = self.ipus[ipu % 2 :: 2] if self._pattern == "replica_and_ladder" else ()
+        return side if len(side) > 1 else ()

@@ -27,7 +27,7 @@ class Walk:
         for step in PASSES[:4]:  # up to the lowering of the ops
             lowered = step(lowered)
         self.places = lowered.places
-        self.steps = dict.fromkeys(lowered.syncs.everyone, 1)
+        self.steps = dict.fromkeys(lowered.syncs.ipus, 1)
         self.lives = []  # [name, ipu, first, last]
         main = lowered.graphs[program.main_graph]
         held = {t: self.new(t, 1) for t in program.main_graph.tensors.values() if isinstance(t, Variable)}

@@ -32,8 +32,8 @@ class StreamCopy(JoinableStep):
         return (self,)
 
     def company(self, standing: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The IPUs that stand, if this IPU is not the only one."""
-        return standing if len(standing) > 1 else None
+        """The IPUs that stand, if there are any."""
+        return standing or None
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
         """Slices of the same stream, as its buffer is free again only after a transfer."""

@@ -67,7 +67,7 @@ class InterIpuCopy(SharedStep, JoinableStep):
 
     def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
         """All IPUs, where not all take part: one of the two sync groups always contains every IPU."""
-        return syncs.everyone if len(self.participants) < len(syncs.everyone) else ()
+        return syncs.everyone if len(self.participants) < len(syncs.ipus) else ()
 
     def describe(self) -> list[str]:
         """Every transfer."""

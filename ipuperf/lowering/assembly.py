@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipuperf.ops.io_tile_copy import IoTileCopy
+from ipuperf.ops.transfers.io_tile_copy import IoTileCopy
 
 from .fitting import DoesNotFitError, memory_warnings
 from .lowered import LoweredGraph, LoweredOp

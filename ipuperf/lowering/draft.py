@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Ir, Tensor, Variable, calling
 from ipuperf.ops.base import Op
-from ipuperf.ops.dynamic import Dynamic
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.selection.dynamic import Dynamic
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 from .layout import DataLayouts, Layout
 from .lowered import CallingOp

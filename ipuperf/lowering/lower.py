@@ -14,7 +14,7 @@ from ipuperf.ir import Ir, IrError
 from ipuperf.ir.collector import collector_paused
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
-from ipuperf.ops.float8 import needed_architecture
+from ipuperf.ops.products.float8 import needed_architecture
 
 from .assembly import assemble
 from .code_loading import load_code

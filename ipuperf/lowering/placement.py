@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ipuperf.ir import Ir, Op, Tensor
 from ipuperf.kinds import checked
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 
 @checked()

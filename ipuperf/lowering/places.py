@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ipuperf.ir import Constant, Graph, IrError, Tensor, data_of
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Loop
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 from .lowered import CallingOp
 from .placement import home_of, reading_ipu, user_ipu, users

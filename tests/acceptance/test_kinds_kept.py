@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ipuperf.enumerations import NativeEnum, NumberedEnum
+from ipuperf.frontends.enumerations import NativeEnum, NumberedEnum
 from ipuperf.kinds import NUMBER, Kinds, ParameterKinds, checked, is_number, name_of, told
-from ipuperf.printable import in_cell, in_markdown, of_cell, printable, with_texts
+from ipuperf.trace.printable import in_cell, in_markdown, of_cell, printable, with_texts
 
 HERE = Path(__file__).parent / "kinds"
 Keep = Callable[[list[str], Path], None]

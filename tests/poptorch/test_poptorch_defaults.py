@@ -18,7 +18,7 @@ from outcomes import check_rows
 torch = pytest.importorskip("torch")
 
 
-from ipuperf.poptorch import aten  # noqa: E402
+from ipuperf.poptorch.aten import table as aten  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
 FILE = Path(__file__).parent / "every_function.csv"

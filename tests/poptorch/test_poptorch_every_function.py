@@ -14,8 +14,8 @@ from outcomes import by_subject, check_rows, folded, outcome
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.poptorch import blocks, data, errors, partition  # noqa: E402, F401  # calls use them
-from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
+from ipuperf.poptorch.executor import partition  # noqa: E402  # calls use them
+from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
 FILE = Path(__file__).parent / "every_function.csv"

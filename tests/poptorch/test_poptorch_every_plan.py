@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.pipelines import Activation  # noqa: E402
-from ipuperf.poptorch import compilation  # noqa: E402
+from ipuperf.poptorch.executor import compilation  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 
 FILE = Path(__file__).parent / "every_plan.csv"

@@ -111,7 +111,10 @@ class _Draft:
         stronger = owner not in self.wishes or (owner in self._weak and not weak)
         if can_be_laid_out and owner.shape == target.shape and stronger:
             self.wishes[owner] = layout
-            (self._weak.add if weak else self._weak.discard)(owner)
+            if weak:
+                self._weak.add(owner)
+            else:
+                self._weak.discard(owner)
 
 
 def _product_operands(ir: Ir) -> set[Tensor]:

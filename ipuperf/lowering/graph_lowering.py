@@ -65,8 +65,8 @@ class _GraphLowering:
         program.graphs[graph] = lowered
         for op in self._cache.order(graph):
             assert isinstance(op, Op)
-            lower = self._lower_call if isinstance(op, CallingOp) else self._lower_op
-            lowered.ops.append(lower(op, layouts))
+            lowered_op = self._lower_call(op, layouts) if isinstance(op, CallingOp) else self._lower_op(op, layouts)
+            lowered.ops.append(lowered_op)
         merge_exchanges(lowered, program.syncs)
         if program.merging != NO_MERGING:
             merge_collectives(lowered, program.merging, self._cache.work, self._places.machine)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
     from .compilation import Compilation
-    from .function_calls import FunctionCall
     from .lowered import LoweredOp
+    from .outlining import FunctionCall
 
 #: Every program has these leaf steps before and after ``run``'s own: upload and download of weights.
 UPLOAD_STEP = "StreamCopy weights host to device"

@@ -2,10 +2,10 @@
 
 from .again import Again
 from .collective_merging import NO_MERGING, CollectiveMerging
+from .control_programs import WEIGHT_RUNS, NewValues, new_values_program, weight_copies_program
 from .fitting import DoesNotFitError
 from .layout import Layout, linear
 from .lower import lower
-from .new_values import NewValues, new_values_program
 from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
 from .planner.arguments import chip_named, plan_convolution, plan_matmul
@@ -30,7 +30,6 @@ from .steps import (
 )
 from .streaming_memory import check_capacity
 from .tilevector import TileVector
-from .weight_copies import WEIGHT_RUNS, weight_copies_program
 
 __all__ = [
     "NO_MERGING",

@@ -27,7 +27,6 @@ from ipuperf.ops.updates.optimiser import UpdateOp
 from ipuperf.ops.updates.sparse_accumulate import SparseAccumulate
 
 from .program import DeviceProgram
-from .steps import Repeat, Sequence, Step
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -263,18 +262,6 @@ def _with_trips(program: DeviceProgram, name: str, trips: Mapping[str, int]) -> 
     return replace(
         program,
         name=name,
-        ipus=tuple([_repeated(step, trips) for step in program.ipus]),
-        functions={key: _repeated(step, trips) for key, step in program.functions.items()},
+        ipus=tuple([step.with_trips(trips) for step in program.ipus]),
+        functions={key: step.with_trips(trips) for key, step in program.functions.items()},
     )
-
-
-def _repeated(step: Any, trips: Mapping[str, int]) -> Any:
-    if isinstance(step, Repeat):
-        return replace(step, count=trips[step.name], body=_repeated(step.body, trips))
-    if isinstance(step, Sequence):
-        return replace(step, steps=_all_repeated(step.steps, trips))
-    return step
-
-
-def _all_repeated(steps: tuple[Step, ...], trips: Mapping[str, int]) -> tuple[Step, ...]:
-    return tuple([_repeated(step, trips) for step in steps])

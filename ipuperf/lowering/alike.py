@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ipuperf.ir import Graph, Tensor, schedule
 from ipuperf.ir import Op as Operation
@@ -21,9 +21,6 @@ from .collective_merging import NO_MERGING, CollectiveMerging, contiguous
 from .layout import Layout
 from .supersteps import OpSteps, Superstepper
 from .tile_sets import TileSets
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -48,17 +45,16 @@ class Facts(NamedTuple):
     kind: int
 
 
-class Known:
+class OpCache:
     """Facts, steps and orders of a program's ops, shared by the draft and the final lowering.
 
     Args:
-        machine: where the program runs.
+        tile_sets: how the tiles of an IPU are divided.
         merging: which collectives become one; when they are to be moved together, the order of ops follows it.
-        io_tiles: tiles of each IPU set aside for I/O.
     """
 
-    def __init__(self, machine: Machine, merging: CollectiveMerging = NO_MERGING, io_tiles: int = 0) -> None:
-        self._tile_sets = TileSets(machine, io_tiles)
+    def __init__(self, tile_sets: TileSets, merging: CollectiveMerging = NO_MERGING) -> None:
+        self._tile_sets = tile_sets
         self._merging = merging
         self._patterns: dict[tuple[int | Layout | None, ...], _Pattern] = {}
         self._alike: dict[Hashable, Facts] = {}
@@ -99,20 +95,20 @@ class Known:
         """Facts that follow from ``op`` alone, computed once."""
         facts = self._facts.get(op)
         if facts is None:
-            facts = self._facts[op] = self._found(op)
+            facts = self._facts[op] = self._new_facts(op)
         return facts
 
-    def _found(self, op: Op) -> Facts:
+    def _new_facts(self, op: Op) -> Facts:
         if op.called_graphs():
             return _facts(op, -1)
         signature = _signature(op)
         try:
-            known = self._alike.get(signature)
+            facts = self._alike.get(signature)
         except TypeError:  # an attribute has no hash
             return _facts(op, -1)
-        if known is None:
-            known = self._alike[signature] = _facts(op, len(self._alike))
-        return known
+        if facts is None:
+            facts = self._alike[signature] = _facts(op, len(self._alike))
+        return facts
 
     def _superstepper(self, op: Op, layouts: dict[Tensor, Layout]) -> Superstepper:
         return Superstepper(op, -1, layouts, self._tile_sets.machines[self._tile_sets.of(op)])

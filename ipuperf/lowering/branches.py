@@ -15,11 +15,11 @@ from ipuperf.ops.base import Op
 
 from .lowered import LoweredGraph
 
-Known = dict[Graph, Counter[str]]
+Amounts = dict[Graph, Counter[str]]
 """Amounts of work of each graph, by kind; computed once."""
 
 
-def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGraph:
+def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Amounts) -> LoweredGraph:
     """The branch of ``op`` that takes longer; the first if they are equal.
 
     Raises:
@@ -42,7 +42,7 @@ def longer_of(op: Op, graphs: Sequence[LoweredGraph], known: Known) -> LoweredGr
     )
 
 
-def _amounts(lowered: LoweredGraph, known: Known) -> Counter[str]:
+def _amounts(lowered: LoweredGraph, known: Amounts) -> Counter[str]:
     """Amounts of a graph and the graphs it calls, on all IPUs, by kind."""
     if lowered.graph in known:
         return known[lowered.graph]

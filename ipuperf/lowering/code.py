@@ -7,6 +7,7 @@ four calibrated (see ``docs/accuracy.md``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -37,6 +38,10 @@ class CodeBytes:
         for name, value in other.parts.items():
             parts[name] = parts[name] + value if name in parts else value
         return CodeBytes(parts)
+
+
+CodeOf = Mapping[int, TileVector]
+"""Bytes of code per tile on each IPU."""
 
 
 def minimal_code(chip: Chip) -> CodeBytes:

@@ -1,7 +1,7 @@
 """Code that is not always on the tiles: a program loads it from Streaming Memory, and it is dead after its last call.
 
-The size of a graph's code is known only after lowering, so the transfers are written last (:func:`write_transfers`).
-Code counts as loaded and dead (:func:`loaded_codes`) where all loads and plain calls or loops of the graph are in one
+The size of a graph's code is known only after lowering, so the transfers are written last (:func:`load_code`).
+Code counts as loaded and dead (:func:`_loaded_codes`) where all loads and plain calls or loops of the graph are in one
 graph and a load comes first. The code of any other graph is always live, as upstream has it for graphs that are called
 without a load; its loads only take time.
 
@@ -22,7 +22,7 @@ from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
 from . import code
-from .code import CodeBytes
+from .code import CodeBytes, CodeOf
 from .lowered import CallCopies, LoweredGraph, LoweredOp
 from .steps import RemoteTransfer, Step
 from .supersteps import OpSteps
@@ -31,11 +31,10 @@ from .tilevector import TileVector
 if TYPE_CHECKING:
     from ipuperf.machine import Chip, Machine
 
+    from .compilation import Compilation
+
 #: Categories of always-live memory that are code; the rest is data of vertices and packets.
 CODE = ("controlCode", "globalExchangeCode", "hostExchangeCode", "internalExchangeCode")
-
-CodeOf = Mapping[int, TileVector]
-"""Bytes of code per tile on each IPU."""
 
 
 def split(piece: CodeBytes) -> tuple[CodeBytes, CodeBytes]:
@@ -44,7 +43,7 @@ def split(piece: CodeBytes) -> tuple[CodeBytes, CodeBytes]:
     return loadable, CodeBytes({name: value for name, value in piece.parts.items() if name not in CODE})
 
 
-def code_of(lowered: LoweredGraph, chip: Chip) -> CodeOf:
+def _code_of(lowered: LoweredGraph, chip: Chip) -> CodeOf:
     """The code of a graph's own steps."""
     totals: dict[int, np.ndarray] = {}
     for lowered_op in lowered.ops:
@@ -53,7 +52,7 @@ def code_of(lowered: LoweredGraph, chip: Chip) -> CodeOf:
     return {ipu: TileVector.of(total) for ipu, total in sorted(totals.items())}
 
 
-def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph, CodeOf]:
+def _loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph, CodeOf]:
     """The graphs whose code is not always live, with that code."""
     uses_of: dict[Graph, list[tuple[LoweredGraph, LoweredOp, bool]]] = {}
     for lowered in graphs.values():
@@ -64,7 +63,7 @@ def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph
                 uses_of.setdefault(callee, []).append((lowered, lowered_op, False))
     # The first use has to be a load, the others loads, calls or loops, and all in one graph.
     return {
-        graph: code_of(graphs[graph], chip)
+        graph: _code_of(graphs[graph], chip)
         for graph, uses in uses_of.items()
         if uses[0][2]
         and len({id(place) for place, _, _ in uses}) == 1
@@ -72,7 +71,14 @@ def loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Graph
     }
 
 
-def write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> None:
+def load_code(program: Compilation) -> Compilation:
+    """The pass that writes the transfers of code, whose size is known only now."""
+    _write_transfers(program.graphs, program.places.machine)
+    program.loaded = _loaded_codes(program.graphs, program.places.machine.chip)
+    return program
+
+
+def _write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> None:
     """Give every load its steps, on each IPU that holds code of the graph.
 
     Raises:
@@ -84,7 +90,7 @@ def write_transfers(graphs: Mapping[Graph, LoweredGraph], machine: Machine) -> N
                 raise IrError(
                     f"{lowered_op.op.where()}: graph {lowered_op.op.code.name!r} is never called, so it has no code"
                 )
-            _write(lowered_op, code_of(graphs[lowered_op.op.code], machine.chip), machine)
+            _write(lowered_op, _code_of(graphs[lowered_op.op.code], machine.chip), machine)
 
 
 def _write(lowered_op: LoweredOp, shares: CodeOf, machine: Machine) -> None:

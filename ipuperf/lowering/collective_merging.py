@@ -20,7 +20,6 @@ from ipuperf.ir import Graph, Op, Tensor, roots
 from ipuperf.ops import work as w
 
 from .lowered import LoweredGraph, LoweredOp
-from .steps import Collective
 from .supersteps import OpSteps, Superstepper
 
 if TYPE_CHECKING:
@@ -200,7 +199,8 @@ def _groups(lowered: LoweredGraph, merging: CollectiveMerging, works: Works) -> 
             continue
         reads = {root.get(t, t) for t in lowered_op.op.inputs}
         changes = {root.get(lowered_op.op.inputs[i], lowered_op.op.inputs[i]) for i in lowered_op.op.modified_inputs()}
-        if work is not None and any(isinstance(step, Collective) for step in lowered_op.steps.steps):
+        # Without steps the collective is of groups of one replica, and nothing happens.
+        if work is not None and lowered_op.steps.steps:
             limit = merging.limit(work.kind)
             fits = limit is None or size + work.bytes <= limit
             # A collective joins the group only if the limit allows it and it depends on no result of the group.
@@ -224,7 +224,7 @@ def _groups(lowered: LoweredGraph, merging: CollectiveMerging, works: Works) -> 
 def _join(lowered: LoweredGraph, group: Sequence[LoweredOp], works: Works, machine: Machine) -> None:
     """Give the first op the steps of all; the other ops happen in them."""
     head = group[0]
-    op_id = next(step.op_id for step in head.steps.steps if isinstance(step, Collective))
+    op_id = head.steps.steps[0].op_id
     pairs = []
     for lowered_op in group:
         work = works(lowered_op.op)[0]

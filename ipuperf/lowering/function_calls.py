@@ -6,105 +6,62 @@ of one tensor count as one. All copies in are one compute set before the first o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ipuperf.ir import Graph, Tensor
 
 from .liveness import shared_outputs
-from .outlining import Outlinable, function_bodies, ops_with_own_code
+from .outlining import FunctionCall, Outlinable, SharedCode, function_bodies, ops_with_own_code, value_of
 from .supersteps import on_tile_copies
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
+    from .compilation import Compilation
     from .layout import Layout
     from .lowered import LoweredGraph, LoweredOp
     from .steps import Step
-    from .tile_sets import TileSets
 
 
-@dataclass(frozen=True)
-class FunctionCall:
-    """One call.
-
-    Attributes:
-        ops: the ops it runs.
-        operands: tensors that are copied in.
-        results: tensors that are copied out.
-    """
-
-    ops: Sequence[Outlinable]
-    operands: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
-
-    def layout(self, tensor: Tensor) -> Layout:
-        """The layout of an operand or result."""
-        return self.ops[0].layouts[tensor]
-
-    def of(self, tiles: int) -> FunctionCall:
-        """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
-        layouts = self.ops[0].layouts
-        elsewhere = [
-            tensor
-            for tensor in (*self.operands, *self.results)
-            if tensor not in layouts or layouts[tensor].elements.tiles != tiles
-        ]
-        if not elsewhere:
-            return self
-        operands, results = (
-            tuple(tensor for tensor in tensors if tensor not in elsewhere) for tensors in (self.operands, self.results)
-        )
-        return FunctionCall(self.ops, operands, results)
-
-
-@dataclass(frozen=True)
-class SharedCode:
-    """The code of one tile set of an IPU: ops with code of their own (``kept``), and calls of functions."""
-
-    kept: tuple[LoweredOp, ...]
-    calls: tuple[FunctionCall, ...]
-
-
-def shared_code(
-    graphs: Mapping[Graph, LoweredGraph],
-    loaded: Collection[Graph],
-    value: Callable[[LoweredOp], float | None],
-    recomputed: Callable[[LoweredOp], bool],
-    threshold: float | None,
-    tile_sets: TileSets,
-) -> dict[tuple[int, str], SharedCode]:
-    """The code of a program, by IPU and tile set.
-
-    Args:
-        graphs: its graphs, lowered.
-        loaded: graphs whose code comes from Streaming Memory; they share none.
-        value: gives the value of an op to the outliner; None ends a stretch. It is not called without a threshold.
-        recomputed: whether an op repeats one of the forward pass.
-        threshold: see :func:`.outlining.ops_with_own_code`.
-        tile_sets: of the IPUs.
-    """
+def share_code(program: Compilation) -> Compilation:
+    """The pass that finds out which code is shared, and adds the copies of calls to the steps of their ops."""
     ops: dict[tuple[int, str], list[Outlinable]] = {}
-    for graph, lowered in graphs.items():
-        for lowered_op in lowered.ops if graph not in loaded else ():
-            worth = value(lowered_op) if threshold is not None else 0.0
+    for graph, lowered in program.graphs.items():
+        # Code from Streaming Memory is not shared.
+        for lowered_op in lowered.ops if graph not in program.loaded else ():
+            worth = _value(lowered_op, program)
             # Ops without code have nothing to share; those that end a stretch are still needed.
             if worth is None or lowered_op.steps.code.parts:
-                ops.setdefault((lowered_op.ipu, lowered_op.tile_set), []).append(
-                    Outlinable(lowered_op, lowered.layouts, worth)
-                )
-    shared = {}
-    for place, set_ops in ops.items():
-        # Recomputed ops repeat each other, so their stretches are looked for among themselves.
-        parts = (
-            [op for op in set_ops if not recomputed(op.lowered_op)],
-            [op for op in set_ops if recomputed(op.lowered_op)],
-        )
-        bodies = [body for part in parts for body in function_bodies(part, threshold)]
-        calls = function_calls(bodies, graphs, tile_sets.chip(place[1]).tiles)
-        shared[place] = SharedCode(ops_with_own_code(set_ops, threshold), tuple(calls))
-    return shared
+                place = (lowered_op.ipu, lowered_op.tile_set)
+                ops.setdefault(place, []).append(Outlinable(lowered_op, lowered.layouts, worth))
+    tile_sets = program.places.tile_sets
+    program.shared_code = {
+        place: _shared_code(place_ops, program, tile_sets.chip(place[1]).tiles) for place, place_ops in ops.items()
+    }
+    for (_, tile_set), code in program.shared_code.items():
+        _add_copies(code.calls, tile_sets.machines[tile_set])
+    return program
+
+
+def _value(lowered_op: LoweredOp, program: Compilation) -> float | None:
+    """Value of an op to the outliner; None for an op that ends a stretch, such as a call."""
+    if program.outlining is None:
+        return 0.0
+    if lowered_op.calls:
+        return None
+    return value_of(lowered_op.op.type, program.cache.work(lowered_op.op), program.ir.replication_factor)
+
+
+def _shared_code(ops: Sequence[Outlinable], program: Compilation, tiles: int) -> SharedCode:
+    """The code of the ops of a tile set of ``tiles`` tiles."""
+    # Recomputed ops repeat each other, so their stretches are looked for among themselves.
+    recomputed: dict[bool, list[Outlinable]] = {False: [], True: []}
+    for op in ops:
+        recomputed[program.phases[op.lowered_op.op] == "recompute"].append(op)
+    bodies = [body for part in recomputed.values() for body in function_bodies(part, program.outlining)]
+    calls = function_calls(bodies, program.graphs, tiles)
+    return SharedCode(ops_with_own_code(ops, program.outlining), tuple(calls))
 
 
 def function_calls(
@@ -122,7 +79,7 @@ def function_calls(
     return [call.of(tiles) for call in calls]
 
 
-def add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
+def _add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
     """Put the copies of the calls among the steps of their first and last ops."""
     known: dict[tuple[tuple[Layout, int], ...], list[Step]] = {}
 

@@ -9,13 +9,19 @@ two different mappings is not worked out, a simplification that can only over-co
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.ir import Graph, Tensor, data_of
+
 from .tilevector import TileVector
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 MIN_BYTES_PER_TILE = 128
 
@@ -116,3 +122,38 @@ def even(key: Hashable, elements: int, tiles: int, used: int, grain: int, start:
         excess -= cut
         tile -= 1
     return Layout(key, TileVector.of(np.roll(counts, start)))
+
+
+class DataLayouts:
+    """Layouts of variables, constants and streams, and of results with a wished layout.
+
+    Args:
+        chip: the chip as the compute tiles see it.
+        parameters: operands of products.
+        wishes: layouts that stashes and buffers should have, by owner of the storage.
+    """
+
+    def __init__(self, chip: Chip, parameters: set[Tensor], wishes: Mapping[Tensor, Layout]) -> None:
+        self._chip = chip
+        self._parameters = parameters
+        self.wishes = wishes
+
+    def add_to(self, layouts: dict[Tensor, Layout], graph: Graph) -> None:
+        """Lay out the data of ``graph`` in ``layouts``."""
+        # Results of Init get their wished layout before their op is lowered.
+        layouts.update({tensor: layout for tensor, layout in self.wishes.items() if tensor.graph is graph})
+        for tensor in data_of(graph):
+            layouts[tensor] = self._layout(tensor)
+
+    def _layout(self, tensor: Tensor) -> Layout:
+        if tensor in self.wishes:
+            return self.wishes[tensor]
+        elements, size, tiles = tensor.spec.elements, tensor.dtype.size, self._chip.tiles
+        # Small parameters lie linearly, as there is less than one element for each tile.
+        if tensor in self._parameters and elements >= tiles:
+            return even(("parameter", elements, size), elements, tiles, tiles, 8)
+        return self.linear(elements, size)
+
+    def linear(self, elements: int, size: int) -> Layout:
+        """Linear mapping of ``elements`` elements of ``size`` bytes."""
+        return linear(elements, size, self._chip.vector_width(size), self._chip.tiles)

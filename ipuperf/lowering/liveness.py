@@ -25,7 +25,7 @@ from .tilevector import TileVector
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-    from .code_loading import CodeOf
+    from .code import CodeOf
     from .lowered import LoweredGraph, LoweredOp
     from .places import Places
 

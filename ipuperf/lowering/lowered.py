@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 
 from ipuperf.ir import Graph, Tensor
 from ipuperf.ops.base import Op
+from ipuperf.ops.control import Call, If, Loop
 
 from .layout import Layout
 from .steps import SharedStep, Step
 from .supersteps import OpSteps
+
+CallingOp = Call | Loop | If
+"""An op that executes graphs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +62,12 @@ class LoweredOp:
 
 @dataclass
 class LoweredGraph:
-    """A graph with its ops lowered in schedule order, and where its tensors lie."""
+    """A graph with its ops lowered in schedule order, and where its tensors lie.
+
+    ``participants`` are the IPUs that take part in it, once somebody has asked (:func:`.assembly.participants`).
+    """
 
     graph: Graph
     ops: list[LoweredOp]
     layouts: dict[Tensor, Layout]
+    participants: frozenset[int] | None = None

@@ -8,16 +8,16 @@ would put them in the always-live band; both totals are in the report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import Constant, Graph, Tensor, Variable, data_of
+from ipuperf.ir import Constant, Tensor, Variable, data_of
 
 from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
-from .code_loading import CodeOf, split
+from .code_loading import split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
 from .program import MemoryReport, VariableInfo
@@ -29,9 +29,9 @@ from .tilevector import TileVector
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
 
-    from .function_calls import FunctionCall, SharedCode
-    from .lowered import LoweredGraph, LoweredOp
-    from .places import Places
+    from .compilation import Compilation
+    from .lowered import LoweredOp
+    from .outlining import FunctionCall
 
 #: Every program has these leaf steps before and after ``run``'s own: upload and download of weights.
 UPLOAD_STEP = "StreamCopy weights host to device"
@@ -101,33 +101,24 @@ class _AlwaysLive:
         return code
 
 
+def measure_memory(program: Compilation) -> Compilation:
+    """The pass that works out the memory of every tile."""
+    program.memory = MemoryModel(program).report()
+    return program
+
+
 class MemoryModel:
-    """Builds the :class:`MemoryReport` of a lowered program.
+    """Builds the :class:`MemoryReport` of a lowered ``program``."""
 
-    Args:
-        places: where its tensors lie.
-        graphs: its graphs, lowered.
-        ipus: IPUs of a replica.
-        loaded: code that is not always live (:mod:`.code_loading`).
-        shared: all other code, by IPU and tile set.
-    """
-
-    def __init__(
-        self,
-        places: Places,
-        graphs: Mapping[Graph, LoweredGraph],
-        ipus: int,
-        loaded: Mapping[Graph, CodeOf],
-        shared: Mapping[tuple[int, str], SharedCode],
-    ) -> None:
-        self.places = places
-        self.graphs = graphs
-        self.main = graphs[places.ir.main_graph]
-        self.chip = places.machine.chip
-        self.ipus = range(ipus)
-        self.loaded = loaded
-        self.shared = shared
-        self.starts = LinearStarts(places)
+    def __init__(self, program: Compilation) -> None:
+        self.places = program.places
+        self.graphs = program.graphs
+        self.main = program.graphs[program.ir.main_graph]
+        self.chip = program.places.machine.chip
+        self.ipus = program.syncs.ipus
+        self.loaded = program.loaded
+        self.shared = program.shared_code
+        self.starts = LinearStarts(program.places)
 
     def report(self) -> MemoryReport:
         """Walk the program and build the report."""

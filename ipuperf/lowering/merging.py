@@ -8,12 +8,11 @@ itself (``transforms/mergecopies.cpp``) only gathers copies whose results one op
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ipuperf.ir import Op, Tensor, roots
 
 from .lowered import LoweredGraph, LoweredOp
 from .steps import JoinableStep
+from .sync_groups import SyncGroups
 from .tile_sets import COMPUTE
 
 
@@ -65,11 +64,8 @@ class _Merging:
         self.head.shared = self.kind.together(head_step.op_id, name, self.parts, self.company)
 
 
-def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, ...]]) -> None:
-    """Join the steps of a lowered graph that may start together (:class:`JoinableStep`); see the module docstring.
-
-    ``standing`` gives the IPUs that stand during a stream copy of an IPU. Copies on I/O tiles make no IPU stand.
-    """
+def merge_exchanges(lowered: LoweredGraph, syncs: SyncGroups) -> None:
+    """Join the steps of a lowered graph that may start together (:class:`JoinableStep`); see the module docstring."""
     root, groups = roots(lowered.graph), []
     group: _Merging | None = None
     for lowered_op in lowered.ops:
@@ -77,7 +73,9 @@ def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, 
         step = steps[0] if len(steps) == 1 else None
         company: tuple[int, ...] | None = None
         if isinstance(step, JoinableStep):
-            company = step.company(lowered_op.ipu, standing if lowered_op.tile_set == COMPUTE else _nobody)
+            # Copies on I/O tiles make no IPU stand.
+            standing = syncs.standing(lowered_op.ipu) if lowered_op.tile_set == COMPUTE else ()
+            company = step.company(standing)
         if isinstance(step, JoinableStep) and company is not None:
             if group is None or not group.takes(lowered_op, step, company):
                 group = _Merging(lowered_op, type(step), company, root)
@@ -90,7 +88,3 @@ def merge_exchanges(lowered: LoweredGraph, standing: Callable[[int], tuple[int, 
             group.passes(lowered_op.op)
     for group in groups:
         group.close()
-
-
-def _nobody(ipu: int) -> tuple[int, ...]:
-    return ()

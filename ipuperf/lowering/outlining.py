@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
@@ -136,6 +137,48 @@ class Outlinable(NamedTuple):
         if isinstance(op, (RemoteLoad, RemoteStore)):
             return (op.type, *(self.layouts[tensor] for tensor in (op.inputs[0], *op.outputs)))
         return id(self.lowered_op.steps.code)
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """One call.
+
+    Attributes:
+        ops: the ops it runs.
+        operands: tensors that are copied in.
+        results: tensors that are copied out.
+    """
+
+    ops: Sequence[Outlinable]
+    operands: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+
+    def layout(self, tensor: Tensor) -> Layout:
+        """The layout of an operand or result."""
+        return self.ops[0].layouts[tensor]
+
+    def of(self, tiles: int) -> FunctionCall:
+        """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
+        layouts = self.ops[0].layouts
+        elsewhere = [
+            tensor
+            for tensor in (*self.operands, *self.results)
+            if tensor not in layouts or layouts[tensor].elements.tiles != tiles
+        ]
+        if not elsewhere:
+            return self
+        operands, results = (
+            tuple(tensor for tensor in tensors if tensor not in elsewhere) for tensors in (self.operands, self.results)
+        )
+        return FunctionCall(self.ops, operands, results)
+
+
+@dataclass(frozen=True)
+class SharedCode:
+    """The code of one tile set of an IPU: ops with code of their own (``kept``), and calls of functions."""
+
+    kept: tuple[LoweredOp, ...]
+    calls: tuple[FunctionCall, ...]
 
 
 def ops_with_own_code(ops: Sequence[Outlinable], threshold: float | None) -> tuple[LoweredOp, ...]:

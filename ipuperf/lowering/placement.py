@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ipuperf.ir import Ir, Op, Tensor
 from ipuperf.kinds import checked
 from ipuperf.ops.transfers.ipu_copy import IpuCopy
@@ -24,22 +26,25 @@ def reading_ipu(op: Op, index: int) -> int:
     return op.ipu or 0
 
 
-def users(tensor: Tensor) -> dict[int, None]:
-    """IPUs that read a tensor, also in called graphs, in creation order of the ops."""
-    ipus: dict[int, None] = {}
+def readers(tensor: Tensor) -> Iterator[tuple[Op, int]]:
+    """Ops that read a tensor, also in called graphs, in the order of their creation, and as which input."""
     for op in dict.fromkeys(tensor.consumers):
         for callee, operands in op.calls():
             for callee_input, operand in zip(callee.inputs, operands, strict=False):
                 if operand is tensor:
-                    ipus.update(users(callee_input))
+                    yield from readers(callee_input)
         if not op.called_graphs():
-            ipus.update((reading_ipu(op, index), None) for index, operand in enumerate(op.inputs) if operand is tensor)
-    return ipus
+            yield from ((op, index) for index, operand in enumerate(op.inputs) if operand is tensor)
+
+
+def users(tensor: Tensor) -> Iterator[int]:
+    """IPUs that read a tensor, in the order of :func:`readers`."""
+    return (reading_ipu(op, index) for op, index in readers(tensor))
 
 
 def user_ipu(tensor: Tensor) -> int | None:
     """The first IPU that reads a tensor; None when nobody does."""
-    return next(iter(users(tensor)), None)
+    return next(users(tensor), None)
 
 
 def home_of(tensor: Tensor) -> int:

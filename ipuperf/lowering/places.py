@@ -1,75 +1,73 @@
-"""Where the tensors of a program lie: on which IPU, and how on its tiles."""
+"""Where the tensors of a program lie: on which IPU, and on which of its tile sets. How they lie there is a layout.
+
+The inputs of a called graph lie where the operands of its first call lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, calling, data_of
+from ipuperf.ir import Constant, Graph, IrError, Tensor, data_of
 from ipuperf.ops.base import Op
-from ipuperf.ops.control import Call, If, Loop
-from ipuperf.ops.selection.dynamic import Dynamic
+from ipuperf.ops.control import Loop
 from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
-from .layout import Layout, even, linear
+from .lowered import CallingOp
 from .placement import home_of, reading_ipu, user_ipu, users
-from .supersteps import positions_of, stack
-from .tile_sets import COMPUTE, TileSets
-
-_PRODUCTS_OF_FLOAT8 = ("MatMulPow2Scaled", "ConvPow2Scaled", "ConvTransposePow2Scaled")
-_MULTI_CONVS = ("MultiConv", "MultiConvDataGrad", "MultiConvWeightsGrad")
-_PRODUCT_TYPES = frozenset(
-    ["MatMul", "Conv", "ConvDataGrad", "ConvTranspose", "ConvWeightsGrad", *_MULTI_CONVS, *_PRODUCTS_OF_FLOAT8]
-)
+from .tile_sets import COMPUTE, IO, TileSets
 
 
 class Places:
-    """Homes and layouts, filled while the graphs are walked in execution order.
+    """IPUs and tile sets of tensors.
 
     Args:
         tile_sets: how the tiles of an IPU are divided.
-        draft_walk: an earlier walk over the same program. Homes, tile sets and storages do not depend on layouts, so
-            they are taken from it; its ``wishes`` are the layouts of variables and Init results.
 
     Attributes:
         machine: the machine as the compute tiles see it.
         tile_set_of: the tile set of each tensor that has been placed; others lie on the compute tiles.
         homes: IPU on which each tensor lies; None for constants, which lie wherever they are used.
         storage: for tensors that share storage, the tensor that owns it, also across calls.
-        wishes: layouts that stashes and buffers should have, by owner of the storage.
     """
 
-    def __init__(self, ir: Ir, tile_sets: TileSets, draft_walk: Places | None = None) -> None:
-        self.ir = ir
+    def __init__(self, tile_sets: TileSets) -> None:
         self.tile_sets = tile_sets
         self.machine = tile_sets.machines[COMPUTE]
-        self.draft_walk = draft_walk
-        # The final walk goes on with the maps of the draft.
-        self.tile_set_of: dict[Tensor, str] = draft_walk.tile_set_of if draft_walk else {}
-        self.parameters: set[Tensor] = draft_walk.parameters if draft_walk else _matmul_parameters(ir)
-        self.homes: dict[Tensor, int | None] = draft_walk.homes if draft_walk else {}
-        self.storage: dict[Tensor, Tensor] = draft_walk.storage if draft_walk else {}
-        self.fixed = draft_walk.wishes if draft_walk else {}
-        self.wishes: dict[Tensor, Layout] = {}
-        self._weak: set[Tensor] = set()
+        self.tile_set_of: dict[Tensor, str] = {}
+        self.homes: dict[Tensor, int | None] = {}
+        self.storage: dict[Tensor, Tensor] = {}
 
-    def lay_out_data(self, graph: Graph, layouts: dict[Tensor, Layout]) -> None:
-        """Lay out what exists before a graph runs: variables, constants, streams, and results with a wished layout."""
-        # Results of Init get their wished layout before their op is lowered.
-        layouts.update({tensor: layout for tensor, layout in self.fixed.items() if tensor.graph is graph})
+    def home(self, tensor: Tensor) -> int:
+        """IPU on which a tensor lies; for a constant the first IPU that uses it."""
+        home = self.homes.get(tensor)
+        return home if home is not None else user_ipu(tensor) or 0
+
+    def holders(self, tensor: Constant) -> tuple[int, ...]:
+        """IPUs that hold a constant: all that read it, otherwise the one it is stated to be on."""
+        return tuple(dict.fromkeys(users(tensor))) or (tensor.ipu or 0,)
+
+    def owner(self, tensor: Tensor) -> Tensor:
+        """The tensor whose storage ``tensor`` shares, itself where it shares none."""
+        return self.storage.get(tensor, tensor)
+
+    def on_io_tiles(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies on the I/O tiles."""
+        return self.tile_set_of.get(tensor) == IO
+
+    def place_data(self, graph: Graph) -> None:
+        """Note where variables, constants and streams of a graph lie."""
         for tensor in data_of(graph):
-            layouts[tensor] = self.data_layout(tensor)
-            if self.draft_walk is None:
-                self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
+            self.homes[tensor] = None if isinstance(tensor, Constant) else home_of(tensor)
 
-    def place(self, op: Op, ipu: int) -> None:
-        """Note where the results of an op on ``ipu`` lie, and what they share storage with.
+    def place_op(self, op: Op) -> None:
+        """Note where the results of an op lie, and what they share storage with.
 
         Raises:
             IrError: an operand lies on another IPU or another tile set.
         """
         if self.tile_sets.io_tiles:
-            self._place_on_tiles(op, ipu)
-        copy, homes = isinstance(op, IpuCopy), self.homes
+            self._place_on_tiles(op, ipu_of(op))
+        copy, homes, ipu = isinstance(op, IpuCopy), self.homes, ipu_of(op)
         for index, tensor in enumerate(op.inputs):
             home = homes.get(tensor)
             # Constants lie wherever they are used; an operand of a copy is checked against the IPU that reads it.
@@ -84,14 +82,7 @@ class Places:
             homes[tensor] = ipu
         for index, operand in op.aliases().items():
             source = op.inputs[operand]
-            self.storage[op.outputs[index]] = self.storage.get(source, source)
-
-    def share(self, op: Op, layouts: dict[Tensor, Layout]) -> bool:
-        """Lay out results that share storage with an operand as that operand; return whether all results do."""
-        aliases = op.aliases()
-        for index, operand in aliases.items():
-            layouts[op.outputs[index]] = layouts[op.inputs[operand]]
-        return len(aliases) == len(op.outputs)
+            self.storage[op.outputs[index]] = self.owner(source)
 
     def _place_on_tiles(self, op: Op, ipu: int) -> None:
         """Note the tile set of an op's results; its operands must lie on the tiles that read them."""
@@ -106,45 +97,7 @@ class Places:
         for tensor in op.outputs:
             self.tile_set_of[tensor] = self.tile_sets.of(op)
 
-    def wish(self, op: Op, layouts: dict[Tensor, Layout]) -> None:
-        """Note the layout that the storage of a stash, or of a copy's buffer, should have.
-
-        A wish is weak where no tensor of one slice's shape is written; a later, stronger wish replaces it.
-        """
-        weak = False
-        if isinstance(op, IpuCopy) and len(op.inputs) == 2:
-            target, layout = op.inputs[1], layouts[op.inputs[0]]
-        elif isinstance(op, Dynamic) and op.base in op.inputs:
-            target, (positions, count) = op.base, positions_of(op)
-            part = op.part
-            weak = count != 1 or part is None or part not in op.inputs
-            unit = self.data_unit(target, positions) if weak or part is None else layouts[part]
-            layout = stack(unit, op.axes, positions)
-        else:
-            return
-        owner = self.storage.get(target, target)
-        # Only variables and results of Init get their layout from a wish; other storage follows the op that makes it.
-        can_be_laid_out = isinstance(owner, Variable) or (owner.producer is not None and owner.producer.type == "Init")
-        if (
-            not can_be_laid_out
-            or owner.shape != target.shape
-            or (owner in self.wishes and (weak or owner not in self._weak))
-        ):
-            return
-        self.wishes[owner] = layout
-        if weak:
-            self._weak.add(owner)
-        else:
-            self._weak.discard(owner)
-
-    def data_unit(self, base: Tensor, positions: int) -> Layout:
-        """Linear mapping of one position of a sliced tensor."""
-        size = base.dtype.size
-        return linear(
-            base.spec.elements // positions, size, self.machine.chip.vector_width(size), self.machine.chip.tiles
-        )
-
-    def pass_operands(self, op: Call | Loop | If, callee: Graph, operands: Sequence[Tensor], *, first: bool) -> None:
+    def pass_operands(self, op: CallingOp, callee: Graph, operands: Sequence[Tensor], *, first: bool) -> None:
         """Note where the callee's inputs lie: where the operands of its first call lie.
 
         Raises:
@@ -159,7 +112,7 @@ class Places:
                 home = user_ipu(callee_input)
             if first:
                 self.homes[callee_input] = home
-                self.storage[callee_input] = self.storage.get(operand, operand)
+                self.storage[callee_input] = self.owner(operand)
             elif home is not None and self.homes[callee_input] not in (None, home):
                 raise IrError(
                     f"{op.where()}: operand {operand.id!r} lies on IPU {home}, an earlier call of graph "
@@ -167,7 +120,7 @@ class Places:
                     "use one graph for each placement"
                 )
 
-    def place_results(self, op: Call | Loop | If, callee: Graph) -> None:
+    def place_results(self, op: CallingOp, callee: Graph) -> None:
         """Note that the results of a call lie where the callee leaves them."""
         for callee_output, result in zip(callee.outputs, op.outputs, strict=True):
             home = self.homes.get(callee_output)
@@ -177,11 +130,11 @@ class Places:
                     "copy one inside its branch"
                 )
             self.homes[result] = home
-            self.storage[result] = self.storage.get(callee_output, callee_output)
+            self.storage[result] = self.owner(callee_output)
             if self.tile_sets.io_tiles:
                 self.tile_set_of[result] = self.tile_set_of.get(callee_output, COMPUTE)
 
-    def _pass_tiles(self, op: Call | Loop | If, callee_input: Tensor, operand: Tensor, *, first: bool) -> None:
+    def _pass_tiles(self, op: CallingOp, callee_input: Tensor, operand: Tensor, *, first: bool) -> None:
         """Note the tile set of a callee's input, as :meth:`pass_operands` does its IPU.
 
         A constant lies on the tiles that read it first.
@@ -196,53 +149,17 @@ class Places:
                 "graph passes one on other tiles there; use one graph for each"
             )
 
-    def check_carried(self, op: Op, callee_input: Tensor, result: Tensor) -> None:
-        """Raise unless a loop-carried value ends on the IPU where it begins."""
-        begin, end = self.homes.get(callee_input), self.homes.get(result)
-        if begin is not None and end is not None and begin != end:
-            raise IrError(
-                f"{op.where()}: output {result.id!r} lies on IPU {end} and is carried to {callee_input.id!r} "
-                f"on IPU {begin}; copy it back inside the loop"
-            )
-
-    def home(self, tensor: Tensor) -> int:
-        """IPU on which a tensor lies; for a constant the first IPU that uses it."""
-        home = self.homes.get(tensor)
-        return home if home is not None else user_ipu(tensor) or 0
-
-    def holders(self, tensor: Constant) -> tuple[int, ...]:
-        """IPUs that hold a constant: all that read it, otherwise the one it is stated to be on."""
-        return tuple(users(tensor)) or (tensor.ipu or 0,)
-
-    def data_layout(self, tensor: Tensor) -> Layout:
-        """Layout of a variable, constant or stream: parameters of products evenly in grains, others linearly."""
-        chip = self.machine.chip
-        elements, size = tensor.spec.elements, tensor.dtype.size
-        if tensor in self.fixed:
-            return self.fixed[tensor]
-        # Small parameters lie linearly, as there is less than one element for each tile.
-        if tensor in self.parameters and elements >= chip.tiles:
-            return even(("parameter", elements, size), elements, chip.tiles, chip.tiles, 8)
-        return linear(elements, size, chip.vector_width(size), chip.tiles)
+    def check_carried(self, op: Loop) -> None:
+        """Raise unless every loop-carried value ends on the IPU where it begins."""
+        for callee_input, result in zip(op.callee.inputs, op.callee.outputs, strict=False):
+            begin, end = self.homes.get(callee_input), self.homes.get(result)
+            if begin is not None and end is not None and begin != end:
+                raise IrError(
+                    f"{op.where()}: output {result.id!r} lies on IPU {end} and is carried to {callee_input.id!r} "
+                    f"on IPU {begin}; copy it back inside the loop"
+                )
 
 
-def _matmul_parameters(ir: Ir) -> set[Tensor]:
-    """Tensors that are operands of a matrix product or a convolution, directly or in a called graph."""
-    parameters: set[Tensor] = set()
-    operands: dict[Tensor, list[Tensor]] = {}  # of each input of a callee
-    for graph in ir.all_graphs():
-        for op in graph.ops:
-            if op.type in _PRODUCT_TYPES:
-                parameters.update(op.inputs)
-        for op in calling(graph):
-            for callee, passed in op.calls():
-                for callee_input, operand in zip(callee.inputs, passed, strict=False):
-                    operands.setdefault(callee_input, []).append(operand)
-    # An operand may itself be the input of a graph, so calls are followed up to where the tensor comes from.
-    waiting = list(parameters)
-    while waiting:
-        for operand in operands.get(waiting.pop(), ()):
-            if operand not in parameters:
-                parameters.add(operand)
-                waiting.append(operand)
-    return parameters
+def ipu_of(op: Op) -> int:
+    """The IPU on which the steps of an op run and its results lie."""
+    return op.destination if isinstance(op, IpuCopy) else op.ipu or 0

@@ -1,9 +1,12 @@
 """From plans to steps: matrix products and convolutions, alone or several at once.
 
-A plan becomes a list of steps (:class:`PlanStep`): some before its serial passes, some in each pass, some after them.
-Several plans may run side by side, each on its own tiles. Their steps of the same slot then share one exchange and one
-compute set, which last as long as the slowest tile. PopLibs does the same (``lib/poplin/ConvProgramTree.cpp``: one
-program tree for all convolutions of a parallel multi-convolution).
+1. Work becomes a request, and the planner finds a plan for it (:mod:`.planner`). Where there are several ways, the one
+   whose steps take the fewest cycles is chosen (:func:`least`).
+2. A plan becomes a list of steps (:class:`PlanStep`), before its serial passes, in each pass and after them.
+3. Several plans may run side by side, each on its own tiles. Their steps of the same slot then share one exchange and
+   one compute set, which last as long as the slowest tile (:func:`phases`). PopLibs does the same
+   (``lib/poplin/ConvProgramTree.cpp``: one program tree for all convolutions of a parallel multi-convolution).
+4. The result lies where the plan leaves it (:func:`run`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +33,22 @@ from .rearrangements import RearrangementPhase
 from .supersteps import Superstepper, lowers, superstep_cycles
 from .tilevector import TileVector
 
-#: Slots of a plan's steps, in the order in which they run. They are 100 apart because a rearrangement uses several
-#: slots (:attr:`~.rearrangements.RearrangementPhase.slot`), counted from its own.
-_FLIP, _PREPARE, _BROADCAST, _SLICE, _TRANSFORM, _OPERANDS, _ZEROS, _COMPUTE, _PARTIALS, _REDUCE, _UPDATE, _FINISH = (
-    range(0, 1200, 100)
-)
+
+class Slot(IntEnum):
+    """What a step of a plan is for, in the order in which the steps run."""
+
+    FLIP = auto()  # rearrange the weights of an input gradient
+    PREPARE = auto()  # lay out the weights for the serial passes
+    BROADCAST = auto()  # bring operands to the tiles once for all passes
+    SLICE = auto()  # cut out the operands of a pass
+    TRANSFORM = auto()  # rearrange operands and result
+    OPERANDS = auto()  # bring operands to the tiles
+    ZEROS = auto()  # bring zeros that fill up the operands
+    COMPUTE = auto()  # the vertices of the product
+    PARTIALS = auto()  # bring partial sums together
+    REDUCE = auto()  # add partial sums up, or cast them
+    UPDATE = auto()  # write or add the result of a pass
+    FINISH = auto()  # cast the sums of all passes
 
 
 @dataclass(frozen=True)
@@ -40,11 +56,11 @@ class PlanStep:
     """A step of a plan on ``tiles`` tiles, the first of which is ``start``.
 
     Each tile receives ``bytes`` in ``exchange`` cycles; without bytes there is no exchange. Then ``vertex`` runs for
-    ``cycles``; without cycles there is no compute set. ``payload`` names what the exchange moves, ``sent`` is that of
-    :meth:`~.supersteps.Superstepper.exchange`.
+    ``cycles``; without cycles there is no compute set. ``phase`` counts the steps of one slot; only a rearrangement has
+    several. ``payload`` names what the exchange moves, ``sent`` is that of :meth:`~.supersteps.Superstepper.exchange`.
     """
 
-    slot: int
+    slot: Slot
     start: int
     tiles: int
     payload: str = ""
@@ -54,6 +70,7 @@ class PlanStep:
     vertex: str = ""
     cycles: int = 0
     flops: int = 0
+    phase: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,23 +92,23 @@ class PlannedProduct:
         """The plan, without the tiles it is placed on."""
         return self.placed.plan
 
-    def step(self, slot: int, **fields: object) -> PlanStep:
+    def step(self, slot: Slot, **fields: Any) -> PlanStep:
         """A step on the plan's tiles."""
-        return PlanStep(slot, self.placed.start, self.plan.tiles, **fields)  # type: ignore[arg-type]
+        return PlanStep(slot, self.placed.start, self.plan.tiles, **fields)
 
-    def moves(self, slot: int, payload: str, stages: Iterable[RearrangementPhase]) -> list[PlanStep]:
+    def moves(self, slot: Slot, payload: str, stages: Iterable[RearrangementPhase]) -> list[PlanStep]:
         """The steps of a rearrangement."""
         return [
             PlanStep(
-                slot + stage.slot,
+                slot,
                 self.placed.start,
                 stage.tiles,
                 payload,
                 stage.bytes,
                 stage.exchange,
-                None,
-                stage.vertex,
-                stage.cycles,
+                vertex=stage.vertex,
+                cycles=stage.cycles,
+                phase=stage.slot,
             )
             for stage in stages
         ]
@@ -121,10 +138,10 @@ class PlannedProduct:
         """The steps before the serial passes. The cycles of ``prepare`` already contain its exchange."""
         plan = self.plan
         return [
-            *self.moves(_FLIP, "flip", self.flip),
-            self.step(_PREPARE, vertex="poplin::Transform", cycles=plan.prepare),
+            *self.moves(Slot.FLIP, "flip", self.flip),
+            self.step(Slot.PREPARE, vertex="poplin::Transform", cycles=plan.prepare),
             self.step(
-                _BROADCAST,
+                Slot.BROADCAST,
                 payload="broadcast",
                 bytes=plan.bytes_broadcast,
                 exchange=plan.broadcast,
@@ -142,21 +159,21 @@ class PlannedProduct:
         reducing = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
         exchange = plan.exchange_operands
         return [
-            self.step(_SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
-            *self.moves(_TRANSFORM, "transform", self.stages),
+            self.step(Slot.SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
+            *self.moves(Slot.TRANSFORM, "transform", self.stages),
             self.step(
-                _OPERANDS, payload="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.operand_bytes
+                Slot.OPERANDS, payload="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.operand_bytes
             ),
-            self.step(_ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
-            self.step(_COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
-            self.step(_PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
-            self.step(_REDUCE, vertex=reducing, cycles=plan.reduce),
-            self.step(_UPDATE, vertex="popops::DynamicUpdateSlice1D", cycles=plan.dynamic_update),
+            self.step(Slot.ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
+            self.step(Slot.COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
+            self.step(Slot.PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
+            self.step(Slot.REDUCE, vertex=reducing, cycles=plan.reduce),
+            self.step(Slot.UPDATE, vertex="popops::DynamicUpdateSlice1D", cycles=plan.dynamic_update),
         ]
 
     def steps_after(self) -> list[PlanStep]:
         """The steps after the serial passes."""
-        return [self.step(_FINISH, vertex="popops::Cast", cycles=self.plan.finish)]
+        return [self.step(Slot.FINISH, vertex="popops::Cast", cycles=self.plan.finish)]
 
 
 def least(request: Request, planned: Callable[[ConvolutionPlan], PlannedProduct]) -> PlannedProduct:
@@ -260,7 +277,7 @@ def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct])
 def arrange_weights(stepper: Superstepper, name: str, product: PlannedProduct) -> None:
     """Bring the second operand of a product to the tiles where all its serial passes read it."""
     plan = product.plan
-    _together(stepper, name, product.moves(_PREPARE, "weights", rearrangements.of_weights(plan)))
+    _together(stepper, name, product.moves(Slot.PREPARE, "weights", rearrangements.of_weights(plan)))
 
 
 def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
@@ -273,9 +290,9 @@ def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
 
 
 def _together(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> None:
-    """Append one exchange and one compute set for each slot, in the order of the slots."""
-    for slot in sorted({step.slot for step in steps}):
-        slot_steps = [step for step in steps if step.slot == slot]
+    """Append one exchange and one compute set for each slot and phase, in their order."""
+    for slot, phase in sorted({(step.slot, step.phase) for step in steps}):
+        slot_steps = [step for step in steps if (step.slot, step.phase) == (slot, phase)]
         _exchange(stepper, name, [step for step in slot_steps if step.bytes])
         _compute(stepper, [step for step in slot_steps if step.cycles])
 

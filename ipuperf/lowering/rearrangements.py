@@ -34,9 +34,9 @@ from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution
 
 from .planner.form import Form, view_form
+from .planner.kernels import grain
 from .planner.plan import ConvolutionPlan
 from .planner.terms import near_cycles, needs, padded_elements
-from .planner.vertices import grain
 from .planner.works import plan_convolution
 
 if TYPE_CHECKING:

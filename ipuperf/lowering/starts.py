@@ -42,7 +42,7 @@ class LinearStarts:
         tiles, used = layout.elements.tiles, layout.elements.active
         if used in (0, tiles) or not _linear(layout):
             return 0
-        owner = self._owner(tensor)
+        owner = self._places.owner(tensor)
         if owner not in self._first:
             # Each IPU and tile set counts on its own.
             counter = (self._places.homes.get(owner), tiles)
@@ -52,10 +52,7 @@ class LinearStarts:
 
     def of(self, tensor: Tensor) -> int:
         """The first tile of ``tensor``, or of the tensor whose storage it shares; 0 if none was given."""
-        return self._first.get(self._places.storage.get(tensor, tensor), 0)
-
-    def _owner(self, tensor: Tensor) -> Tensor:
-        return self._places.storage.get(tensor, tensor)
+        return self._first.get(self._places.owner(tensor), 0)
 
 
 def _linear(layout: Layout) -> bool:

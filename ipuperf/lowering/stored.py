@@ -20,8 +20,8 @@ from ipuperf.machine.model import Chip, CodeSizes, RearrangementRates
 
 from . import steps
 from .planner.form import Axis, Form, Types
+from .planner.kernels import Kernel
 from .planner.plan import ConvolutionPlan, Request
-from .planner.vertices import Kernel
 from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
 from .tilevector import TileVector
 

@@ -397,7 +397,11 @@ class Superstepper:
         moves = unit is None and base in op.inputs
         if unit is None:
             written = part is not None and part in self.layouts and count == 1
-            unit = self.layouts[part] if written and part is not None else self.unit(base, positions)
+            unit = (
+                self.layouts[part]
+                if written and part is not None
+                else self.spread(base.spec.elements // positions, size)
+            )
         stacked, slices = stack(unit, op.axes, positions), stack(unit, op.axes, count)
         # Bytes of the index on every tile; bytes that arrive for each element of one position.
         index_bytes, arriving = len(op.axes) * op.inputs[1].dtype.size, 0
@@ -414,10 +418,6 @@ class Superstepper:
             self.exchange(f"{op.type}/base", base_layout.bytes(size))
         if op.outputs[0] not in self.layouts and not op.aliases():
             self.layouts[op.outputs[0]] = slices if op.outputs[0] is part else stacked
-
-    def unit(self, base: Tensor, positions: int) -> Layout:
-        """Linear mapping of one position of a tensor that will be sliced."""
-        return self.spread(base.spec.elements // positions, base.dtype.size)
 
     @lowers(w.GroupCollective)
     def collective(self, work: w.GroupCollective) -> None:
@@ -521,11 +521,6 @@ def copy_cycles(share: TileVector, machine: Machine) -> TileVector:
     return share.map(lambda values: np.where(values != 0, setup - (-values // rate), 0))
 
 
-def on_tile_copy(op_id: int, tensor: Tensor, layout: Layout, machine: Machine) -> list[Step]:
-    """A copy of a tensor that stays where it lies: one compute set of on-tile copies."""
-    return on_tile_copies(op_id, [(layout, tensor.dtype.size)], machine)
-
-
 def on_tile_copies(op_id: int, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
     """Copies of tensors that stay where they lie, in one compute set with one set-up.
 
@@ -538,13 +533,11 @@ def on_tile_copies(op_id: int, pieces: Sequence[tuple[Layout, int]], machine: Ma
     return [compute_set(op_id, name, copy_cycles(share, machine), machine)]
 
 
-def local_copy(op_id: int, name: str, layout: Layout, size: int, machine: Machine) -> list[Step]:
-    """Steps that bring a tensor with elements of ``size`` bytes from another layout into ``layout``."""
-    return local_copies(op_id, name, [(layout, size)], machine)
-
-
 def local_copies(op_id: int, name: str, pieces: Sequence[tuple[Layout, int]], machine: Machine) -> list[Step]:
-    """As :func:`local_copy` for several tensors, in one exchange; ``pieces`` as in :func:`on_tile_copies`."""
+    """Steps that bring tensors from other layouts into these, in one exchange.
+
+    ``pieces``: as in :func:`on_tile_copies`.
+    """
     if not pieces:
         return []
     chip = machine.chip

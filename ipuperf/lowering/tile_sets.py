@@ -7,7 +7,6 @@ last ones. Poplar spreads them over the chip, which changes no figure here. A ve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from ipuperf.ir import IrError, Tensor
 from ipuperf.ir import Op as Operation
 from ipuperf.ops.transfers.io_tile_copy import IoTileCopy
 
+from .placement import readers
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
@@ -72,20 +72,8 @@ class TileSets:
         return op.source if isinstance(op, IoTileCopy) and index == 0 else self.of(op)
 
     def user(self, tensor: Tensor) -> str:
-        """The set on which a tensor is first read; ``compute`` when nobody reads it.
-
-        Ops count in the order of their creation, those of called graphs included.
-        """
-        return next(self._users(tensor), COMPUTE)
-
-    def _users(self, tensor: Tensor) -> Iterator[str]:
-        for op in dict.fromkeys(tensor.consumers):
-            for callee, operands in op.calls():
-                for callee_input, operand in zip(callee.inputs, operands, strict=False):
-                    if operand is tensor:
-                        yield from self._users(callee_input)
-            if not op.called_graphs():
-                yield from (self.reading(op, index) for index, operand in enumerate(op.inputs) if operand is tensor)
+        """The set on which a tensor is first read (:func:`.placement.readers`); ``compute`` when nobody reads it."""
+        return next((self.reading(op, index) for op, index in readers(tensor)), COMPUTE)
 
     def whole(self, vector: TileVector, tile_set: str) -> TileVector:
         """A vector over one set as one over all tiles of the IPU."""

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ipuperf.lowering.steps import Collective
 
 from .algorithms import Planner, reduce_cycles
+from .flows import SendBundle
 from .instructions import MOST_CYCLES, StepPart
-from .network import Network, Send, SendBundle
+from .network import Network
 from .recorder import Flight, Label
+from .templates import Send
 
 if TYPE_CHECKING:
     from ipuperf.machine import Topology
@@ -161,7 +163,10 @@ class Courses:
         """The bundles of sends between these pairs of IPUs, and how many sends begin or end at each IPU."""
         if pairs not in self._sends:
             sends = [Send((number,), self._topology.route(*pair), pair[0]) for number, pair in enumerate(pairs)]
-            self._sends[pairs] = (self._network.bundles(sends), dict(Counter(ipu for pair in pairs for ipu in pair)))
+            self._sends[pairs] = (
+                self._network.templates.bundles(sends),
+                dict(Counter(ipu for pair in pairs for ipu in pair)),
+            )
         return self._sends[pairs]
 
 

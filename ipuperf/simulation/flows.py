@@ -15,8 +15,9 @@ Done = Callable[[tuple[Flight, ...]], None]
 """A listener, which is told the sends that have ended."""
 
 
-class SendBundle(NamedTuple):
-    """Sends with the same latency.
+@dataclass(eq=False, frozen=True)
+class SendBundle:
+    """Sends with the same latency. A bundle equals itself alone, so that it is a fast key.
 
     Attributes:
         latency: cycles before the sends enter the network.

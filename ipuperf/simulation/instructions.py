@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -175,30 +175,32 @@ Instruction = Stretch | Shared | Enter | Next
 def count_copies(instructions: Sequence[Instruction], ipu: int) -> dict[tuple[str, str], int]:
     """How many slices of each (direction, stream) IPU ``ipu`` copies in one run of its instructions."""
     counts: dict[tuple[str, str], int] = {}
-    factors = [1]
-    for instruction in instructions:
-        if isinstance(instruction, Enter):
-            factors.append(factors[-1] * instruction.count)
-        elif isinstance(instruction, Next):
-            factors.pop()
-        elif isinstance(instruction, Shared):
+    for instruction, executions in _counted(instructions):
+        if isinstance(instruction, Shared):
             for copy in instruction.leaf.step.host_slices(ipu):
                 key = (copy.direction, copy.stream)
-                counts[key] = counts.get(key, 0) + factors[-1]
+                counts[key] = counts.get(key, 0) + executions
     return counts
 
 
 def count_instances(instructions: Sequence[Instruction]) -> int:
     """How many executions of segments one run of ``instructions`` makes, including those of folded trips."""
-    count, factors = 0, [1]
+    return sum(
+        executions * (len(instruction.segments) if isinstance(instruction, Stretch) else 1)
+        for instruction, executions in _counted(instructions)
+    )
+
+
+def _counted(instructions: Sequence[Instruction]) -> Iterator[tuple[Stretch | Shared, int]]:
+    """Each stretch and shared step, and how often it is executed."""
+    executions = [1]
     for instruction in instructions:
         if isinstance(instruction, Enter):
-            factors.append(factors[-1] * instruction.count)
+            executions.append(executions[-1] * instruction.count)
         elif isinstance(instruction, Next):
-            factors.pop()
+            executions.pop()
         else:
-            count += factors[-1] * (len(instruction.segments) if isinstance(instruction, Stretch) else 1)
-    return count
+            yield instruction, executions[-1]
 
 
 def longest_loop(instructions: Sequence[Instruction]) -> tuple[Enter, str] | None:

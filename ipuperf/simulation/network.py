@@ -1,34 +1,45 @@
 """Flow-level network: transfers in flight share links, DDR channels and PCIe ports by max-min fairness.
 
-A flow crosses all links of its route at once, with a single rate. The rates of all flows are max-min fair: the link
-with the smallest share per flow comes first, its flows get that share, and the remaining flows divide the remaining
-bandwidth in the same way. The network recomputes the rates at the end of each instant in which a flow entered or left.
-Between two such instants they are constant. A flow pays the latencies of its links before it enters. It then occupies
-its share until the next whole cycle after its last byte, and ends there.
+**Rates.** A flow crosses all links of its route at once, with a single rate. The rates of all flows are max-min fair:
+the link with the smallest share per flow comes first, its flows get that share, and the remaining flows divide the
+remaining bandwidth in the same way (:func:`.sharing.fair_rates`).
 
-The arithmetic uses integers and is exact to a unit of 1 / (:data:`SCALE` x clock) byte. A link of B bytes/s moves
+**Protocol.** A flow goes through four stages.
+
+1. It is started (:meth:`Network.start`) and pays the latencies of its links. It occupies nothing meanwhile.
+2. It enters (:meth:`Network._enter`) and asks for new rates.
+3. At the end of each instant in which a flow entered or ended, the network works out the rates of all flows that are
+   now in flight, and plans when the first of them ends (:meth:`Network._settle`). Until then the rates are constant.
+4. It ends at the next whole cycle after its last byte (:meth:`Network._end_first`). First all ends of the instant are
+   recorded, then the listeners are told. The flows that go on ask for new rates.
+
+A plan cannot be withdrawn. When other flows enter before the planned end, a new end is planned, and the old one finds
+that it is out of date.
+
+**Arithmetic.** It uses integers and is exact to a unit of 1 / (:data:`SCALE` x clock) byte. A link of B bytes/s moves
 B x SCALE units in a cycle of a clock of f Hz; a byte is f x SCALE units. Shares are whole units, rounded down, so a
 link never carries more than its bandwidth. SCALE is divisible by 1 to 16, so an equal share between up to 16 flows is
 exact, and flows end on the cycle that a calculation by hand gives. There is no floating point, hence no drift and no
 dependence on the platform.
 
-**Bundles of sends.** Sends of the same size that begin together and need the same latency are one flow as long as their
-rates are equal. Examples are a round of a collective, or what identical replicas send at once. The rates are computed
-for each send. Where they come out different, the network splits the flow. The outcome is therefore the same, to the
-unit, as if each send were a flow of its own. A flow that stands for several replicas must not be split; this raises
+**Bundles.** Sends of the same size that begin together and need the same latency are one flow as long as their rates
+are equal. Examples are a round of a collective, or what identical replicas send at once. The rates are computed for
+each send. Where they come out different, the network splits the flow. The outcome is therefore the same, to the unit,
+as if each send were a flow of its own. A flow that stands for several replicas must not be split; this raises
 :class:`.errors.Asymmetric`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from .errors import Asymmetric, SimulationError
+from .errors import Asymmetric
 from .event_loop import NETWORK, EventLoop
-from .flows import Batch, Done, FlowSplit, FlowTemplate, NetworkFlow, SendBundle
+from .flows import Batch, Done, FlowSplit, NetworkFlow, SendBundle
 from .recorder import Flight, TransferTemplate
 from .sharing import Shares, Sharing, Sharings
+from .templates import FlowTemplates, Send
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -37,38 +48,6 @@ if TYPE_CHECKING:
 
 SCALE = 720_720
 """Units in a byte x Hz: the least common multiple of 1 to 16 (see the module's docstring)."""
-
-# The caches are emptied when they are full: what is still in use comes back at once.
-_ROUTES_KEPT = 65536
-"""Largest number of routes in the cache."""
-
-_BUNDLES_KEPT = 65536
-"""Largest number of different lists of sends in the cache."""
-
-_SPLITS_KEPT = 64
-"""Largest number of lists of flows that each :class:`.sharing.Sharing` keeps."""
-
-
-class Send(NamedTuple):
-    """A transfer that somebody asks for.
-
-    Attributes:
-        owner: identifies the transfer among those in flight; the same integers in every iteration of a loop.
-        route: the links that it crosses.
-        ipu: the IPU of the machine that asks for it.
-    """
-
-    owner: tuple[int, ...]
-    route: tuple[Link, ...]
-    ipu: int
-
-
-class _Route(NamedTuple):
-    """A route as numbers: ids of its links, the resources they occupy, and the sum of their latencies in cycles."""
-
-    links: tuple[int, ...]
-    resources: tuple[int, ...]
-    latency: int
 
 
 class Network:
@@ -79,89 +58,37 @@ class Network:
         links: the links; links with the same :attr:`Link.resource` share one bandwidth.
         clock_hz: the tile clock.
         recorder: records every finished flow.
+
+    Attributes:
+        templates: prepares what is to be sent.
     """
 
     def __init__(self, events: EventLoop, links: Sequence[Link], clock_hz: int, recorder: Recorder) -> None:
         self._events = events
         self._recorder = recorder
-        self._units_per_byte = clock_hz * SCALE
-        self._link_ids = {link.name: index for index, link in enumerate(links)}
         # Flows compete for resources, not for links: links of one resource share its bandwidth.
         resources: dict[str, int] = {}
-        capacity: list[int] = []
-        self._resource: list[int] = []
+        capacity = []
         for link in links:
             if link.resource not in resources:
                 resources[link.resource] = len(resources)
                 capacity.append(link.bandwidth_bytes_per_s * SCALE)
-            self._resource.append(resources[link.resource])
-        self._routes: dict[int, tuple[tuple[Link, ...], _Route]] = {}
-        self._bundles: dict[tuple[tuple[int, Flight], ...], list[SendBundle]] = {}
-        self._templates: dict[tuple[object, ...], tuple[SendBundle, FlowTemplate]] = {}
-        self._joined_flows: dict[tuple[int, ...], tuple[int, tuple[Flight, ...]]] = {}
-        self._recorded_batches: dict[tuple[int, tuple[int, ...], int, Label], tuple[tuple[Flight, ...], int]] = {}
-        self._partial_templates: dict[tuple[int, tuple[int, ...]], FlowTemplate] = {}
         self._sharings = Sharings(capacity)
-        self._flows: list[NetworkFlow] = []
-        self._sharing: Sharing | None = None  # rates of `_flows`, valid from the time `_sharing_start` on
+        self.templates = FlowTemplates(links, resources, clock_hz * SCALE, self._sharings, recorder)
+        self._entering_at: dict[int, list[NetworkFlow]] = {}  # started flows by the time at which they enter
+        self._entered: list[NetworkFlow] = []  # flows that entered in this instant and have no rates yet
+        self._flows: list[NetworkFlow] = []  # flows in flight; the list is replaced, never changed
+        self._sharing: Sharing | None = None  # rates of the flows in flight, valid from `_sharing_start` on
         self._sharing_start = 0
-        self._ended_sharing: Sharing | None = None  # its first flows ended in this instant
-        self._entered: list[NetworkFlow] = []  # in this instant
-        self._entering_at: dict[int, list[NetworkFlow]] = {}  # flows by the time at which they enter
+        self._ended_sharing: Sharing | None = None  # the sharing whose first flows ended in this instant
         self._settle_planned = False
         self._planned_end = -1  # time at which the first flow ends, -1: not planned
 
-    # -- what is to be sent ------------------------------------------------------------------------------------------
-
-    def bundles(self, sends: Iterable[Send]) -> list[SendBundle]:
-        """The bundles of sends that begin together: one for each latency. Equal sends get the same bundles again.
-
-        Raises:
-            SimulationError: a send has no route.
-        """
-        flights = []
-        for owner, route, ipu in sends:
-            route_numbers = self._route_numbers(route)
-            if not route_numbers.links:
-                raise SimulationError(f"IPU {ipu}: a transfer without a route")
-            flights.append((route_numbers.latency, Flight(owner, route_numbers.links, route_numbers.resources, ipu)))
-        key = tuple(flights)
-        if key not in self._bundles:
-            if len(self._bundles) == _BUNDLES_KEPT:
-                self._bundles.clear()
-            flights_by_latency: dict[int, list[Flight]] = {}
-            for latency, flight in flights:
-                flights_by_latency.setdefault(latency, []).append(flight)
-            self._bundles[key] = [self._bundle(*bundle) for bundle in flights_by_latency.items()]
-        return self._bundles[key]
-
-    def template(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label) -> FlowTemplate:
-        """The flow that moves ``size`` bytes for each send of ``bundle``. ``owner`` is put before each send's owner."""
-        # The entry holds the bundle, so that its identity cannot be that of a later one.
-        key = (id(bundle), owner, size, label)
-        known = self._templates.get(key)
-        if known is None:
-            sent = TransferTemplate(owner, bundle.flights, size, label)
-            template = FlowTemplate(self._recorder.template(sent), bundle, sent, size * self._units_per_byte)
-            known = self._templates[key] = (bundle, template)
-        return known[1]
-
-    def bundle(self, sends: Sequence[Send], replicas: tuple[int, ...]) -> SendBundle:
-        """The bundle of sends for ``replicas`` that do the same, one send for each replica.
-
-        Raises:
-            Asymmetric: the sends need different latencies.
-        """
-        bundles = self.bundles(sends)
-        if len(bundles) > 1:
-            replica_of_owner = {flight.owner: replica for replica, flight in zip(replicas, sends, strict=True)}
-            replica_sets = [[replica_of_owner[flight.owner] for flight in bundle.flights] for bundle in bundles]
-            raise Asymmetric("the transfers of the replicas have different latencies", replica_sets)
-        return bundles[0]._replace(replicas=replicas)
+    # -- starting flows ----------------------------------------------------------------------------------------------
 
     def send(self, sends: Iterable[Send], size: int, label: Label, done: Done) -> None:
         """Move ``size`` bytes over the route of each send; see :meth:`move`."""
-        for bundle in self.bundles(sends):
+        for bundle in self.templates.bundles(sends):
             self.move(bundle, (), size, label, done)
 
     def move(self, bundle: SendBundle, owner: tuple[int, ...], size: int, label: Label, done: Done) -> None:
@@ -174,7 +101,7 @@ class Network:
             label: what the trace says about the transfer.
             done: is called with the sends whose last byte has arrived, once for each part if the flow is split.
         """
-        self.start([NetworkFlow(self.template(bundle, owner, size, label), done)])
+        self.start([NetworkFlow(self.templates.of(bundle, owner, size, label), done)])
 
     def start(self, flows: Sequence[NetworkFlow], delay: int = 0) -> None:
         """Begin flows of the same latency ``delay`` cycles from now.
@@ -193,11 +120,6 @@ class Network:
         else:
             self._entering_at[entry_time] = [*flows]
             self._events.after(wait, self._enter_due)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no flow is in flight and none has entered in this instant."""
-        return not self._flows and not self._entered
 
     def record(
         self,
@@ -218,38 +140,20 @@ class Network:
             repeats: how many more times all of this happens.
             period: cycles from each time to the next.
         """
-        batches = []
-        for start, end, flights in moved:
-            # The entry holds the flights, so their identity cannot be that of later ones.
-            key = (id(flights), owner, size, label)
-            if key not in self._recorded_batches:
-                number = self._recorder.template(TransferTemplate(owner, flights, size, label))
-                self._recorded_batches[key] = (flights, self._recorder.together((number,)))
-            batches.append((self._recorded_batches[key][1], start, end - start))
+        batches = [
+            (self.templates.recorded(TransferTemplate(owner, flights, size, label)), start, end - start)
+            for start, end, flights in moved
+        ]
         for shift in range(period, (repeats + 1) * period, period):
             for batch, start, dur in batches:
                 self._recorder.transfers.add((batch, start + shift, dur))
 
-    def _bundle(self, latency: int, flights: Iterable[Flight]) -> SendBundle:
-        flight_tuple = tuple(flights)
-        resources = tuple([flight.resources for flight in flight_tuple])
-        return SendBundle(latency, flight_tuple, resources, self._sharings.kind(resources))
-
-    def _route_numbers(self, links: tuple[Link, ...]) -> _Route:
-        """The numbers of a route. The cache goes by identity, because the topology gives the same tuple every time."""
-        known = self._routes.get(id(links))
-        if known is None or known[0] is not links:
-            if len(self._routes) == _ROUTES_KEPT:
-                self._routes.clear()
-            ids = tuple(self._link_ids[link.name] for link in links)
-            resources = tuple(sorted({self._resource[i] for i in ids}))
-            known = self._routes[id(links)] = (
-                links,
-                _Route(ids, resources, sum(link.latency_cycles for link in links)),
-            )
-        return known[1]
-
     # -- what is in flight -------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no flow is in flight and none has entered in this instant."""
+        return not self._flows and not self._entered
 
     def state(self, time: int) -> tuple[tuple[int, ...], ...]:
         """Everything on which the future depends, relative to ``time``; valid at the end of an instant."""
@@ -274,74 +178,72 @@ class Network:
         moving = [flow for flow in flows if flow.units]
         self._entered += moving
         if self._entered:
-            self._changed()
+            self._plan_settling()
         # A flow without bytes needs no bandwidth and is done at once.
         if len(moving) < len(flows):
             for flow in flows:
                 if not flow.units:
                     flow.done(flow.template.sent.flights)
 
-    def _changed(self) -> None:
+    def _plan_settling(self) -> None:
+        """Have the rates worked out once, when all that happens in this instant has happened."""
         if not self._settle_planned:
             self._settle_planned = True
             self._events.after(0, self._settle, NETWORK)
 
     def _settle(self) -> None:
-        """Share the links between the present flows and those that entered in this instant; plan the first end."""
+        """Share the links between all flows that are now in flight, and plan the end of the first."""
         self._settle_planned = False
-        time, ended_sharing, entered = self._events.now, self._ended_sharing, self._entered
-        if ended_sharing is not None and not entered:
-            # The usual case, and the cheap one: flows only ended, so what follows may be known already.
-            sharing = self._sharings.after(ended_sharing)
-            if not isinstance(sharing, Sharing):
-                sharing = self._part_flows(sharing, self._flows_before_entry(time)[1])
-            self._sharing, self._sharing_start = sharing, time
-        elif entered:
-            kinds, units = self._flows_before_entry(time)
-            kinds += tuple([flow.kind for flow in entered])
-            units += tuple([flow.units for flow in entered])
-            self._flows = self._flows + entered  # not `+=`: a split may still hold the present list
-            self._entered = []
-            sharing = self._sharings.of(kinds, units)
-            if not isinstance(sharing, Sharing):
-                sharing = self._part_flows(sharing, units)
-            self._sharing, self._sharing_start = sharing, time
+        now = self._events.now
+        self._sharing, self._sharing_start = self._new_sharing(now), now
         self._ended_sharing = None
-        if self._sharing is not None:
-            first_end = self._sharing_start + self._sharing.lasts
-            if first_end != self._planned_end:
-                self._planned_end = first_end
-                self._events.after(first_end - time, self._wake)
+        first_end = now + self._sharing.lasts
+        if first_end != self._planned_end:
+            self._planned_end = first_end
+            self._events.after(first_end - now, self._end_first)
 
-    def _flows_before_entry(self, time: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Kinds of the flows without those that enter now, and the units that each of their sends has still to move."""
-        if self._ended_sharing is not None:
-            kinds, remaining, others = (
-                self._ended_sharing.kinds,
-                self._ended_sharing.left_after(self._ended_sharing.lasts),
-                self._ended_sharing.others,
-            )
-            return tuple([kinds[place] for place in others]), tuple([remaining[place] for place in others])
+    def _new_sharing(self, now: int) -> Sharing:
+        """The sharing of the flows in flight and of those that entered in this instant."""
+        entered, ended = self._entered, self._ended_sharing
+        if ended is not None and not entered:
+            # The usual case, and the cheap one: flows only ended, so what follows may be known already.
+            sharing = self._sharings.after(ended)
+            return self._split_flows(*self._remaining(now)) if sharing is None else sharing
+        kinds, units = self._remaining(now)
+        kinds += tuple([flow.kind for flow in entered])
+        units += tuple([flow.units for flow in entered])
+        self._flows, self._entered = self._flows + entered, []
+        sharing = self._sharings.of(kinds, units)
+        return self._split_flows(kinds, units) if sharing is None else sharing
+
+    def _remaining(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Kinds of the flows that entered earlier, and the units that each of their sends has still to move."""
+        ended = self._ended_sharing
+        if ended is not None:
+            return ended.remaining()
         if self._sharing is not None:
-            return self._sharing.kinds, self._sharing.left_after(time - self._sharing_start)
+            return self._sharing.kinds, self._sharing.left_after(now - self._sharing_start)
         return (), ()
 
-    def _part_flows(self, shares: list[Shares], units: tuple[int, ...]) -> Sharing:
-        """Split the flows until all sends of each flow have the same rate.
+    # -- splitting and ending flows ----------------------------------------------------------------------------------
+
+    def _split_flows(self, kinds: tuple[int, ...], units: tuple[int, ...]) -> Sharing:
+        """Split the flows so that all sends of each flow have the same rate.
 
         Args:
-            shares: the rates of the sends of each flow.
+            kinds: of the flows.
             units: what each send of a flow has still to move.
         """
-        sharing: Sharing | list[Shares] = shares
-        while not isinstance(sharing, Sharing):
-            flows = [
-                (part, flow_units)
-                for flow, flow_units, flow_shares in zip(self._flows, units, sharing, strict=True)
-                for part in self._parts(flow, flow_shares)
-            ]
-            self._flows, units = [flow for flow, _ in flows], tuple([flow_units for _, flow_units in flows])
-            sharing = self._sharings.of(tuple([flow.kind for flow in self._flows]), units)
+        parts = [
+            (part, flow_units)
+            for flow, flow_units, shares in zip(self._flows, units, self._sharings.shares(kinds), strict=True)
+            for part in self._parts(flow, shares)
+        ]
+        self._flows = [flow for flow, _ in parts]
+        part_kinds = tuple([flow.kind for flow in self._flows])
+        sharing = self._sharings.of(part_kinds, tuple([flow_units for _, flow_units in parts]))
+        # Rates belong to sends, and which sends form a flow does not change them.
+        assert sharing is not None
         return sharing
 
     def _parts(self, flow: NetworkFlow, shares: Shares) -> list[NetworkFlow]:
@@ -358,56 +260,36 @@ class Network:
             raise Asymmetric(
                 f"the {flow.template.sent.label.kind} transfers of the replicas are not equally fast", replica_sets
             )
-        return [NetworkFlow(self._part(flow.template, tuple(places)), flow.done, flow.start) for _, places in shares]
+        return [NetworkFlow(self.templates.part(flow.template, places), flow.done, flow.start) for _, places in shares]
 
-    def _part(self, whole: FlowTemplate, places: tuple[int, ...]) -> FlowTemplate:
-        """The template of a flow that has only the sends at these ``places`` of the whole flow."""
-        key = (whole.number, places)
-        if key not in self._partial_templates:
-            bundle = self._bundle(whole.bundle.latency, [whole.sent.flights[place] for place in places])
-            sent = whole.sent._replace(flights=bundle.flights)
-            self._partial_templates[key] = whole._replace(
-                number=self._recorder.template(sent), bundle=bundle, sent=sent
-            )
-        return self._partial_templates[key]
-
-    def _wake(self) -> None:
-        """End the first flows, unless the rates have changed since this was planned."""
-        time, sharing = self._events.now, self._sharing
+    def _end_first(self) -> None:
+        """End the flows that end first, unless the rates have changed since this was planned."""
+        now, sharing = self._events.now, self._sharing
         # Events of the loop cannot be withdrawn: an end that is no longer planned is passed over.
-        if time != self._planned_end or sharing is None:
+        if now != self._planned_end or sharing is None:
             return
         # The rates end with the first flow; `_settle` works out those of the others.
         self._planned_end, self._sharing = -1, None
-        split = sharing.splits.get(id(self._flows[0]))
+        split = sharing.splits.get(self._flows[0])
         if split is None or split.flows != self._flows:
-            if len(sharing.splits) == _SPLITS_KEPT:
-                sharing.splits.clear()
-            split = sharing.splits[id(self._flows[0])] = self._split(self._flows, sharing)
+            split = sharing.splits.put(self._flows[0], self._new_split(sharing))
         self._flows = split.others
         if self._flows:
             self._ended_sharing = sharing
-            self._changed()
+            self._plan_settling()
         add = self._recorder.transfers.add
         for batch in split.ended:
             start = batch.listener_flow.start
-            add((batch.number, start, time - start))
+            add((batch.number, start, now - start))
         # All ends are recorded before anybody is told, because who is told may start these flows again.
         for batch in split.ended:
             batch.listener_flow.done(batch.flights)
 
-    def _split(self, flows: list[NetworkFlow], sharing: Sharing) -> FlowSplit:
+    def _new_split(self, sharing: Sharing) -> FlowSplit:
         """Which flows end. Flows that began together and tell the same listener are one batch."""
+        flows = self._flows
         batches: dict[tuple[Done, int], list[NetworkFlow]] = {}
         for place in sharing.ended:
             batches.setdefault((flows[place].done, flows[place].start), []).append(flows[place])
-        ended = [Batch(batch[0], *self._join(batch)) for batch in batches.values()]
+        ended = [Batch(batch[0], *self.templates.join(batch)) for batch in batches.values()]
         return FlowSplit(flows, ended, [flows[place] for place in sharing.others])
-
-    def _join(self, flows: Sequence[NetworkFlow]) -> tuple[int, tuple[Flight, ...]]:
-        """Number and sends of a batch of flows. The same flows always give the same tuple of sends."""
-        key = tuple([flow.template.number for flow in flows])
-        if key not in self._joined_flows:
-            flights = tuple([flight for flow in flows for flight in flow.template.sent.flights])
-            self._joined_flows[key] = (self._recorder.together(key), flights)
-        return self._joined_flows[key]

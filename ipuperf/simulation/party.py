@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Union
 
+from .caches import Cache
 from .event_loop import Waiting
 from .flows import FlowTemplate, NetworkFlow, SendBundle
 from .instructions import StepPart, Stretch
-from .network import Send
 from .recorder import Label
+from .templates import Send
 
 if TYPE_CHECKING:
     from ipuperf.machine import Link
@@ -151,7 +152,7 @@ class Party:
         self.slices = SliceColumns()
         self.open_wait = ""
         self._soon, self._resume = world.events.soon, self.resume
-        self._bundles: dict[tuple[Way, int], SendBundle] = {}
+        self._bundles: Cache[tuple[Way, int], SendBundle] = Cache(_BUNDLES_KEPT)
         self._flows: dict[int, NetworkFlow] = {}
 
     def go_on(self) -> None:
@@ -246,8 +247,8 @@ class Party:
         """The template of a transfer of this party."""
         bundle = self._bundles.get((way, number))
         if bundle is None:
-            bundle = self._bundles[way, number] = self._bundle(way, number)
-        return self.world.network.template(bundle, (), size, label)
+            bundle = self._bundles.put((way, number), self._bundle(way, number))
+        return self.world.network.templates.of(bundle, (), size, label)
 
     def _bundle(self, way: Way, number: int) -> SendBundle:
         """The sends of all replicas for which this party stands."""
@@ -255,10 +256,7 @@ class Party:
         for replica in alike:
             owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
-        # Programs may have any number of routes, so the cache must not grow without bound.
-        if len(self._bundles) == _BUNDLES_KEPT:
-            self._bundles.clear()
-        return world.network.bundle(sends, alike)
+        return world.network.templates.bundle(sends, alike)
 
 
 def host_ways(world: World) -> dict[str, Way]:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .flows import FlowSplit, Resources
+from .caches import Cache
+from .flows import FlowSplit, NetworkFlow, Resources
 
 _RATES_KEPT = 4096
 """Largest number of different sets of flows whose rates are remembered."""
 
 _SHARINGS_KEPT = 65536
 """Largest number of different sets of flows with remaining units that are remembered."""
+
+_SPLITS_KEPT = 64
+"""Largest number of lists of flows that each :class:`Sharing` remembers."""
 
 Shares = list[tuple[int, list[int]]]
 """The different rates of a flow's sends, each with the places of the sends that have it."""
@@ -60,7 +64,7 @@ class Sharing:
         ended: places of the flows that end then.
         others: places of the flows that do not end then.
         after: what happens to the other flows; None until somebody asks, or where there are no others.
-        splits: splits of the flows that shared like this, by the identity of the first flow; the network uses them.
+        splits: splits of lists of flows that shared like this, by the first flow; the network uses them.
     """
 
     __slots__ = ("after", "ended", "kinds", "lasts", "left", "others", "rates", "splits")
@@ -73,11 +77,16 @@ class Sharing:
         self.ended = [place for place, units in enumerate(left_at_end) if units <= 0]
         self.others = [place for place, units in enumerate(left_at_end) if units > 0]
         self.after: Sharing | None = None
-        self.splits: dict[int, FlowSplit] = {}
+        self.splits: Cache[NetworkFlow, FlowSplit] = Cache(_SPLITS_KEPT)
 
     def left_after(self, cycles: int) -> tuple[int, ...]:
         """The units that the sends of each flow have still to move after ``cycles``, which are at most ``lasts``."""
         return tuple([units - rate * cycles for units, rate in zip(self.left, self.rates, strict=True)])
+
+    def remaining(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Kinds of the flows that go on after the first have ended, and the units that they have still to move."""
+        left_at_end = self.left_after(self.lasts)
+        return tuple([self.kinds[place] for place in self.others]), tuple([left_at_end[place] for place in self.others])
 
 
 class Sharings:
@@ -87,8 +96,8 @@ class Sharings:
         self._capacity = capacity
         self._kinds: dict[Resources, int] = {}
         self._resources: list[Resources] = []
-        self._shares: dict[tuple[int, ...], list[Shares]] = {}
-        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], Sharing] = {}
+        self._shares: Cache[tuple[int, ...], list[Shares]] = Cache(_RATES_KEPT)
+        self._sharings: Cache[tuple[tuple[int, ...], tuple[int, ...]], Sharing] = Cache(_SHARINGS_KEPT)
 
     def kind(self, resources: Resources) -> int:
         """The number of flows whose sends occupy these resources."""
@@ -98,40 +107,27 @@ class Sharings:
             self._resources.append(resources)
         return number
 
-    def of(self, kinds: tuple[int, ...], left: tuple[int, ...]) -> Sharing | list[Shares]:
-        """The sharing of these flows.
-
-        Where the sends of a flow have different rates, the flow has to be split first: the rates are returned instead.
-        """
-        sharing = self._known.get((kinds, left))
+    def of(self, kinds: tuple[int, ...], left: tuple[int, ...]) -> Sharing | None:
+        """The sharing of these flows; None where the sends of a flow have different rates, so that it must be split."""
+        sharing = self._sharings.get((kinds, left))
         if sharing is None:
-            shares = self._rates(kinds)
+            shares = self.shares(kinds)
             if max(map(len, shares)) > 1:
-                return shares
-            if len(self._known) == _SHARINGS_KEPT:
-                self._known.clear()
+                return None
             rates = tuple([rate for ((rate, _),) in shares])
-            sharing = self._known[kinds, left] = Sharing(kinds, left, rates)
+            sharing = self._sharings.put((kinds, left), Sharing(kinds, left, rates))
         return sharing
 
-    def after(self, sharing: Sharing) -> Sharing | list[Shares]:
+    def after(self, sharing: Sharing) -> Sharing | None:
         """As :meth:`of`, for the flows that go on after the first ones have ended."""
-        if sharing.after is not None:
-            return sharing.after
-        left_at_end, others = sharing.left_after(sharing.lasts), sharing.others
-        outcome = self.of(
-            tuple([sharing.kinds[place] for place in others]), tuple([left_at_end[place] for place in others])
-        )
-        if isinstance(outcome, Sharing):
-            sharing.after = outcome
-        return outcome
+        if sharing.after is None:
+            sharing.after = self.of(*sharing.remaining())
+        return sharing.after
 
-    def _rates(self, kinds: tuple[int, ...]) -> list[Shares]:
+    def shares(self, kinds: tuple[int, ...]) -> list[Shares]:
         """The rates of each flow's sends."""
         shares = self._shares.get(kinds)
         if shares is None:
-            if len(self._shares) == _RATES_KEPT:
-                self._shares.clear()
             # The rates belong to single sends, because sends of one flow may cross different links.
             flows = [self._resources[kind] for kind in kinds]
             rates = iter(fair_rates([route for flow in flows for route in flow], self._capacity))
@@ -141,5 +137,5 @@ class Sharings:
                 for place in range(len(flow)):
                     places.setdefault(next(rates), []).append(place)
                 shares.append(list(places.items()))
-            self._shares[kinds] = shares
+            self._shares.put(kinds, shares)
         return shares

@@ -111,22 +111,13 @@ def simulate(
     """
     if fidelity not in ("phase", "tile"):
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
-    if not isinstance(prefetch_depth, int) or isinstance(prefetch_depth, bool) or prefetch_depth < 0:
-        raise SimulationError(f"prefetch_depth is {prefetch_depth!r}, it must be a whole number, 0 or more")
+    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
+    _check_host_options(options, program.replicas)
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
     if not fold or fidelity == "tile":
         check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
-    if callback_threads is not None and (type(callback_threads) is not int or callback_threads < 1):
-        raise SimulationError(f"callback_threads is {callback_threads!r}, it must be a whole number above 0 or None")
-    if type(host_processes) is not int or not 1 <= host_processes <= program.replicas:
-        raise SimulationError(
-            f"host_processes is {host_processes!r}, it must be a whole number from 1 to {program.replicas} (replicas)"
-        )
-    if before is not None and before.cycles < 0:
-        raise SimulationError(f"before.cycles is {before.cycles}, it must not be negative")
-    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
 
     def run(classes: ReplicaClasses) -> Trace:
         world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
@@ -148,6 +139,21 @@ def simulate(
         with contextlib.suppress(SimulationError):
             return _with_few_classes(run, program.replicas)
     return run(ReplicaClasses.all_apart(program.replicas))
+
+
+def _check_host_options(options: _HostOptions, replicas: int) -> None:
+    """Raise :class:`SimulationError` for an option that is no whole number or too small or too large."""
+    depth = options.depth
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        raise SimulationError(f"prefetch_depth is {depth!r}, it must be a whole number, 0 or more")
+    if options.threads is not None and (type(options.threads) is not int or options.threads < 1):
+        raise SimulationError(f"callback_threads is {options.threads!r}, it must be a whole number above 0 or None")
+    if type(options.processes) is not int or not 1 <= options.processes <= replicas:
+        raise SimulationError(
+            f"host_processes is {options.processes!r}, it must be a whole number from 1 to {replicas} (replicas)"
+        )
+    if options.run_before is not None and options.run_before.cycles < 0:
+        raise SimulationError(f"before.cycles is {options.run_before.cycles}, it must not be negative")
 
 
 def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:

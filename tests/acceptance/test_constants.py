@@ -26,7 +26,7 @@ CONSTANTS = {
         lowering/layout.py MIN_BYTES_PER_TILE, lowering/lookups.py LEAST_INDICES REARRANGED_SPLIT,
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
         lowering/planner/multi.py _SHARED_BUS, lowering/recurrences.py _GRAIN _OPERANDS _SHARDS_APART,
-        lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/vertices.py SLIC_WIDTH,
+        lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/kernels.py SLIC_WIDTH,
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
         COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
         ops/accumulation.py _FUSED_OPERATIONS, simulation/algorithms.py MAX_BROADCAST_BYTES,
@@ -35,9 +35,9 @@ CONSTANTS = {
         VECTOR SCALAR
         """,
     DEFINED: """
-        lowering/lookups.py INDEX_BYTES, lowering/new_values.py SCALAR_BYTES,
+        lowering/lookups.py INDEX_BYTES, lowering/control_programs.py SCALAR_BYTES,
         lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
-        lowering/planner/vertices.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
+        lowering/planner/kernels.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
         GELU_CUBE ERFC_DEGREE ERFC_LIMIT FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
         ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
         ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
@@ -48,15 +48,13 @@ CONSTANTS = {
         lowering/again.py _PROGRAMS _NUMBERS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
-        lowering/planner/multi.py _ABOVE, lowering/products.py _FLIP _PREPARE _BROADCAST _SLICE _TRANSFORM _OPERANDS
-        _ZEROS _COMPUTE _PARTIALS _REDUCE _UPDATE _FINISH,
-        lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
+        lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
         lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/simulate.py TOLD_EVERY PACKED_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
-        simulation/network.py SCALE _ROUTES_KEPT _BUNDLES_KEPT _SPLITS_KEPT,
-        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT, simulation/transfers.py _MOST,
+        simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT,
+        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT, simulation/transfers.py _MOST,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
         ops/convolution.py FEWEST_COLUMNS,
         ops/gather.py PIECE,

@@ -14,7 +14,7 @@ import pytest
 
 from ipuperf.ir import FLOAT32, Ir, IrError, TensorSpec, Variable
 from ipuperf.lowering import DeviceProgram, lower
-from ipuperf.lowering.steps import Cost, LocalStep, Repeat, Step
+from ipuperf.lowering.steps import Cost, ExternalSync, LocalStep, Repeat, Step
 from ipuperf.lowering.steps import Sequence as StepSequence
 from ipuperf.lowering.supersteps import Superstepper, lowers
 from ipuperf.machine import load_machine
@@ -81,11 +81,14 @@ class Spilling(Op):
         return self.works
 
 
-def program(*works: Work) -> DeviceProgram:
-    """A program whose only op asks for ``works``."""
+def program(*works: Work, ipus: int = 1) -> DeviceProgram:
+    """A program whose only op asks for ``works``; with a variable on the last IPU where there are several."""
     ir = Ir()
     graph, data = ir.main_graph, np.zeros(4, np.float32)
     variable = graph.add(Variable("x", TensorSpec(data.shape, FLOAT32), graph, data, ir.grouping()))
+    if ipus > 1:
+        far = graph.add(Variable("far", TensorSpec(data.shape, FLOAT32), graph, data, ir.grouping()))
+        far.ipu = ipus - 1
     graph.create(type("Spilling", (Spilling,), {"works": works}), [variable], [])
     return lower(ir, POD4)
 
@@ -98,6 +101,17 @@ def test_it_is_lowered_and_described(names: dict[str, Any]) -> None:
     lowered = program(names["SpillWork"](4096))
     assert list(lowered.walk()) == [names["Spill"](0, lowered.ops[0].name.removeprefix("main/"), 4096)]
     assert "'bytes': 4096" in lowered.describe()
+
+
+def test_ipus_meet_before_it_if_it_says_so(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [list(program(names["SpillWork"](4096), ipus=2).walk(ipu)) == [] for ipu in (0, 1)] == [False, True]
+    monkeypatch.setattr(names["Spill"], "meets", lambda step, ipu, syncs: syncs.everyone)
+    lowered = program(names["SpillWork"](4096), ipus=2)
+    (sync,) = lowered.walk(1)
+    assert isinstance(sync, ExternalSync)
+    assert sync.participants == (0, 1)
+    assert next(lowered.walk(0)) == sync
+    assert check(simulate(lowered, POD4)) == []
 
 
 def test_its_time_is_that_of_its_bytes(names: dict[str, Any]) -> None:

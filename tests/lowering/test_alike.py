@@ -7,8 +7,9 @@ import numpy as np
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import Phase, lower
-from ipuperf.lowering.alike import Known
+from ipuperf.lowering.alike import OpCache
 from ipuperf.lowering.supersteps import Superstepper
+from ipuperf.lowering.tile_sets import TileSets
 from ipuperf.machine import load_machine
 
 GC200 = load_machine("gc200-1")
@@ -24,7 +25,7 @@ def steps_with_and_without_memory(program):
     """Steps of every op, looked up and made anew, with the layouts that each way leads to."""
     from ipuperf.lowering import linear
 
-    known, found, plain = Known(GC200), {}, {}
+    known, found, plain = OpCache(TileSets(GC200, 0)), {}, {}
     for tensor in program.main_graph.tensors.values():
         if isinstance(tensor, Variable):
             size = tensor.dtype.size

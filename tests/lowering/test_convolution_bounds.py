@@ -11,10 +11,10 @@ from ipuperf.ir import FLOAT16, FLOAT32
 from ipuperf.lowering.planner.bounds import least_bytes, least_spread
 from ipuperf.lowering.planner.candidates import Candidate, serial_counts
 from ipuperf.lowering.planner.form import ONCE, Passes, Types, flatten_field, product_form, swap
+from ipuperf.lowering.planner.kernels import Kernel
 from ipuperf.lowering.planner.plan import Request
 from ipuperf.lowering.planner.splits import _pairs, split_space
 from ipuperf.lowering.planner.terms import slices_at_least
-from ipuperf.lowering.planner.vertices import Kernel
 from ipuperf.machine import load_machine
 from ipuperf.ops.selection.dynamic import planned_slice_cycles
 from ipuperf.ops.vertices import binary

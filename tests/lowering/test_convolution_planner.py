@@ -23,10 +23,11 @@ from ipuperf.lowering.planner.form import (
     forms,
     swap,
 )
+from ipuperf.lowering.planner.kernels import Kernel
 from ipuperf.lowering.planner.multi import PlacedPlan
 from ipuperf.lowering.planner.reductions import reduce_depths
 from ipuperf.lowering.planner.terms import _whole_operands
-from ipuperf.lowering.planner.vertices import Kernel, _spans, inner_cycles
+from ipuperf.lowering.planner.vertices import _spans, inner_cycles
 from ipuperf.lowering.planner.works import plan_convolution, request_of_product
 from ipuperf.lowering.products import PlannedProduct, least
 from ipuperf.lowering.rearrangements import stages

@@ -11,15 +11,9 @@ import numpy as np
 import pytest
 
 from ipuperf.lowering.planner.form import POINT, Axis, Form
-from ipuperf.lowering.planner.vertices import (
-    Kernel,
-    Piece,
-    amp_kernels,
-    inner_cycles,
-    kernels,
-    start_cycles,
-    vertex_cycles,
-)
+from ipuperf.lowering.planner.kernels import Kernel, amp_kernels, kernels
+from ipuperf.lowering.planner.vertex_bounds import start_cycles
+from ipuperf.lowering.planner.vertices import Piece, inner_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip

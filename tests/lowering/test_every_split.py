@@ -16,7 +16,7 @@ from plans import CONVOLUTIONS, LAYER, PASSES, PRODUCTS, TYPES
 from rows import Golden
 
 from ipuperf.lowering.estimates import plan_text
-from ipuperf.lowering.planner import bounds, joint, vertices
+from ipuperf.lowering.planner import bounds, joint, kernels, vertex_bounds, vertices
 from ipuperf.lowering.planner.alternatives import layer_cost, next_best
 from ipuperf.lowering.planner.candidates import Candidate, candidates_among, every_candidate, forms_of, passes_near
 from ipuperf.lowering.planner.form import ONCE, Passes, flatten_field, swap
@@ -107,22 +107,22 @@ def priced(candidate: Candidate, passes: Passes, request: Request, sums: Sums) -
 def known(candidate: Candidate, request: Request) -> str:
     """What is known of a form with a vertex before it is split."""
     form, kernel, types, chip = candidate.form, candidate.kernel, request.types, request.chip
-    floats = [getattr(vertices, f"{name}_cycles")(form, kernel, *((chip,) if name in ("loop", "start") else ()))
+    floats = [getattr(vertex_bounds, f"{name}_cycles")(form, kernel, *((chip,) if name in ("loop", "start") else ()))
               for name in ("step", "loop", "turn", "clear", "start")]  # fmt: skip
-    floats += vertices.least_cycles(form, kernel, chip)
+    floats += vertex_bounds.least_cycles(form, kernel, chip)
     for passes in (ONCE, *WAYS):
         floats += [bounds.least_spread(form, kernel, types, passes, chip), candidate.least(passes),
                    bounds.least_bytes(form, kernel, types, passes, chip.tiles), candidate.least_bytes(passes, request),
                    set_aside(form, kernel, types, passes, chip), candidate.possible(passes, request)]  # fmt: skip
     moved = [astuple(move) for move in moves(form, kernel, types, chip)]
-    whole = near_cycles(form, kernel, types, chip.tiles, chip), vertices.work_asked(form, kernel)
+    whole = near_cycles(form, kernel, types, chip.tiles, chip), vertex_bounds.work_asked(form, kernel)
     return f"{astuple(form)} {astuple(kernel)} {kernel.name(form)} {moved} {whole} {shown(floats)}"
 
 
 def check_splits(cases: Sequence[str], golden: Golden) -> None:
     sums, texts, count = Sums(), [], 0
     for request in map(request_for, cases):
-        dots = candidates_among(request, forms_of(request), vertices.hmac_kernels, np.inf)
+        dots = candidates_among(request, forms_of(request), kernels.hmac_kernels, np.inf)
         for number, candidate in enumerate((*every_candidate(request), *dots[:VERTICES])):
             texts.append(known(candidate, request))
             count += priced(candidate, ONCE if number < VERTICES else WAYS[number % len(WAYS)], request, sums)

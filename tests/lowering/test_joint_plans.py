@@ -14,8 +14,9 @@ from ipuperf.lowering.planner import joint
 from ipuperf.lowering.planner.alternatives import layer_cost, next_best
 from ipuperf.lowering.planner.form import ONCE, TRAINING, Passes, Types, flatten_field, product_form, swap
 from ipuperf.lowering.planner.joint import cheapest_splits, joint_plan, layer_passes
+from ipuperf.lowering.planner.kernels import Kernel
 from ipuperf.lowering.planner.terms import operand_terms, with_reduction
-from ipuperf.lowering.planner.vertices import Kernel, vertex_cycles
+from ipuperf.lowering.planner.vertices import vertex_cycles
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip

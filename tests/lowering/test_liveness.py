@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from ipuperf import ir, ops
 from ipuperf.ir import CONTEXT, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import lower
-from ipuperf.lowering.alike import Known
 from ipuperf.lowering.liveness import shared_outputs
-from ipuperf.lowering.lower import Lowering
+from ipuperf.lowering.lower import NO_MERGING, PASSES, Compilation
 from ipuperf.machine import load_machine
 
 GC200 = load_machine("gc200-1")
@@ -24,11 +23,13 @@ class Walk:
     """Every op of every call, one after the other: program steps and ``{name: {(first, last)}}`` per IPU."""
 
     def __init__(self, program, machine):
-        self.lowering = Lowering(program, machine, "p", "single_pipeline", Known(machine))
-        self.lowering.lower_graph(program.main_graph, {})
-        self.steps = dict.fromkeys(range(self.lowering.ipus), 1)
+        lowered = Compilation(program, machine, "p", False, "single_pipeline", NO_MERGING, None)
+        for step in PASSES[:4]:  # up to the lowering of the ops
+            lowered = step(lowered)
+        self.places = lowered.places
+        self.steps = dict.fromkeys(lowered.syncs.ipus, 1)
         self.lives = []  # [name, ipu, first, last]
-        main = self.lowering.graphs[program.main_graph]
+        main = lowered.graphs[program.main_graph]
         held = {t: self.new(t, 1) for t in program.main_graph.tensors.values() if isinstance(t, Variable)}
         kept = list(held.values())
         self.graph(main, held)
@@ -36,7 +37,7 @@ class Walk:
             life[3] = self.steps[life[1]]
 
     def new(self, tensor, first, ipu=None):
-        ipu = self.lowering.home(tensor) if ipu is None else ipu
+        ipu = self.places.home(tensor) if ipu is None else ipu
         self.lives.append([tensor.id, ipu, first, first])
         return self.lives[-1]
 
@@ -76,7 +77,7 @@ class Walk:
             inner = {}
             for index, (callee, caller) in enumerate(zip(body.graph.inputs, item.op.inputs, strict=True)):
                 if caller in held and index in item.copies.copied:
-                    home = self.lowering.home(callee)
+                    home = self.places.home(callee)
                     inner[callee] = self.new(callee, self.steps[home], home)
                 elif caller in held:
                     inner[callee] = held[caller]

@@ -30,5 +30,5 @@ def test_imports_of_the_planner_run_in_no_circle() -> None:
 
 
 def test_a_plan_is_a_value() -> None:
-    assert MODULES["plan"] <= {"form", "splits", "vertices"}
+    assert MODULES["plan"] <= {"form", "kernels", "splits"}
     assert {"next_best", "layer_cost"}.isdisjoint(vars(room.plan.ConvolutionPlan))

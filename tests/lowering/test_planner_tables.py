@@ -15,10 +15,12 @@ from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.lowering.planner.bounds import least_spread
 from ipuperf.lowering.planner.candidates import Candidate
 from ipuperf.lowering.planner.form import ONCE, Passes, forms
+from ipuperf.lowering.planner.kernels import hmac_kernels, kernels
 from ipuperf.lowering.planner.plan import ConvolutionPlan
 from ipuperf.lowering.planner.splits import candidate_splits, field_grain, split_space, useful_splits
 from ipuperf.lowering.planner.terms import least_transform, operand_terms, set_aside, slices_at_least, with_reduction
-from ipuperf.lowering.planner.vertices import hmac_kernels, kernels, least_cycles, vertex_cycles
+from ipuperf.lowering.planner.vertex_bounds import least_cycles
+from ipuperf.lowering.planner.vertices import vertex_cycles
 from ipuperf.machine import load_machine
 
 # -- docs/reference/planner.md 3 and cycles.md 8.2 ---------------------------------------------------------------------

@@ -66,8 +66,8 @@ def test_what_shares_storage_begins_together_and_bytes_are_the_same():
 
 
 def test_stacks_of_slices_are_linear_and_plans_are_not():
-    program, (a, b, c) = variables(64, 64, 64)
-    starts = LinearStarts(Places(program, TileSets(GC200, 0)))
+    _, (a, b, c) = variables(64, 64, 64)
+    starts = LinearStarts(Places(TileSets(GC200, 0)))
     unit = linear(64, 4, 2, TILES)
     assert starts.give(a, stack(unit, (0,), 5)) == 0
     assert starts.give(b, Layout(("plan", 1, 64), unit.elements)) == 0

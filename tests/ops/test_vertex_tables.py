@@ -12,7 +12,8 @@ import pytest
 from ipuperf.ir import FLOAT16, FLOAT32
 from ipuperf.lowering.planner import reductions as convolution_reductions
 from ipuperf.lowering.planner.form import POINT, Axis, Form
-from ipuperf.lowering.planner.vertices import Kernel, Piece, inner_cycles, vertex_cycles
+from ipuperf.lowering.planner.kernels import Kernel
+from ipuperf.lowering.planner.vertices import Piece, inner_cycles, vertex_cycles
 from ipuperf.machine import load_machine
 from ipuperf.ops import vertices
 from ipuperf.ops.selection import gather

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.lowering import Again  # noqa: E402
-from ipuperf.lowering.lower import Lowering  # noqa: E402
+from ipuperf.lowering.compilation import Compilation  # noqa: E402
 from ipuperf.lowering.stored import stored  # noqa: E402
 from ipuperf.poptorch.executor import archive  # noqa: E402
 from ipuperf.poptorch.export import cache as export_cache  # noqa: E402
@@ -215,8 +215,8 @@ class Pipelined(torch.nn.Module):
 
 def test_another_accumulation_is_neither_exported_nor_lowered_again(traces: list[int], monkeypatch: Any) -> None:
     lowered: list[int] = []
-    inner = Lowering.program
-    monkeypatch.setattr(Lowering, "program", lambda self: lowered.append(1) or inner(self))
+    inner = Compilation.__init__
+    monkeypatch.setattr(Compilation, "__init__", lambda *args: lowered.append(1) or inner(*args))
     for accumulation, iterations in ((7, 1), (9, 1), (17, 1), (9, 3), (19, 4)):
         options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
         options.Training.gradientAccumulation(accumulation)
@@ -400,8 +400,8 @@ def test_values_times_and_memory_are_the_same_from_the_lowered_program_on_disk(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     lowered: list[int] = []
-    inner = Lowering.program
-    monkeypatch.setattr(Lowering, "program", lambda self: lowered.append(1) or inner(self))
+    inner = Compilation.__init__
+    monkeypatch.setattr(Compilation, "__init__", lambda *args: lowered.append(1) or inner(*args))
     found = []
     for folder in (None, tmp_path, tmp_path):
         with RUN.fresh(Again):

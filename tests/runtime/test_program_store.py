@@ -17,7 +17,7 @@ import pytest
 from ipuperf import ops
 from ipuperf.ir import FLOAT16, Builder, Ir, Stream, TensorSpec, Variable
 from ipuperf.lowering import Again, DeviceProgram, DoesNotFitError, stored
-from ipuperf.lowering.lower import Lowering
+from ipuperf.lowering.compilation import Compilation
 from ipuperf.lowering.stored import UnlistedValue, restored
 from ipuperf.runtime import program_store
 from ipuperf.runtime.executable import Executable
@@ -53,8 +53,8 @@ def executable(folder: Path | None, ir: Ir, machine: str = "gc200-1", **options:
 def lowered(monkeypatch: Any) -> list[int]:
     """One entry for each program that was really lowered."""
     made: list[int] = []
-    inner = Lowering.program
-    monkeypatch.setattr(Lowering, "program", lambda self: made.append(1) or inner(self))
+    inner = Compilation.__init__
+    monkeypatch.setattr(Compilation, "__init__", lambda *args: made.append(1) or inner(*args))
     return made
 
 

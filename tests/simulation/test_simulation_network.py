@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ipuperf.machine import load_machine
 from ipuperf.simulation.event_loop import EventLoop
-from ipuperf.simulation.network import Network, Send
+from ipuperf.simulation.network import Network
 from ipuperf.simulation.recorder import Label, Recorder
+from ipuperf.simulation.templates import Send
 
 POD4 = load_machine("pod4")
 ROUTE = POD4.topology.route(0, 1)
@@ -89,7 +90,7 @@ def moved(groups):
     def move(size, pairs, owner):
         routes = [POD16.topology.route(*pair) for pair in pairs]
         sends = [Send((owner[0], owner[1] + n), route, 0) for n, route in enumerate(routes)]
-        for bundle in network.bundles(sends):
+        for bundle in network.templates.bundles(sends):
             network.move(
                 bundle, (), size, Label("p2p", 0), lambda done: found.update({one.owner: events.now for one in done})
             )

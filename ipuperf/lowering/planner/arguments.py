@@ -11,7 +11,7 @@ tells its splits, cycles by term and temporary bytes (``explain``, ``values``).
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import SupportsIndex
 
@@ -82,6 +82,27 @@ def _pair(value: SupportsIndex | Sequence[int], argument: str) -> tuple[int, ...
     return (whole(value, argument),) * 2
 
 
+def _types(dtype: DType | str, partials: DType | str, output: DType | str | None) -> tuple[DType, DType, DType]:
+    """The types of operands, partial sums and result."""
+    inputs, sums = dtype_named(dtype), dtype_named(partials, "partials")
+    return inputs, sums, inputs if output is None else dtype_named(output, "output")
+
+
+def _axes(spatial: Mapping[str, int | Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The spatial arguments of a convolution, each with one number for every axis."""
+    axes = {name: _pair(value, name) for name, value in spatial.items()}
+    # A plain number stands for every axis, so its number of axes follows from the other arguments.
+    count = max(len(axes["size"]), len(axes["kernel"]))
+    for name, value in spatial.items():
+        if not isinstance(value, Sequence):
+            axes[name] = axes[name][:1] * count
+        if len(axes[name]) != count:
+            raise ValueError(f"{name} is {value!r}; a number, or one for each of {count} spatial axes is needed")
+    if min(axes["padding"]) < 0:
+        raise ValueError(f"padding is {spatial['padding']!r}; allowed: 0 and more")
+    return axes
+
+
 def plan_matmul(
     chip: Chip | str,
     groups: int,
@@ -107,8 +128,7 @@ def plan_matmul(
     Raises:
         ValueError: an unknown chip, type or pass, an impossible dimension or proportion.
     """
-    inputs, sums = dtype_named(dtype), dtype_named(partials, "partials")
-    result = inputs if output is None else dtype_named(output, "output")
+    inputs, sums, result = _types(dtype, partials, output)
     if sums.size < inputs.size:
         raise ValueError(f"partials are {sums} for {inputs} operands; they have to be at least as wide")
     sizes = (whole(groups, "groups"), whole(m, "m"), whole(k, "k"), whole(n, "n"))
@@ -144,22 +164,8 @@ def plan_convolution(
     Raises:
         ValueError: an unknown chip, type or pass, an impossible size or proportion.
     """
-    inputs, sums = dtype_named(dtype), dtype_named(partials, "partials")
-    result = inputs if output is None else dtype_named(output, "output")
-    spatial = {"size": size, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
-    axes = {name: _pair(value, name) for name, value in spatial.items()}
-    # A plain number stands for every axis, so its number of axes follows from the other arguments.
-    count = max(len(axes["size"]), len(axes["kernel"]))
-    axes = {
-        name: values if isinstance(spatial[name], Sequence) else values[:1] * count for name, values in axes.items()
-    }
-    for name, values in axes.items():
-        if len(values) != count:
-            raise ValueError(
-                f"{name} is {spatial[name]!r}; a number, or one for each of {count} spatial axes is needed"
-            )
-    if min(axes["padding"]) < 0:
-        raise ValueError(f"padding is {padding!r}; allowed: 0 and more")
+    inputs, sums, result = _types(dtype, partials, output)
+    axes = _axes({"size": size, "kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation})
     convolution = Convolution(
         whole(batch, "batch"),
         whole(channels_in, "channels_in"),

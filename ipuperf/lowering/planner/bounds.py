@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .form import Form, Passes, Types
-from .vertices import Kernel, clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
+from .kernels import Kernel
+from .vertex_bounds import clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from .bounds import least_bytes, least_spread
 from .form import ONCE, Form, Passes, Types, forms
+from .kernels import Kernel, kernels
 from .plan import Request
 from .reductions import least_reductions
 from .splits import field_grain, useful_splits
 from .terms import least_transform, set_aside, slices_at_least
-from .vertices import Kernel, kernels, least_cycles, loop_cycles
+from .vertex_bounds import least_cycles, loop_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

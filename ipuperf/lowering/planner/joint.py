@@ -25,22 +25,11 @@ import numpy as np
 from .bounds import least_bytes, least_reduction
 from .candidates import serial_counts
 from .form import ONCE, POINT, Axis, Form, Passes, Types, flatten_field, swap
+from .kernels import Kernel, amp_units, kernels
 from .splits import Grid, parallel_rows
 from .terms import least_transform, operand_terms, slices_at_least, with_reduction
-from .vertices import (
-    Kernel,
-    Piece,
-    amp_units,
-    inner_cycles,
-    kernels,
-    least_cycles,
-    loop_cycles,
-    start_cycles,
-    step_cycles,
-    turn_cycles,
-    vertex_cycles,
-    work_asked,
-)
+from .vertex_bounds import least_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles, work_asked
+from .vertices import Piece, inner_cycles, vertex_cycles
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -340,15 +329,20 @@ def cheapest_splits(
     total, temp_bytes = _all_three(pass_terms)
     if serial:
         least_cycles_free = float((total - pass_terms[-1]["exchange_operands"]).min())
+    cheapest = _cheapest(total, temp_bytes, grids[0].tiles, limit)
+    if cheapest is None or (cost := (int(total[cheapest[0]]), int(temp_bytes[cheapest[0]]))) >= bound:
+        return least_cycles_free, None
+    chosen = tuple({name: values[cheapest] for name, values in terms.items()} for terms in pass_terms)
+    return least_cycles_free, Layer(*cost, passes, parts, tuple(grid.take(cheapest) for grid in grids), chosen)
+
+
+def _cheapest(total: np.ndarray, temp_bytes: np.ndarray, tiles: np.ndarray, limit: float) -> np.ndarray | None:
+    """The index, in a vector, of the fewest cycles that fit, then bytes, then tiles; None if nothing fits."""
     fitting = np.flatnonzero(temp_bytes <= limit)
     if not len(fitting):
-        return least_cycles_free, None
-    order = np.lexsort((grids[0].tiles[fitting], temp_bytes[fitting], total[fitting]))
-    cheapest = fitting[order[:1]]
-    cost = (int(total[cheapest[0]]), int(temp_bytes[cheapest[0]]))
-    chosen = tuple({name: values[cheapest] for name, values in terms.items()} for terms in pass_terms)
-    layer = Layer(*cost, passes, parts, tuple(grid.take(cheapest) for grid in grids), chosen)
-    return least_cycles_free, layer if cost < bound else None
+        return None
+    order = np.lexsort((tiles[fitting], temp_bytes[fitting], total[fitting]))
+    return fitting[order[:1]]
 
 
 def _all_three(pass_terms: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

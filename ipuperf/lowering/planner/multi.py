@@ -25,9 +25,9 @@ from ipuperf.ops.work import MultiConvolution
 
 from .candidates import FEW_PASSES, candidates_among, every_candidate, forms_of
 from .form import ONCE, Passes
+from .kernels import hmac_kernels
 from .plan import BestSplit, ConvolutionPlan, Request, explained
 from .search import Rank, Search, plan_once
-from .vertices import hmac_kernels
 from .works import plan_convolution, request_of
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .form import TRAINING
+from .kernels import amp_units
 from .layers import cheapest_in_training, forward_of, passes_of, training_plan
 from .plan import ConvolutionPlan, Request, explained
 from .search import cheapest, plan_once
 from .terms import operand_terms, with_reduction
-from .vertices import amp_units, inner_cycles, vertex_cycles
+from .vertices import inner_cycles, vertex_cycles
 
 #: Plans of one pass, or of it and the other two of its layer in training, which are taken together.
 Way = tuple[ConvolutionPlan, ...]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .form import Form, Passes, Types
+from .kernels import Kernel
 from .splits import Grid
-from .vertices import Kernel
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

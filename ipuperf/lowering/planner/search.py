@@ -25,10 +25,12 @@ from .candidates import (
     smaller_passes,
 )
 from .form import ONCE, TRAINING, Passes
+from .kernels import hmac_kernels
 from .plan import BestSplit, ConvolutionPlan, Request, explained
 from .splits import Grid, Space, candidate_splits, split_space
 from .terms import operand_terms, set_aside, with_reduction
-from .vertices import hmac_kernels, mac_cycles, vertex_cycles, work_asked
+from .vertex_bounds import mac_cycles, work_asked
+from .vertices import vertex_cycles
 
 #: Number of vertices (that of the best plan first) with which finer steps of serial passes are tried.
 _FINER = 1

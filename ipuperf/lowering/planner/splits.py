@@ -16,17 +16,9 @@ import numpy as np
 
 from .bounds import least_reduction
 from .form import Axis, Form, Passes, Types
-from .vertices import (
-    Kernel,
-    Piece,
-    clear_cycles,
-    inner_cycles,
-    loop_cycles,
-    product,
-    start_cycles,
-    step_cycles,
-    turn_cycles,
-)
+from .kernels import Kernel
+from .vertex_bounds import clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
+from .vertices import Piece, inner_cycles, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip

@@ -7,7 +7,7 @@ The terms are those of ``docs/reference/planner.md`` 3 (PopLibs ``lib/poplin/Con
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ from ipuperf.ops.selection.dynamic import planned_slice_cycles
 from ipuperf.ops.vertices import binary, planned_cast_cycles
 
 from .form import Form, Passes, Types
+from .kernels import SLIC_WIDTH, Kernel, grain
 from .reductions import reduction
 from .splits import Grid
-from .vertices import SLIC_WIDTH, Kernel, Piece, ceil, grain, product
+from .vertices import Piece, ceil, product
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -274,6 +275,27 @@ def _whole_operands(form: Form, kernel: Kernel) -> tuple[int, int]:
     return math.prod(axis.size for axis in form.axes) * form.batch * in_channels * groups, weights
 
 
+def _transforms(
+    rearrangements: Sequence[Move], passes: Passes, tiles: np.ndarray, chip: Chip
+) -> tuple[_Transform, _Transform]:
+    """``(rearrangements ahead of the serial passes, those of each pass)``."""
+    ahead = [move for move in rearrangements if passes.ahead and move.tensor == "inputs"]
+    return (
+        _transform(ahead, tiles, chip),
+        _transform([move for move in rearrangements if move not in ahead], tiles, chip),
+    )
+
+
+def _sum_bytes(elements: np.ndarray, kernel: Kernel, grid: Grid, types: Types) -> tuple[np.ndarray, np.ndarray]:
+    """``(bytes of partial sums besides the result, bytes of partial sums while the vertex runs)`` on a tile."""
+    sum_bytes = elements * kernel.partial_size
+    # A single partial sum of the result's type is the result itself.
+    sums = sum_bytes * (grid.depth > 1) if kernel.partial_size == types.output else sum_bytes
+    if kernel.method == "SLIC":
+        sum_bytes = sum_bytes + ceil(sum_bytes, grid.piece.groups) + 200
+    return sums, sum_bytes
+
+
 def operand_terms(
     form: Form,
     kernel: Kernel,
@@ -289,7 +311,7 @@ def operand_terms(
     ``total`` and the temporary bytes are therefore lower bounds. ``cut``: the kernel in whose groupings channels go to
     the tiles, when it is not ``kernel`` (joint plans).
     """
-    rate, zero_cycles, depth = chip.exchange_bytes_per_cycle, np.zeros_like(compute), grid.depth
+    rate, zero_cycles = chip.exchange_bytes_per_cycle, np.zeros_like(compute)
     elements = _tile_elements(form, kernel, grid.piece, cut)
     # Of operands that several tiles read, each of them already has an equal share.
     moved_inputs = (elements.inputs - elements.inputs // grid.out_split) * types.input
@@ -298,20 +320,9 @@ def operand_terms(
     # Two tiles with the same inputs share an exchange bus, which brings them in at twice the rate.
     paired = rate if derived else rate * (2 - (grid.out_split & 1))
     zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid, cut))
-    rearrangements = moves(form, kernel, types, chip, cut)
-    ahead_transform = _transform(
-        (move for move in rearrangements if passes.ahead and move.tensor == "inputs"), grid.tiles, chip
-    )
-    pass_transform = _transform(
-        (move for move in rearrangements if not passes.ahead or move.tensor != "inputs"), grid.tiles, chip
-    )
-    arrive = ceil(moved_inputs, paired)
-    sum_bytes = elements.sums * kernel.partial_size
-    several = depth > 1
-    # A single partial sum of the result's type is the result itself.
-    sums = sum_bytes * several if kernel.partial_size == types.output else sum_bytes
-    if kernel.method == "SLIC":
-        sum_bytes = sum_bytes + ceil(sum_bytes, grid.piece.groups) + 200
+    ahead_transform, pass_transform = _transforms(moves(form, kernel, types, chip, cut), passes, grid.tiles, chip)
+    arrive, several = ceil(moved_inputs, paired), grid.depth > 1
+    sums, sum_bytes = _sum_bytes(elements.sums, kernel, grid, types)
     zeros, input_bytes = zero_weights + zero_inputs, elements.inputs * types.input
     arrived = moved_inputs + moved_weights + zeros
     extra = np.maximum(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
+
+    from ..sync_groups import SyncGroups
 
 
 #: What :meth:`Step.amounts` calls the cycles of steps that touch nothing shared.
@@ -123,6 +125,17 @@ class Step:
         """
         yield f"{type(self).__name__}, number", 1
 
+    def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
+        """IPUs of the replica that wait for each other before this step of ``ipu``, though some take no part in it.
+
+        A step that waits for its parties by itself, or for nobody, gives none.
+        """
+        return ()
+
+    def with_trips(self, trips: Mapping[str, int]) -> Step:
+        """The step with other trips of the loops in it; ``trips`` are by name of the loop."""
+        return self
+
     def host_slices(self, ipu: int) -> tuple[HostSlice, ...]:
         """The slices that IPU ``ipu`` of the replica copies to and from the host in this step."""
         return ()
@@ -165,10 +178,10 @@ class SharedStep(Step):
 class JoinableStep(Step):
     """A step that may start together with its neighbours of the same kind (:mod:`..merging`)."""
 
-    def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The IPUs that stand during this step of IPU ``ipu``; None if it starts alone.
+    def company(self, standing: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The IPUs that stand during this step; None if it starts alone.
 
-        Steps start together only if these are equal. ``standing`` gives the IPUs that stand during host I/O of an IPU.
+        Steps start together only if these are equal. ``standing`` are the IPUs that stand during host I/O of its IPU.
         """
         return ()
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .base import Place, Step, traffic
+
+if TYPE_CHECKING:
+    from ..sync_groups import SyncGroups
 
 RING_PAIR = "bidirectional_ring_pair"
 MEET_IN_MIDDLE = "meet_in_middle_ring"
@@ -39,6 +43,11 @@ class Collective(Step):
     def amounts(self) -> Iterator[tuple[str, int]]:
         """One transfer, by the size of the replica groups."""
         return traffic(f"{self.kind} of {len(self.groups[0])} replicas", self.bytes)
+
+    def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
+        """All IPUs, under every sync pattern."""
+        # A collective in groups of one replica moves nothing, so nobody waits for it.
+        return syncs.everyone if len(self.groups[0]) > 1 else ()
 
     def faults(self, place: Place) -> Iterator[str]:
         """Groups that do not contain each replica exactly once."""

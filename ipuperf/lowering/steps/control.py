@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from .base import Step
 
@@ -38,6 +38,10 @@ class Sequence(ControlStep):
     def inside(self) -> tuple[Step, ...]:
         """Its steps."""
         return self.steps
+
+    def with_trips(self, trips: Mapping[str, int]) -> Sequence:
+        """Its steps with other trips."""
+        return replace(self, steps=tuple([step.with_trips(trips) for step in self.steps]))
 
     def describe(self) -> list[str]:
         """Its steps."""
@@ -73,6 +77,10 @@ class Repeat(ControlStep):
     def amounts(self) -> Iterator[tuple[str, int]]:
         """The amounts of the body, in all trips."""
         return ((kind, self.count * amount) for kind, amount in self.body.amounts())
+
+    def with_trips(self, trips: Mapping[str, int]) -> Repeat:
+        """The loop with its own number of trips, and its body."""
+        return replace(self, count=trips[self.name], body=self.body.with_trips(trips))
 
     def describe(self) -> list[str]:
         """The trips, then the body, indented."""

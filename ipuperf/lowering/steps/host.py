@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .base import JoinableStep, Place, SharedStep, traffic
@@ -31,10 +31,9 @@ class StreamCopy(JoinableStep):
         """Itself."""
         return (self,)
 
-    def company(self, ipu: int, standing: Callable[[int], tuple[int, ...]]) -> tuple[int, ...] | None:
-        """The IPUs that stand, if this IPU is not the only one."""
-        party = standing(ipu)
-        return party if len(party) > 1 else None
+    def company(self, standing: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The IPUs that stand, if there are any."""
+        return standing or None
 
     def apart(self, ipu: int, others: Sequence[tuple[int, JoinableStep]]) -> Sequence[JoinableStep]:
         """Slices of the same stream, as its buffer is free again only after a transfer."""

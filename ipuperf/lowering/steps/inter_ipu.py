@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .base import JoinableStep, Place, SharedStep, traffic
+
+if TYPE_CHECKING:
+    from ..sync_groups import SyncGroups
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ class InterIpuCopy(SharedStep, JoinableStep):
     def sent(self, ipu: int) -> int:
         """Bytes that ``ipu`` sends."""
         return sum(copy.bytes for copy in self.copies if copy.source == ipu)
+
+    def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
+        """All IPUs, where not all take part: one of the two sync groups always contains every IPU."""
+        return syncs.everyone if len(self.participants) < len(syncs.ipus) else ()
 
     def describe(self) -> list[str]:
         """Every transfer."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .base import Place, Step, traffic
+
+if TYPE_CHECKING:
+    from ..sync_groups import SyncGroups
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,10 @@ class RemoteTransfer(Step):
     def amounts(self) -> Iterator[tuple[str, int]]:
         """A transfer of the bytes that the DDR moves."""
         return traffic(f"remote {self.direction}", self.wire_bytes)
+
+    def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
+        """Those that stand during host I/O too (PopART user guide, "Sync patterns")."""
+        return syncs.standing(ipu)
 
     def faults(self, place: Place) -> Iterator[str]:
         """A machine without Streaming Memory raises :class:`~ipuperf.machine.MachineError`."""

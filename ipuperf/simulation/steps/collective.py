@@ -11,9 +11,10 @@ from ..algorithms import Planner
 from ..classes import ReplicaClasses
 from ..collectives import CollectiveRun, Courses, Members
 from ..errors import Asymmetric
+from ..event_loop import Waiting
 from ..gathering import Gathering, Guest
 from ..instructions import LeafStep, StepPart
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party
 from ..symmetry import Seat
 from ..world import World

@@ -8,10 +8,11 @@ from functools import partial
 from ipuperf.lowering.steps import HostCopy, HostExchange
 
 from ..errors import SimulationError
+from ..event_loop import Waiting
 from ..gathering import Gathering, Guest, last_arrival
 from ..host import Go, Sync
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party, host_ways
 from ..recorder import Label
 from ..world import World

@@ -18,9 +18,9 @@ from ..flows import FlowTemplate, NetworkFlow
 from ..gathering import MeetingPlace, Meetings, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
-from ..network import Send
 from ..party import Parts, PartsTrail, Party
 from ..recorder import Flight, Label
+from ..templates import Send
 from ..world import World
 
 CopyKey = tuple[int, tuple[tuple[int, int], ...]]
@@ -192,12 +192,12 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
         """The template of a copy, with a transfer for each replica for which this one stands."""
-        sends, alike, network = [], self.world.alike(replica), self.world.network
+        sends, alike, templates = [], self.world.alike(replica), self.world.network.templates
         for alike_replica in alike:
             source, destination = (self.world.placement[alike_replica][end] for end in copy.ends)
             route = self.world.topology.route(source, destination)
             sends.append(Send((2, alike_replica, *copy.ends, 0), route, source))
-        return network.template(network.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
+        return templates.of(templates.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
 
 
 def _require_same(places: Sequence[MeetingPlace]) -> None:

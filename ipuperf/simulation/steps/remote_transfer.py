@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ipuperf.lowering.steps import RemoteTransfer
 
+from ..event_loop import Waiting
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party
 from ..world import World
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ipuperf.lowering.steps import TileSetCopy
 
 from ..errors import SimulationError
+from ..event_loop import Waiting
 from ..gathering import Gathering, Guest, last_arrival
 from ..instructions import LeafStep
-from ..kinds import SharedKind, Waiting, simulates
+from ..kinds import SharedKind, simulates
 from ..party import Party
 from ..world import World
 

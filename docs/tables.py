@@ -150,7 +150,7 @@ def failing_tests() -> str:
 
 def tensorflow_operations() -> str:
     """The ops of TensorFlow's graphs that are imported, by family, and what each becomes; needs TensorFlow."""
-    from ipuperf.tensorflow.graph.operations import OPERATIONS
+    from ipuperf.tensorflow.importer.operations import OPERATIONS
 
     rows: list[tuple[str, ...]] = []
     for family in OPERATIONS.families:

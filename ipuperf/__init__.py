@@ -1,18 +1,34 @@
 """ipuperf: run IPU programs without an IPU, with real numbers and simulated time.
 
 ``docs/design.md`` describes the rooms of the package and who may import whom. ``import ipuperf`` itself is cheap:
-everything below is loaded on first use.
+everything below is loaded on first use. Front ends and tools have short names: ``ipuperf.popxl`` and
+``ipuperf.frontends.popxl`` are one module (:data:`SHORT_NAMES`).
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.runtime.aliases import ShortNames
 from ipuperf.version import __version__
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
     from ipuperf.trace import Trace
+
+SHORT_NAMES = {
+    "frontends": (
+        *("popxl", "popxl_addons", "poptorch", "poptorch_geometric", "tensorflow"),
+        *("popart", "popdist", "cppimport", "pva"),
+    ),
+    "tools": ("datasets", "levers", "sweep", "testing", "tuning", "validation"),
+    "pipelines": ("schedules",),
+}
+"""Packages that users import without naming the room they stand in, by room."""
+
+# First: a checkout of an older version may have left folders of these names, which Python takes for packages.
+sys.meta_path.insert(0, ShortNames(__name__, SHORT_NAMES))
 
 
 def install(**options: Any) -> None:

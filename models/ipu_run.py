@@ -19,8 +19,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ipuperf.lowering import NewValues
-from ipuperf.poptorch.lars import LARS
-from ipuperf.poptorch.optimizer_streams import OPTIMISER_RUN
+from ipuperf.poptorch.optimisers.lars import LARS
+from ipuperf.poptorch.optimisers.streams import OPTIMISER_RUN
 from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
 from ipuperf.validation.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ipuperf.machine import Machine
-    from ipuperf.poptorch.compilation import CompiledModel
+    from ipuperf.poptorch.executor.compilation import CompiledModel
     from ipuperf.trace import Trace
     from ipuperf.validation.cases import Case
 

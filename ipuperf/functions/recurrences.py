@@ -7,7 +7,7 @@ from typing import Any
 
 from ipuperf.ir import Tensor
 from ipuperf.ops import Recurrent
-from ipuperf.ops.recurrent_cells import CELLS
+from ipuperf.ops.recurrent.cells import CELLS
 
 from .making import make_all
 

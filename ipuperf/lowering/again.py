@@ -23,8 +23,8 @@ import numpy as np
 from ipuperf.ir import Constant, DType, Graph, Ir, Op, RemoteBuffer, Stream, Tensor, Variable
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops.control import If, Loop
-from ipuperf.ops.optimiser import UpdateOp
-from ipuperf.ops.sparse_accumulate import SparseAccumulate
+from ipuperf.ops.updates.optimiser import UpdateOp
+from ipuperf.ops.updates.sparse_accumulate import SparseAccumulate
 
 from .program import DeviceProgram
 from .steps import Repeat, Sequence, Step

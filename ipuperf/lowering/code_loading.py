@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import Graph, IrError
-from ipuperf.ops.code_load import RemoteCodeLoad
 from ipuperf.ops.control import Call, Loop
+from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
 from . import code
 from .code import CodeBytes

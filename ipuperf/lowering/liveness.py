@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ipuperf.ir import Graph, Tensor
-from ipuperf.ops.code_load import RemoteCodeLoad
+from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
 from .layout import Layout
 from .starts import LinearStarts, turned

@@ -18,7 +18,7 @@ import numpy as np
 from ipuperf.ir import INT32
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
-from ipuperf.ops.gather import multi_slice_cycles
+from ipuperf.ops.selection.gather import multi_slice_cycles
 
 from .layout import Layout, even
 from .planner.embedding import (

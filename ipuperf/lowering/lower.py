@@ -32,10 +32,10 @@ from ipuperf.machine import MachineError
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call as CallOp
 from ipuperf.ops.control import If, Loop, modified_graph_inputs
-from ipuperf.ops.dynamic import Dynamic
-from ipuperf.ops.float8 import needed_architecture
-from ipuperf.ops.io_tile_copy import IoTileCopy
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.products.float8 import needed_architecture
+from ipuperf.ops.selection.dynamic import Dynamic
+from ipuperf.ops.transfers.io_tile_copy import IoTileCopy
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 from ipuperf.ops.work import CallGraph, ReadCondition
 
 from . import branches, lookups, products, recurrences  # noqa: F401 (the last three register how their works are lowered)

@@ -28,7 +28,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
-from ipuperf.ops.remote import RemoteLoad, RemoteStore
+from ipuperf.ops.transfers.remote import RemoteLoad, RemoteStore
 from ipuperf.ops.work import Outlining
 
 from .layout import Layout

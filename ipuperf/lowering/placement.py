@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipuperf.ir import Ir, Op, Tensor
 from ipuperf.kinds import checked
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 
 @checked()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ipuperf.ir import Constant, Graph, Ir, IrError, Tensor, Variable, calling, data_of
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import Call, If, Loop
-from ipuperf.ops.dynamic import Dynamic
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.selection.dynamic import Dynamic
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 from .layout import Layout, even, linear
 from .placement import home_of, reading_ipu, user_ipu, users

@@ -19,9 +19,9 @@ from ipuperf.ir import BOOL, INT32, IrError, Tensor
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
-from ipuperf.ops.dynamic import Dynamic
+from ipuperf.ops.selection.dynamic import Dynamic
 from ipuperf.ops.shape import Reshape
-from ipuperf.ops.update_vertices import fused_cycles
+from ipuperf.ops.updates.update_vertices import fused_cycles
 
 from . import code
 from .code import CodeBytes

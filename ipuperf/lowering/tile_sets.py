@@ -15,7 +15,7 @@ import numpy as np
 
 from ipuperf.ir import IrError, Tensor
 from ipuperf.ir import Op as Operation
-from ipuperf.ops.io_tile_copy import IoTileCopy
+from ipuperf.ops.transfers.io_tile_copy import IoTileCopy
 
 from .tilevector import TileVector
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ipuperf import ops
 from ipuperf.ops import base
-from ipuperf.ops.elementwise import Binary
+from ipuperf.ops.elementwise.arithmetic import Binary
 
 from .errors import FloatingPointException
 

@@ -2,7 +2,7 @@
 
 Host side: :attr:`ipuperf.ir.Variable.data`. Device side: ``(R, *shape)`` on chip, or an entry of a remote buffer.
 Semantics: ``docs/reference/popxl.md`` 4 and 5. Shards are contiguous pieces of the flattened value, the last
-one padded with zeros, as in :mod:`ipuperf.ops.collectives`.
+one padded with zeros, as in :mod:`ipuperf.ops.transfers.collectives`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,10 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from .accumulation import Accumulate, AccumulatorScale, AccumulatorZero, CopyVarUpdate
-from .activations import (
+from .base import Environment, Kernel, Op
+from .control import Call, If, Loop
+from .custom import CustomOp
+from .elementwise.activations import (
     Clip,
     ClipGrad,
     Gelu,
@@ -26,142 +28,16 @@ from .activations import (
     Tanh,
     TanhGrad,
 )
-from .adam import AdamUpdater, AdamVarUpdate
-from .average_pooling import (
-    AdaptiveAveragePool,
-    AdaptiveAveragePoolGrad,
-    AveragePool,
-    AveragePoolGrad,
-    GlobalAveragePool,
-)
-from .base import Environment, Kernel, Op
-from .batch_norm import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
-from .bitwise import BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight
-from .code_load import RemoteCodeLoad
-from .collectives import (
-    ReplicatedAllGather,
-    ReplicatedAllReduce,
-    ReplicatedAllReduceInplace,
-    ReplicatedAllToAll,
-    ReplicatedReduceScatter,
-)
-from .comparisons import GreaterEqual, Less, LessEqual, NotEqual
-from .control import Call, If, Loop
-from .convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
-from .ctc import CtcBeamSearchDecoder, CtcLoss, CtcLossGrad
-from .cumsum import CumSum
-from .custom import CustomOp
-from .distributed_norm import DistributedLayerNorm, DistributedLayerNormGrad
-from .dynamic import (
-    DynamicIndexError,
-    DynamicSlice,
-    DynamicSlicePadGrad,
-    DynamicUpdate,
-    DynamicUpdateInplace,
-    IncrementMod,
-    IncrementModInplace,
-)
-from .elementwise import (
-    Add,
-    AddLhsInplace,
-    And,
-    Div,
-    Equal,
-    Fmod,
-    Greater,
-    Mul,
-    Or,
-    Pow,
-    Sub,
-    Where,
-)
-from .euclidean import Hypotenuse, ReduceL2, RootMeanSquare
-from .extrema import Maximum, Minimum, ReduceMax, ReduceMin
-from .float8 import (
-    CastThenPow2Scale,
-    ConvPow2Scaled,
-    ConvTransposePow2Scaled,
-    MatMulPow2Scaled,
-    Pow2ScaleThenCast,
-)
-from .fp8_scale import Fp8Scale
-from .functions import Erf, Erfc, ErfGrad, Expm1, Log1p, Reciprocal, Round
-from .gather import Gather, GatherGrad, OneHot, TiedGather
-from .grad_reduce import GradReduceSquareAdd
-from .gradients import autodiff
-from .group_norm import GroupNormalization, GroupNormalizationGrad
-from .group_quantize import GroupQuantizeDecompress
-from .histogram import Histogram
-from .hyperbolic import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Sinh
-from .io_tile_copy import IoTileCopy
-from .ipu_copy import IpuCopy
-from .layouts import LinearLayout
-from .logsoftmax import LogSoftmax, LogSoftmaxGrad
-from .matmul import MatMul
-from .max_pooling import MaxPool, MaxPoolGrad
-from .median import ReduceMedian, ReduceMedianGrad
-from .multi_conv import Convolutions, MultiConvForward, MultiConvInputGrad, MultiConvWeightGrad
-from .piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
-from .printing import PrintTensor
-from .randomness import (
-    Dropout,
-    DropoutGrad,
-    ModifyRandomSeed,
-    RandomInteger,
-    RandomNormal,
-    RandomUniform,
-)
-from .recurrent import Recurrent
-from .recurrent_grad import RecurrentGrad
-from .reduce import (
-    ArgMax,
-    ArgMin,
-    Expand,
-    LambSquare,
-    ReduceL1,
-    ReduceMean,
-    ReduceProd,
-    ReduceProdGrad,
-    ReduceSum,
-    ReduceSumSquare,
-)
-from .reduce_log import ReduceLogSum, ReduceLogSumExp
-from .remainder import FloorQuotient, Remainder
-from .remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
-from .resize import Resize, ResizeGrad
-from .roi_align import RoiAlign, RoiAlignGrad
-from .rotary import RotaryPosEmbed, RotaryPosEmbedGrad
-from .scaled_add import ScaledAdd, ScaledAddLhsInplace
-from .scatter import Scatter, ScatterReduce, ScatterReduceGrad, ScatterReduceInitialGrad
-from .shape import (
-    Concat,
-    ConcatInplace,
-    Init,
-    Reshape,
-    ReshapeInplace,
-    Slice,
-    SliceGrad,
-    SliceInplace,
-    Split,
-    Subsample,
-    SubsampleGrad,
-    Transpose,
-    TransposeInplace,
-)
-from .sharded_cross_entropy import CrossEntropySharded, CrossEntropyShardedGrad
-from .sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
-from .softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
-from .sparse_accumulate import SparseAccumulate
-from .streams import HostLoad, HostStore
-from .tensor_parallel import (
-    ReplicatedAllGatherStrided,
-    ReplicatedAllReduceStrided,
-    ReplicatedAllReduceTP,
-    ReplicatedReduceScatterStrided,
-)
-from .topk import TopK
-from .triangular import Cholesky, TriangularSolve
-from .unary import (
+from .elementwise.arithmetic import Add, AddLhsInplace, And, Div, Equal, Fmod, Greater, Mul, Or, Pow, Sub, Where
+from .elementwise.bitwise import BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight
+from .elementwise.comparisons import GreaterEqual, Less, LessEqual, NotEqual
+from .elementwise.extrema import Maximum, Minimum, ReduceMax, ReduceMin
+from .elementwise.functions import Erf, Erfc, ErfGrad, Expm1, Log1p, Reciprocal, Round
+from .elementwise.hyperbolic import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Sinh
+from .elementwise.piecewise import Elu, EluGrad, HardSigmoid, HardSigmoidGrad, LeakyRelu, LeakyReluGrad
+from .elementwise.remainder import FloorQuotient, Remainder
+from .elementwise.sigmoid import Sigmoid, SigmoidGrad, Softplus, SoftplusGrad, Swish, SwishGrad, SwishInplace
+from .elementwise.unary import (
     Abs,
     Cast,
     Ceil,
@@ -183,12 +59,123 @@ from .unary import (
     Sin,
     Sqrt,
 )
+from .gradients import autodiff
+from .layouts import LinearLayout
+from .losses.ctc import CtcBeamSearchDecoder, CtcLoss, CtcLossGrad
+from .losses.logsoftmax import LogSoftmax, LogSoftmaxGrad
+from .losses.sharded_cross_entropy import CrossEntropySharded, CrossEntropyShardedGrad
+from .losses.softmax import Nll, NllGrad, NlllWithSoftmaxGradDirect, Softmax, SoftmaxGrad
+from .norms.batch import BatchNormalization, BatchNormalizationGrad, BatchNormalizationInference
+from .norms.distributed import DistributedLayerNorm, DistributedLayerNormGrad
+from .norms.euclidean import Hypotenuse, ReduceL2, RootMeanSquare
+from .norms.group import GroupNormalization, GroupNormalizationGrad
+from .pooling.average import (
+    AdaptiveAveragePool,
+    AdaptiveAveragePoolGrad,
+    AveragePool,
+    AveragePoolGrad,
+    GlobalAveragePool,
+)
+from .pooling.maximum import MaxPool, MaxPoolGrad
+from .pooling.resize import Resize, ResizeGrad
+from .pooling.roi_align import RoiAlign, RoiAlignGrad
+from .printing import PrintTensor
+from .products.convolution import AddBias, Conv, ConvInputGrad, ConvTranspose, ConvWeightGrad
+from .products.float8 import (
+    CastThenPow2Scale,
+    ConvPow2Scaled,
+    ConvTransposePow2Scaled,
+    MatMulPow2Scaled,
+    Pow2ScaleThenCast,
+)
+from .products.fp8_scale import Fp8Scale
+from .products.group_quantize import GroupQuantizeDecompress
+from .products.matmul import MatMul
+from .products.multi_conv import Convolutions, MultiConvForward, MultiConvInputGrad, MultiConvWeightGrad
+from .products.rotary import RotaryPosEmbed, RotaryPosEmbedGrad
+from .products.triangular import Cholesky, TriangularSolve
+from .randomness import (
+    Dropout,
+    DropoutGrad,
+    ModifyRandomSeed,
+    RandomInteger,
+    RandomNormal,
+    RandomUniform,
+)
+from .recurrent.backward import RecurrentGrad
+from .recurrent.layer import Recurrent
+from .reductions.axes_reduced import (
+    ArgMax,
+    ArgMin,
+    Expand,
+    LambSquare,
+    ReduceL1,
+    ReduceMean,
+    ReduceProd,
+    ReduceProdGrad,
+    ReduceSum,
+    ReduceSumSquare,
+)
+from .reductions.logarithms import ReduceLogSum, ReduceLogSumExp
+from .selection.cumsum import CumSum
+from .selection.dynamic import (
+    DynamicIndexError,
+    DynamicSlice,
+    DynamicSlicePadGrad,
+    DynamicUpdate,
+    DynamicUpdateInplace,
+    IncrementMod,
+    IncrementModInplace,
+)
+from .selection.gather import Gather, GatherGrad, OneHot, TiedGather
+from .selection.histogram import Histogram
+from .selection.median import ReduceMedian, ReduceMedianGrad
+from .selection.scatter import Scatter, ScatterReduce, ScatterReduceGrad, ScatterReduceInitialGrad
+from .selection.topk import TopK
+from .shape import (
+    Concat,
+    ConcatInplace,
+    Init,
+    Reshape,
+    ReshapeInplace,
+    Slice,
+    SliceGrad,
+    SliceInplace,
+    Split,
+    Subsample,
+    SubsampleGrad,
+    Transpose,
+    TransposeInplace,
+)
+from .transfers.code_load import RemoteCodeLoad
+from .transfers.collectives import (
+    ReplicatedAllGather,
+    ReplicatedAllReduce,
+    ReplicatedAllReduceInplace,
+    ReplicatedAllToAll,
+    ReplicatedReduceScatter,
+)
+from .transfers.io_tile_copy import IoTileCopy
+from .transfers.ipu_copy import IpuCopy
+from .transfers.remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
+from .transfers.streams import HostLoad, HostStore
+from .transfers.tensor_parallel import (
+    ReplicatedAllGatherStrided,
+    ReplicatedAllReduceStrided,
+    ReplicatedAllReduceTP,
+    ReplicatedReduceScatterStrided,
+)
+from .updates.accumulation import Accumulate, AccumulatorScale, AccumulatorZero, CopyVarUpdate
+from .updates.adam import AdamUpdater, AdamVarUpdate
+from .updates.grad_reduce import GradReduceSquareAdd
+from .updates.scaled_add import ScaledAdd, ScaledAddLhsInplace
+from .updates.sparse_accumulate import SparseAccumulate
 
 
 def _op_classes() -> dict[str, type[Op]]:
     """The op classes that the modules of this room define, by name."""
     # The folder is read, so a new module needs no entry in a list.
-    modules = [import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)]
+    modules = [import_module(module_info.name) for module_info in pkgutil.walk_packages(__path__, f"{__name__}.")]
     members = [(module, member) for module in modules for member in vars(module).values() if isinstance(member, type)]
     classes = [member for module, member in members if issubclass(member, Op) and member.__module__ == module.__name__]
     return {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ipuperf.ir import Derivative, Graph, Recomputation, Tensor, differentiate
 
-from .elementwise import Add
+from .elementwise.arithmetic import Add
 from .pad_sums import join_pads
 
 
@@ -20,7 +20,7 @@ def autodiff(
     others: list[Derivative] | None = None,
     joins_pads: bool = False,
 ) -> Derivative:
-    """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.elementwise.Add`.
+    """Build the gradient graph of ``graph``; gradients that meet are added with :class:`~ipuperf.ops.Add`.
 
     Args:
         graph: graph without ops that change tensors in place.

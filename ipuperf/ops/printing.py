@@ -16,7 +16,7 @@ from ipuperf.ir.attributes import ANYTHING, FLAG, INTEGER, Attribute, choice
 
 from .base import Arrays, Environment, Gradients, Kernel
 from .binding import sequence
-from .unary import Identity
+from .elementwise.unary import Identity
 from .work import HostTransfer, Work
 
 FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")

@@ -15,9 +15,10 @@ import numpy as np
 
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, DType
 
-from . import gather, randomness, vertices
-from .dynamic import slice_cycles
-from .update_vertices import fused_cycles, scaled_add_cycles, type_names
+from . import randomness, vertices
+from .selection import gather
+from .selection.dynamic import slice_cycles
+from .updates.update_vertices import fused_cycles, scaled_add_cycles, type_names
 from .work import Reduction, TileCycles, Vertices
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ipuperf.functions.shapes import init
 from ipuperf.ir import CONTEXT, UINT32, Constant, Grouping, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
 from ipuperf.ir.collector import collector_paused
 from ipuperf.ops import Accumulate, CopyVarUpdate, HostStore
-from ipuperf.schedules import Timetable, copies_of
+from ipuperf.pipelines.schedules import Timetable, copies_of
 
 from .checks import check_options, check_outputs, check_parts
 from .differentiation import differentiate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ipuperf.ir import UINT32, Stream, TensorSpec
-from ipuperf.schedules import ScheduleError, Timetable, check_order
+from ipuperf.pipelines.schedules import ScheduleError, Timetable, check_order
 
 from .model import Activation, Data, HostInput, HostIo, PipelineError, Seed, StageGraph, StageOutput, Training
 

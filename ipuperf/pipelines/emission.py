@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipuperf.functions import make
 from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ops import Accumulate, CopyVarUpdate
-from ipuperf.schedules import Cell
+from ipuperf.pipelines.schedules import Cell
 
 from .host_io import HostTraffic
 from .model import HostInput, PipelineError, StageOutput

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from ipuperf.schedules import Cell, Timetable
+from ipuperf.pipelines.schedules import Cell, Timetable
 
 from .model import PipelineError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ipuperf.ir import Ir
-from ipuperf.schedules import Timetable
+from ipuperf.pipelines.schedules import Timetable
 
 from .model import HostIo, Offload, StageGraph, StageOutput, Training
 

@@ -21,7 +21,7 @@ from ipuperf.functions import make
 from ipuperf.functions.shapes import undefined
 from ipuperf.ir import CONTEXT, Phase, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, IpuCopy
-from ipuperf.schedules import Cell
+from ipuperf.pipelines.schedules import Cell
 
 from .lifetimes import wait_of
 from .model import Activation, StageGraph

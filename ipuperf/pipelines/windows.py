@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipuperf.schedules import Cell, Timetable
+from ipuperf.pipelines.schedules import Cell, Timetable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.printable import in_cell, in_markdown, with_texts
 from ipuperf.report import excerpt
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown
@@ -23,6 +22,7 @@ from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
 from ipuperf.trace import replacing
+from ipuperf.trace.printable import in_cell, in_markdown, with_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

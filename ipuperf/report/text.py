@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.printable import printable
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.step_time import TIME_PARTS, followable, step_time
 from ipuperf.trace import NO_OP_NAME
+from ipuperf.trace.printable import printable
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace

@@ -6,9 +6,9 @@ file's name.
 
 from __future__ import annotations
 
-_IPU = "ipuperf.tensorflow.python.ipu"
-_KERAS = "ipuperf.tensorflow.keras"
-_ADDONS = "ipuperf.tensorflow.addons"
+_IPU = "ipuperf.frontends.tensorflow.python.ipu"
+_KERAS = "ipuperf.frontends.tensorflow.keras"
+_ADDONS = "ipuperf.frontends.tensorflow.addons"
 _LAYERS = ("assume_equal_across_replicas", "effective_transformer", "embedding_lookup", "recomputation")
 
 

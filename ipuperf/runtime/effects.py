@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ipuperf.ir.location import user_location
-from ipuperf.printable import printable
+from ipuperf.trace.printable import printable
 
 APPLIED, NO_EFFECT, NO_DIFFERENCE, UNSUPPORTED = "applied", "no effect", "no difference", "unsupported"
 

@@ -20,24 +20,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ipuperf.runtime import beside_tensorflow, keras_names
+from ipuperf.runtime.aliases import alias_spec
 from ipuperf.runtime.children import announce
 
 if TYPE_CHECKING:
-    from importlib.abc import Loader, MetaPathFinder
+    from importlib.abc import MetaPathFinder
     from importlib.metadata import Distribution, DistributionFinder
 else:
-    Loader = MetaPathFinder = object  # importlib.abc imports much that nobody here needs
+    MetaPathFinder = object  # importlib.abc imports much that nobody here needs
 
 FRONT_ENDS = (
     *("popxl", "popxl_addons", "poptorch", "poptorch_geometric"),
     *("popart", "popdist", "cppimport", "pva", "tensorflow"),
 )
-_PACKAGE = "ipuperf"
+_PACKAGE = "ipuperf.frontends"
 _STAND_INS = {
-    "test_util": "ipuperf.popart.test_util",
-    "examples_utils": "ipuperf.cppimport.examples_utils",
-    "horovod": "ipuperf.popdist.horovod_standin",
-    "poptorch_experimental_addons": "ipuperf.poptorch.experimental_addons",
+    "test_util": "ipuperf.frontends.popart.test_util",
+    "examples_utils": "ipuperf.frontends.cppimport.examples_utils",
+    "horovod": "ipuperf.frontends.popdist.horovod_standin",
+    "poptorch_experimental_addons": "ipuperf.frontends.poptorch.experimental_addons",
 }
 """Modules beside PopART that a program gets, with their submodules, if it has none of its own."""
 _BESIDE = {"tensorflow": beside_tensorflow.MODULES}
@@ -55,27 +56,6 @@ _IN_PART = {
 
 class InstallError(RuntimeError):
     """The upstream package of a front end is installed or already imported, and ``force`` was not given."""
-
-
-class _AliasLoader(Loader):
-    """Loads a module by importing another and standing aside for it."""
-
-    def __init__(self, target: str) -> None:
-        self._name = target
-        self._target: ModuleType | None = None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Import the target, but answer ``None``: an empty module holds its place until :meth:`exec_module`.
-
-        If the target itself were given here, the import system would overwrite its ``__spec__``.
-        """
-        self._target = importlib.import_module(self._name)
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Put the target where the import system looks for the result of the import."""
-        assert self._target is not None
-        sys.modules[module.__name__] = self._target
 
 
 class AliasFinder(MetaPathFinder):
@@ -96,15 +76,15 @@ class AliasFinder(MetaPathFinder):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages on this machine's processors and GPUs
         # Submodules follow their package: ours only if the package that was imported is ours.
         if dot and top in _STAND_INS and sys.modules.get(top) is sys.modules.get(_STAND_INS[top], self):
-            return _alias_spec(fullname, _STAND_INS)
+            return alias_spec(fullname, _STAND_INS)
         if "tensorflow" in self.targets and top in keras_names.TOP:
             if keras_names.is_private(fullname):
-                return _alias_spec(fullname, {keras_names.PRIVATE: "keras"})
+                return alias_spec(fullname, {keras_names.PRIVATE: "keras"})
             if (source := keras_names.below_source(fullname)) is not None:
-                return _alias_spec(fullname, {fullname: source})
+                return alias_spec(fullname, {fullname: source})
             if (spec := keras_names.optimizers_spec(fullname, path)) is not None:
                 return spec
-        return _alias_spec(fullname, _modules_of(self.targets))
+        return alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """Give the package that the context names, with the version of ours (this satisfies ``poptorch>=3.3``)."""
@@ -132,26 +112,6 @@ def _deeper_first(targets: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(sorted(modules.items(), reverse=True))
 
 
-def _alias_spec(fullname: str, targets: Mapping[str, str]) -> importlib.machinery.ModuleSpec | None:
-    """A spec that leads from ``fullname`` to the module that stands for it, or ``None`` if there is none."""
-    known = next((name for name in targets if fullname == name or fullname.startswith(f"{name}.")), None)
-    if known is None:
-        return None
-    name = targets[known] + fullname[len(known) :]
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        # Only packages have a search path for submodules.
-        is_package = hasattr(loaded, "__path__")
-    else:
-        module_spec = importlib.util.find_spec(name)
-        if module_spec is None:
-            return None
-        is_package = module_spec.submodule_search_locations is not None
-    return importlib.machinery.ModuleSpec(
-        fullname, _AliasLoader(name), origin=f"ipuperf: {name}", is_package=is_package
-    )
-
-
 class _LastFinder(MetaPathFinder):
     """Stands last in ``sys.meta_path`` and finds stand-ins for modules that no other finder found.
 
@@ -161,10 +121,10 @@ class _LastFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if "popart" in installed_names() and (spec := _alias_spec(fullname, _STAND_INS)) is not None:
+        if "popart" in installed_names() and (spec := alias_spec(fullname, _STAND_INS)) is not None:
             return spec
         if "tensorflow" in installed_names() and (source := keras_names.source_module(fullname)) is not None:
-            return _alias_spec(fullname, {fullname: source})
+            return alias_spec(fullname, {fullname: source})
         package, dot, _ = fullname.partition(".")
         if dot and package in _IN_PART:
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)

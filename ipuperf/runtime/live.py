@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.printable import printable
+from ipuperf.trace.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

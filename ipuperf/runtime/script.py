@@ -33,9 +33,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from ipuperf.printable import printable
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
+from ipuperf.trace.printable import printable
 
 from .notebook import notebook_sources
 from .sources import ScriptError, Source
@@ -212,8 +212,8 @@ def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) ->
 @contextmanager
 def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterator[None]:
     """Install the front ends, the torchvision stand-in and local files for Keras; remove afterwards what this added."""
-    from ipuperf.datasets.keras_files import serve_keras, unserve_keras
-    from ipuperf.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
+    from ipuperf.tools.datasets.keras_files import serve_keras, unserve_keras
+    from ipuperf.tools.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
     front_end_names = names if isinstance(names, Mapping) else tuple(names)
     names_before = installed_names()

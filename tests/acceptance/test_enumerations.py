@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ipuperf
-from ipuperf.enumerations import NativeEnum, NumberedEnum
+from ipuperf.frontends.enumerations import NativeEnum, NumberedEnum
 
 ROOT = Path(ipuperf.__file__).parent
 BASES = {"Enum", "IntEnum", "StrEnum", "Flag", "IntFlag", "ReprEnum", "NativeEnum", "NumberedEnum"}

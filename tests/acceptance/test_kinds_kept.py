@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from rows import Golden
 
-from ipuperf.enumerations import NativeEnum, NumberedEnum
+from ipuperf.frontends.enumerations import NativeEnum, NumberedEnum
 from ipuperf.kinds import NUMBER, Kinds, ParameterKinds, checked, is_number, name_of, told
-from ipuperf.printable import in_cell, in_markdown, of_cell, printable, with_texts
+from ipuperf.trace.printable import in_cell, in_markdown, of_cell, printable, with_texts
 
 Pair = tuple[int, str]
 

@@ -27,7 +27,7 @@ CALLS_OF_GRAPHS = {
 OVER_A_BUILDER = {
     "ipuperf/functions/making.py": {"make", "make_all"},
     "ipuperf/ir/graph.py": {*CREATE, "operate"},
-    "ipuperf/popxl/ops/operands.py": {"create", "emit"},
+    "ipuperf/frontends/popxl/ops/operands.py": {"create", "emit"},
 }
 
 #: Classes with arithmetic that do not stand for tensors: terms of kernels, vectors over tiles, costs.

@@ -17,12 +17,12 @@ import ipuperf
 from ipuperf import popxl
 from ipuperf.machine import load_machine
 from ipuperf.popxl import ops
-from ipuperf.printable import in_cell, in_markdown, of_cell, printable
 from ipuperf.report import folder as report_folder
 from ipuperf.report import write_report
 from ipuperf.sweep.table import read_table, write_table
 from ipuperf.testing import tables
 from ipuperf.trace import Trace
+from ipuperf.trace.printable import in_cell, in_markdown, of_cell, printable
 
 CONTROL = {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x2028, 0x2066)} - {"\n", "\t"}
 EVIL = "evil\x1b[31m\x07\x9b\u202e<script>alert(1)</script>|`x`"

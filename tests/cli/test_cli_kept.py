@@ -17,7 +17,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from rows import Golden
 
-from ipuperf.commands.sweep import _tell
+from ipuperf.cli.sweep import _tell
 from ipuperf.sweep import run as sweep_run
 from ipuperf.sweep.work import rows
 
@@ -334,7 +334,7 @@ def test_a_step_of_the_demo_is_that_of_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its data, the loss of the first step and the accuracy on whole test batches, of the network in NumPy."""
-    from ipuperf.commands import demo
+    from ipuperf.cli import demo
     from ipuperf.models import mnist_mlp
 
     generator = np.random.default_rng(3)
@@ -391,7 +391,7 @@ def test_a_step_of_the_demo_is_that_of_numpy(
 def test_the_demo_trains_on_the_one_and_tests_on_the_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ipuperf.commands import demo
+    from ipuperf.cli import demo
 
     train, test = (np.zeros((3, 28, 28)),), (np.zeros((2, 28, 28)),)
     asked: list[Any] = []
@@ -405,7 +405,7 @@ def test_the_demo_trains_on_the_one_and_tests_on_the_other(
 
 @pytest.mark.usefixtures("upstream_names")
 def test_tables_of_the_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from ipuperf.commands import demo
+    from ipuperf.cli import demo
     from ipuperf.scenarios import rts_mnist
 
     live = {"baseline": 1.234e6, "peak": 56.789e6, "always_live": 9.996e6}

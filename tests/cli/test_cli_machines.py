@@ -109,7 +109,7 @@ def test_errors_of_ipuperf_outside_a_users_program_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["ipuperf", "demo", "--steps", "1", "--machine", "nosuch"])
-    monkeypatch.setattr("ipuperf.commands.demo.demo.callback", lambda **options: ipuperf_error())
+    monkeypatch.setattr("ipuperf.cli.demo.demo.callback", lambda **options: ipuperf_error())
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2

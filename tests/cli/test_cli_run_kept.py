@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from rows import Golden
 
-from ipuperf.cli import cli
-from ipuperf.commands import failures
-from ipuperf.commands.run import _figures, _finish
-from ipuperf.commands.terminal import say
+from ipuperf.cli import cli, failures
+from ipuperf.cli.run import _figures, _finish
+from ipuperf.cli.terminal import say
 from ipuperf.trace import Trace, TraceError
 from ipuperf.version import __version__
 
@@ -260,7 +259,7 @@ def test_a_trace_of_which_little_is_known(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ipuperf.commands import demo
+    from ipuperf.cli import demo
 
     images = np.full((3, 28, 28), 255, np.uint8)
     monkeypatch.setattr("ipuperf.datasets.find_mnist", lambda: None)
@@ -275,7 +274,7 @@ def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_a_program_that_runs_again_is_announced_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from ipuperf.commands.report import _levers
+    from ipuperf.cli.report import _levers
 
     trace = Trace.load(GOLDEN / "report" / "loop.ipt")
     for terminal in (False, True):
@@ -313,7 +312,7 @@ class Bar:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """What each command counts, on a terminal alone unless it is told otherwise."""
-    from ipuperf.commands import estimate, validate
+    from ipuperf.cli import estimate, validate
     from ipuperf.sweep import Sweep, run, run_sweep
 
     tune = importlib.import_module("ipuperf.tuning.tune")
@@ -353,7 +352,7 @@ def test_blas_has_one_thread_unless_somebody_says_more(
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(given))  # so that it is afterwards as it was before
     if given is None:
         monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    spec = importlib.util.find_spec("ipuperf.cli")
+    spec = importlib.util.find_spec("ipuperf.cli.group")
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

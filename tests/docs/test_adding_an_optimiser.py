@@ -43,8 +43,8 @@ def expected() -> np.ndarray:
 def test_it_trains_a_model_of_poptorch(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from ipuperf import poptorch
-    from ipuperf.poptorch import update_rules
-    from ipuperf.poptorch.optim import OptimiserGroup, OptimiserSpec
+    from ipuperf.poptorch.optimisers import update_rules
+    from ipuperf.poptorch.optimisers.classes import OptimiserGroup, OptimiserSpec
 
     found = names | {"torch": torch, "OptimiserGroup": OptimiserGroup, "OptimiserSpec": OptimiserSpec}
     exec(BLOCKS[1], found)

@@ -13,7 +13,7 @@ from ipuperf.lowering.layout import linear
 from ipuperf.lowering.planner import reductions as convolution_reductions
 from ipuperf.machine import load_machine
 from ipuperf.ops import vertices
-from ipuperf.ops.dynamic import slice_cycles
+from ipuperf.ops.selection.dynamic import slice_cycles
 from ipuperf.report.palette import KIND_COLOURS
 from ipuperf.schedules import tutorial_columns_before_full
 from ipuperf.schedules.phased import Liveness, phase_numbers

@@ -52,7 +52,7 @@ class Together:
     """Cases in one export."""
 
     def __init__(self, cases: dict[str, Supported], half: bool, tools: ModuleType) -> None:
-        from ipuperf.poptorch.export import export_model
+        from ipuperf.poptorch.export.module import export_model
 
         self.cases, self.tools = cases, tools
         self.keys = {name: f"case{number}" for number, name in enumerate(cases)}

@@ -10,7 +10,7 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.ops.streams import HostStore
+from ipuperf.ops.transfers.streams import HostStore
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -28,16 +28,16 @@ def test_front_ends_make_no_update_ops(front_end) -> None:
 def test_poptorch_makes_its_ops_by_the_builder() -> None:
     pytest.importorskip("torch")
     from ipuperf.ir import Builder
-    from ipuperf.poptorch.aten_lowering import Lowering
+    from ipuperf.poptorch.aten.lowering import Lowering
 
     assert issubclass(Lowering, Builder)
     assert not {"op", "ops"} & set(vars(Lowering))
-    for path in (ROOM / "poptorch").rglob("*.py"):
+    for path in (ROOM / "frontends" / "poptorch").rglob("*.py"):
         assert "graph.create(" not in path.read_text(encoding="utf-8"), path
 
 
 def test_updates_do_not_ask_for_kinds() -> None:
-    for path in (ROOM / "functions" / "updates.py", ROOM / "poptorch" / "update_rules.py"):
+    for path in (ROOM / "functions" / "updates.py", ROOM / "frontends" / "poptorch" / "optimisers" / "update_rules.py"):
         assert "kind ==" not in path.read_text(encoding="utf-8")
         assert "kind in" not in path.read_text(encoding="utf-8")
 
@@ -46,7 +46,7 @@ def test_operands_are_converted_in_the_order_of_the_arguments() -> None:
     """Not in that of a set of names, which would be another one in each process."""
     pytest.importorskip("torch")
     from ipuperf.ir import FLOAT32
-    from ipuperf.poptorch.aten_lowering import computed
+    from ipuperf.poptorch.aten.lowering import computed
 
     class Recorder:
         dtype = FLOAT32

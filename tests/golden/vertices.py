@@ -12,10 +12,11 @@ from executables import Figures
 
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, DType
 from ipuperf.machine import load_machine
-from ipuperf.ops import gather, randomness
+from ipuperf.ops import randomness
 from ipuperf.ops import vertices as v
-from ipuperf.ops.dynamic import planned_slice_cycles, slice_cycles
-from ipuperf.ops.update_vertices import fused_cycles, scaled_add_cycles
+from ipuperf.ops.selection import gather
+from ipuperf.ops.selection.dynamic import planned_slice_cycles, slice_cycles
+from ipuperf.ops.updates.update_vertices import fused_cycles, scaled_add_cycles
 from ipuperf.ops.vertex_families import FAMILIES, estimate_vertices
 from ipuperf.ops.work import Reduction, TileCycles, Vertices
 

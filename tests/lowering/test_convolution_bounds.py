@@ -16,7 +16,7 @@ from ipuperf.lowering.planner.splits import _pairs, split_space
 from ipuperf.lowering.planner.terms import slices_at_least
 from ipuperf.lowering.planner.vertices import Kernel
 from ipuperf.machine import load_machine
-from ipuperf.ops.dynamic import planned_slice_cycles
+from ipuperf.ops.selection.dynamic import planned_slice_cycles
 from ipuperf.ops.vertices import binary
 
 CHIP = load_machine("gc200-1").chip

@@ -16,8 +16,8 @@ from ipuperf import ops
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, DType, Graph, Ir, Tensor, TensorSpec, Variable
 from ipuperf.lowering import OUTLINE_THRESHOLD, NewValues, lower, new_values_program, weight_copies_program
 from ipuperf.machine import load_machine
-from ipuperf.ops.multi_conv import multi_conv_of
-from ipuperf.ops.recurrent_cells import CELLS
+from ipuperf.ops.products.multi_conv import multi_conv_of
+from ipuperf.ops.recurrent.cells import CELLS
 
 POD4 = load_machine("pod4")
 CHIPS = ((70, 40), (120, 1), (33, 8))

@@ -13,7 +13,7 @@ from ipuperf.lowering.planner.multi import plan_multi
 from ipuperf.lowering.planner.works import plan_convolution
 from ipuperf.lowering.steps import Phase
 from ipuperf.machine import load_machine
-from ipuperf.ops.multi_conv import multi_conv_of
+from ipuperf.ops.products.multi_conv import multi_conv_of
 from ipuperf.ops.work import Convolution, MultiConvolution
 
 MACHINE = load_machine("gc200-1")

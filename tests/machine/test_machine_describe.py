@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ipuperf.commands.machines import machines
+from ipuperf.cli.machines import machines
 from ipuperf.machine import MachineError, list_machines, load_machine
 from ipuperf.machine.describe import describe, draw_topology
 

@@ -11,7 +11,7 @@ import pytest
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
 from ipuperf.ops.shape import Init
-from ipuperf.ops.streams import HostLoad, HostStore
+from ipuperf.ops.transfers.streams import HostLoad, HostStore
 
 
 class Program:

@@ -9,10 +9,10 @@ from ipuperf import ir
 from ipuperf.numerics import EvaluationError, Evaluator
 from ipuperf.ops import Accumulate, CopyVarUpdate, ScaledAddLhsInplace
 from ipuperf.ops.control import Call, Loop
-from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul, Sub
-from ipuperf.ops.matmul import MatMul
-from ipuperf.ops.remote import RemoteEntryError, RemoteLoad, RemoteStore
+from ipuperf.ops.elementwise.arithmetic import Add, AddLhsInplace, Mul, Sub
+from ipuperf.ops.products.matmul import MatMul
 from ipuperf.ops.shape import Init, Reshape, Transpose, TransposeInplace
+from ipuperf.ops.transfers.remote import RemoteEntryError, RemoteLoad, RemoteStore
 
 F32 = ir.FLOAT32
 

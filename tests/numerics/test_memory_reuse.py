@@ -14,9 +14,9 @@ from ipuperf.numerics import Evaluator
 from ipuperf.numerics.memory import Pool, aligned_zeros
 from ipuperf.numerics.plan import make_plan
 from ipuperf.ops.control import Call, Loop
-from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul, Sub
+from ipuperf.ops.elementwise.arithmetic import Add, AddLhsInplace, Mul, Sub
 from ipuperf.ops.shape import Reshape, Slice, Transpose, TransposeInplace
-from ipuperf.ops.streams import HostStore
+from ipuperf.ops.transfers.streams import HostStore
 
 SIDE = 3
 BINARY = {"add": (Add, np.add), "sub": (Sub, np.subtract), "mul": (Mul, np.multiply)}

@@ -8,19 +8,19 @@ import pytest
 from ipuperf import ir
 from ipuperf.numerics import EvaluationError
 from ipuperf.ops import Accumulate, AdamUpdater, ScaledAddLhsInplace
-from ipuperf.ops.collectives import (
+from ipuperf.ops.control import Call
+from ipuperf.ops.elementwise.arithmetic import Add, AddLhsInplace, Mul
+from ipuperf.ops.gradients import autodiff
+from ipuperf.ops.products.matmul import MatMul
+from ipuperf.ops.reductions.axes_reduced import ReduceMean
+from ipuperf.ops.shape import Init, Transpose
+from ipuperf.ops.transfers.collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
     ReplicatedAllReduceInplace,
     ReplicatedReduceScatter,
 )
-from ipuperf.ops.control import Call
-from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul
-from ipuperf.ops.gradients import autodiff
-from ipuperf.ops.matmul import MatMul
-from ipuperf.ops.reduce import ReduceMean
-from ipuperf.ops.remote import RemoteLoad, RemoteStore
-from ipuperf.ops.shape import Init, Transpose
+from ipuperf.ops.transfers.remote import RemoteLoad, RemoteStore
 
 F32 = ir.FLOAT32
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf.ir import DType, Graph, Tensor
 from ipuperf.ops import shape
-from ipuperf.ops.group_norm import GroupNormalization
+from ipuperf.ops.norms.group import GroupNormalization
 
 
 def _parameter(graph: Graph, given: Tensor | None, value: float, channels: int, dtype: DType, name: str) -> Tensor:

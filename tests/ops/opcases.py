@@ -16,7 +16,7 @@ import numpy as np
 from ipuperf import ir, ops
 from ipuperf.ir import dtype as types
 from ipuperf.machine import load_machine
-from ipuperf.ops.multi_conv import ConvolutionPart
+from ipuperf.ops.products.multi_conv import ConvolutionPart
 from ipuperf.ops.work import Work
 
 REPLICAS = 4

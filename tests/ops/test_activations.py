@@ -9,8 +9,8 @@ import pytest
 
 from ipuperf import ops
 from ipuperf.ir import ShapeError
-from ipuperf.ops.activations import erfc_polynomial
 from ipuperf.ops.binding import BLOCK
+from ipuperf.ops.elementwise.activations import erfc_polynomial
 
 CASES = {
     "relu": (ops.Relu, lambda t: t.relu),

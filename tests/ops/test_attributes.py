@@ -21,8 +21,8 @@ from ipuperf.validation.handwritten import HandPlacedAdd, HandPlacedTriad
 if importlib.util.find_spec("tensorflow") is None:
     FRONT_END: set[type[ir.Op]] = set()
 else:
-    from ipuperf.tensorflow.gradient_tap import GradientTap
-    from ipuperf.tensorflow.outfeed import OutfeedStore
+    from ipuperf.tensorflow.pipelining.gradient_tap import GradientTap
+    from ipuperf.tensorflow.programs.outfeed import OutfeedStore
 
     FRONT_END = {GradientTap, OutfeedStore}
 ROOMS = (Path(ops.__file__).parent, Path(ir.__file__).parent)

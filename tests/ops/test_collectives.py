@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.ops.collectives import (
+from ipuperf.ops.elementwise.arithmetic import Add
+from ipuperf.ops.gradients import autodiff
+from ipuperf.ops.shape import Transpose, TransposeInplace
+from ipuperf.ops.transfers.collectives import (
     ReplicatedAllGather,
     ReplicatedAllReduce,
     ReplicatedAllReduceInplace,
     ReplicatedReduceScatter,
 )
-from ipuperf.ops.elementwise import Add
-from ipuperf.ops.gradients import autodiff
-from ipuperf.ops.shape import Transpose, TransposeInplace
-from ipuperf.ops.streams import HostStore
+from ipuperf.ops.transfers.streams import HostStore
 from ipuperf.ops.work import Copy, GroupCollective
 
 REDUCE = {"add": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "mul": np.prod}

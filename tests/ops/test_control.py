@@ -8,13 +8,13 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics.compiler import Compiler
-from ipuperf.ops.activations import Relu
 from ipuperf.ops.control import Call, Loop, modified_graph_inputs
-from ipuperf.ops.elementwise import Add, AddLhsInplace, Mul
+from ipuperf.ops.elementwise.activations import Relu
+from ipuperf.ops.elementwise.arithmetic import Add, AddLhsInplace, Mul
+from ipuperf.ops.elementwise.unary import Detach, Exp
 from ipuperf.ops.gradients import autodiff
-from ipuperf.ops.matmul import MatMul
-from ipuperf.ops.reduce import ReduceSum
-from ipuperf.ops.unary import Detach, Exp
+from ipuperf.ops.products.matmul import MatMul
+from ipuperf.ops.reductions.axes_reduced import ReduceSum
 from ipuperf.ops.work import CallGraph, Copy
 
 

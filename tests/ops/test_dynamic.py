@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipuperf import ir
-from ipuperf.ops.dynamic import (
+from ipuperf.ops.selection.dynamic import (
     DynamicIndexError,
     DynamicSlice,
     DynamicSlicePadGrad,

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ipuperf import ops
 from ipuperf.ops import formula
-from ipuperf.ops.activations import ActivationGrad, ActivationOp, Gelu, GeluGrad
 from ipuperf.ops.base import Op
+from ipuperf.ops.elementwise.activations import ActivationGrad, ActivationOp, Gelu, GeluGrad
+from ipuperf.ops.elementwise.piecewise import Elu, LeakyRelu
+from ipuperf.ops.elementwise.sigmoid import SwishGrad
 from ipuperf.ops.formula import OUTPUT, Term, compile_formula
-from ipuperf.ops.piecewise import Elu, LeakyRelu
-from ipuperf.ops.sigmoid import SwishGrad
 
 BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply}
 UNARY = {"tanh": np.tanh, "square": np.square}

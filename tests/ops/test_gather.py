@@ -9,7 +9,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT32, INT8, INT32, DTypeError, IrError, ShapeError, TensorSpec
-from ipuperf.ops.gather import PIECE, multi_slice, multi_update_add
+from ipuperf.ops.selection.gather import PIECE, multi_slice, multi_update_add
 from ipuperf.ops.work import Copy, Lookup, TableUpdate
 
 

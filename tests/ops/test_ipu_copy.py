@@ -8,7 +8,7 @@ import pytest
 from ipuperf import ir
 from ipuperf.ir import CONTEXT
 from ipuperf.ops import Add, AddLhsInplace, autodiff
-from ipuperf.ops.ipu_copy import IpuCopy
+from ipuperf.ops.transfers.ipu_copy import IpuCopy
 from ipuperf.ops.work import InterIpuTransfer
 
 SPEC = ir.TensorSpec((3, 2), ir.FLOAT16)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ipuperf import ir
-from ipuperf.ops.comparisons import GreaterEqual, Less, LessEqual, NotEqual
-from ipuperf.ops.extrema import Minimum
-from ipuperf.ops.functions import Erf, Erfc, Expm1, Log1p, Reciprocal, Round
-from ipuperf.ops.logsoftmax import LogSoftmax
-from ipuperf.ops.piecewise import Elu, HardSigmoid, LeakyRelu
-from ipuperf.ops.sigmoid import Sigmoid, Softplus, Swish
+from ipuperf.ops.elementwise.comparisons import GreaterEqual, Less, LessEqual, NotEqual
+from ipuperf.ops.elementwise.extrema import Minimum
+from ipuperf.ops.elementwise.functions import Erf, Erfc, Expm1, Log1p, Reciprocal, Round
+from ipuperf.ops.elementwise.piecewise import Elu, HardSigmoid, LeakyRelu
+from ipuperf.ops.elementwise.sigmoid import Sigmoid, Softplus, Swish
+from ipuperf.ops.losses.logsoftmax import LogSoftmax
 
 FUNCTIONS = [
     (Sigmoid, {}, "torch.sigmoid"),

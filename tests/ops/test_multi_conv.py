@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipuperf import ir, ops
-from ipuperf.ops.multi_conv import ConvolutionPart, multi_conv_of
+from ipuperf.ops.products.multi_conv import ConvolutionPart, multi_conv_of
 
 torch = pytest.importorskip("torch")
 conv2d, conv_transpose2d = torch.nn.functional.conv2d, torch.nn.functional.conv_transpose2d

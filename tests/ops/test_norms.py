@@ -8,8 +8,8 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ReplicaGrouping, ShapeError, TensorSpec
-from ipuperf.ops import normalisation
-from ipuperf.ops.normalisation import row_piece
+from ipuperf.ops.norms import shared as normalisation
+from ipuperf.ops.norms.shared import row_piece
 from ipuperf.ops.work import GroupCollective, Reduction, Vertices
 
 

@@ -18,8 +18,8 @@ from ipuperf.ops import (
     blocks,
     work,
 )
-from ipuperf.ops.streams import HostStore
-from ipuperf.ops.update_vertices import fused_cycles, scaled_add_cycles
+from ipuperf.ops.transfers.streams import HostStore
+from ipuperf.ops.updates.update_vertices import fused_cycles, scaled_add_cycles
 
 RNG = np.random.default_rng(3)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ipuperf import ops
 from ipuperf.ir import DTypeError, IrError, ShapeError
-from ipuperf.ops.windows import adaptive_windows, regular_windows
+from ipuperf.ops.pooling.windows import adaptive_windows, regular_windows
 from ipuperf.ops.work import Vertices
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ from ipuperf import ops
 from ipuperf.ir import FLOAT32, DTypeError, IrError, ShapeError
 from ipuperf.lowering.recurrences import StepSlices
 from ipuperf.machine import load_machine
-from ipuperf.ops.recurrent_cells import CELLS
+from ipuperf.ops.recurrent.cells import CELLS
 from ipuperf.ops.work import Recurrence
 
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}

@@ -9,8 +9,8 @@ import pytest
 from ipuperf import ops
 from ipuperf.ir import FLOAT16, IrError, ShapeError
 from ipuperf.machine import load_machine
-from ipuperf.ops.recurrent_activations import ACTIVATIONS
-from ipuperf.ops.recurrent_cells import CELLS
+from ipuperf.ops.recurrent.activations import ACTIVATIONS
+from ipuperf.ops.recurrent.cells import CELLS
 
 GATES = {"lstm": 4, "gru": 3, "gru_reset_first": 3, "rnn": 1}
 

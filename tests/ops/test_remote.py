@@ -7,10 +7,10 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.ops.elementwise import Add
-from ipuperf.ops.remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
+from ipuperf.ops.elementwise.arithmetic import Add
 from ipuperf.ops.shape import Init
-from ipuperf.ops.streams import HostStore
+from ipuperf.ops.transfers.remote import RemoteEntryError, RemoteLoad, RemoteLoadInplace, RemoteStore
+from ipuperf.ops.transfers.streams import HostStore
 from ipuperf.ops.work import RemoteAccess
 
 

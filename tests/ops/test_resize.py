@@ -10,7 +10,7 @@ import pytest
 
 from ipuperf import ops
 from ipuperf.ir import DTypeError, IrError, ShapeError
-from ipuperf.ops.dynamic import DynamicIndexError
+from ipuperf.ops.selection.dynamic import DynamicIndexError
 
 TORCH = [
     ({"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}, {"mode": "nearest"}),

@@ -7,7 +7,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT16, FLOAT32, DTypeError, IrError, ShapeError
-from ipuperf.ops.softmax import probability_floor
+from ipuperf.ops.losses.softmax import probability_floor
 
 
 def softmax(x, axis=-1):

@@ -7,9 +7,9 @@ import pytest
 
 from ipuperf import ir
 from ipuperf.numerics import Evaluator
-from ipuperf.ops.elementwise import Add
+from ipuperf.ops.elementwise.arithmetic import Add
 from ipuperf.ops.shape import Init
-from ipuperf.ops.streams import HostLoad, HostStore
+from ipuperf.ops.transfers.streams import HostLoad, HostStore
 from ipuperf.ops.work import HostTransfer
 
 

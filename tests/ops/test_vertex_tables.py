@@ -14,8 +14,9 @@ from ipuperf.lowering.planner import reductions as convolution_reductions
 from ipuperf.lowering.planner.form import POINT, Axis, Form
 from ipuperf.lowering.planner.vertices import Kernel, Piece, inner_cycles, vertex_cycles
 from ipuperf.machine import load_machine
-from ipuperf.ops import gather, vertices
-from ipuperf.ops.update_vertices import scaled_add_cycles
+from ipuperf.ops import vertices
+from ipuperf.ops.selection import gather
+from ipuperf.ops.updates.update_vertices import scaled_add_cycles
 from ipuperf.ops.vertex_families import FAMILIES, estimate_vertices
 
 CHIPS = {name: load_machine(name).chip for name in ("gc200-1", "gc2-1", "bow-1")}

@@ -13,8 +13,8 @@ from vertices import VERTICES
 from ipuperf.ir import BOOL, FLOAT16, FLOAT32, INT32, Ir, TensorSpec
 from ipuperf.machine import load_machine
 from ipuperf.ops import vertices
-from ipuperf.ops.functions import Expm1, Log1p, Round
-from ipuperf.ops.update_vertices import scaled_add_cycles
+from ipuperf.ops.elementwise.functions import Expm1, Log1p, Round
+from ipuperf.ops.updates.update_vertices import scaled_add_cycles
 
 EVERY = [
     vertices.unary("EXPONENT", FLOAT32, 1),

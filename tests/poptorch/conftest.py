@@ -166,8 +166,8 @@ def compare_with_torch(
     All functions take the tensors, or each its own ``operands``.
     """
     torch = pytest.importorskip("torch")
-    from ipuperf.poptorch.aten_lowering import narrowed
-    from ipuperf.poptorch.export import export_model
+    from ipuperf.poptorch.aten.lowering import narrowed
+    from ipuperf.poptorch.export.module import export_model
 
     case = case_module()(functions, operands or dict.fromkeys(functions, tensors))
     start = torch.zeros(())

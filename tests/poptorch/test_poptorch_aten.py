@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from atencases import noise, positive  # noqa: E402
 
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 F = torch.nn.functional
 

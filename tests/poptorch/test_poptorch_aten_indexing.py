@@ -147,7 +147,7 @@ def test_types(reduce: str, include_self: bool, dtype: Any) -> None:
 
 def ops_of(function: Any, *tensors: Any, **options: Any) -> list[Any]:
     """The ops that a function of tensors becomes in PopTorch's inference, in order."""
-    from ipuperf.poptorch.export import export_model
+    from ipuperf.poptorch.export.module import export_model
 
     class Model(torch.nn.Module):
         def forward(self, a: Any, b: Any, c: Any) -> Any:

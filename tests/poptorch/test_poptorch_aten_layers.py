@@ -13,8 +13,8 @@ from atencases import noise, positive  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.ir import Ir, ReplicaGrouping  # noqa: E402
-from ipuperf.poptorch.aten_lowering import Norms  # noqa: E402
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.aten.lowering import Norms  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 F = torch.nn.functional
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from atencases import labels, noise, positive  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 F = torch.nn.functional
 

@@ -146,7 +146,7 @@ def test_nearest_with_a_factor_per_axis(check_all: Any) -> None:
 @pytest.mark.parametrize("shape", [(2, 3), (1, 1), (1, 6), (3, 17), (31, 64)])
 def test_nearest_at_every_factor_picks_what_pytorch_picks(dtype: Any, shape: tuple[int, int]) -> None:
     """Positions for many factors, by way of numbers that name their positions."""
-    from ipuperf.poptorch.aten_shape import _nearest
+    from ipuperf.poptorch.aten.shape import _nearest
 
     names = torch.arange(shape[0] * shape[1], dtype=dtype).reshape(1, 1, *shape).repeat(2, 8, 1, 1)
     for step in range(1, 80):

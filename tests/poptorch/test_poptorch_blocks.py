@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch.blocks import BEFORE_FIRST_BLOCK, BlockUse, record_blocks  # noqa: E402
-from ipuperf.poptorch.partition import partition  # noqa: E402
+from ipuperf.poptorch.executor.partition import partition  # noqa: E402
 
 
 def uses(*entries):  # type: ignore[no-untyped-def]

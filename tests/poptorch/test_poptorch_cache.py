@@ -20,7 +20,9 @@ from ipuperf import poptorch  # noqa: E402
 from ipuperf.lowering import Again  # noqa: E402
 from ipuperf.lowering.lower import Lowering  # noqa: E402
 from ipuperf.lowering.stored import stored  # noqa: E402
-from ipuperf.poptorch import archive, export, export_cache  # noqa: E402
+from ipuperf.poptorch.executor import archive  # noqa: E402
+from ipuperf.poptorch.export import cache as export_cache  # noqa: E402
+from ipuperf.poptorch.export import module as export  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 
 FACTOR = 2.0

@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 
 from torch.export import exported_program  # noqa: E402
 
-from ipuperf.poptorch import export_composites, export_trace  # noqa: E402
-from ipuperf.poptorch.aten import handler_of  # noqa: E402
-from ipuperf.poptorch.export_composites import few_composites, may_decompose  # noqa: E402
-from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
+from ipuperf.poptorch.aten.table import handler_of  # noqa: E402
+from ipuperf.poptorch.export import composites as export_composites  # noqa: E402
+from ipuperf.poptorch.export import trace as export_trace  # noqa: E402
+from ipuperf.poptorch.export.composites import few_composites, may_decompose  # noqa: E402
+from ipuperf.poptorch.export.structure import Signature, flatten  # noqa: E402
 
 F = torch.nn.functional
 

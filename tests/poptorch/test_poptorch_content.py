@@ -24,7 +24,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf.poptorch.content import UnknownContent, _installed, digest_of  # noqa: E402
+from ipuperf.poptorch.export.content import UnknownContent, _installed, digest_of  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_has_no_digest(hidden: Any) -> None:
 def test_what_counts_by_its_version() -> None:
     known = {
         **dict.fromkeys(("builtins", "", "not.there", __name__)),
-        **dict.fromkeys(("torch", "torch.nn.functional", "ipuperf.poptorch.content"), "ours"),
+        **dict.fromkeys(("torch", "torch.nn.functional", "ipuperf.poptorch.export.content"), "ours"),
         "sys": sys.version,
     }
     assert {name: _installed(name) for name in known} == known

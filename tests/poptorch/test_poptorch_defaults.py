@@ -18,9 +18,9 @@ from rows import Golden
 torch = pytest.importorskip("torch")
 
 
-from ipuperf.poptorch import aten  # noqa: E402
+from ipuperf.poptorch.aten import table as aten  # noqa: E402
 
-MODULES = sorted(path.stem for path in Path(aten.__file__).parent.glob("aten_*.py") if path.stem != "aten_marks")
+MODULES = sorted({path.stem for path in Path(aten.__file__).parent.glob("*.py")} - {"__init__", "marks", "table"})
 
 
 def fresh(name: str) -> Any:
@@ -65,12 +65,15 @@ def defaults(handlers: dict[str, Any]) -> Iterator[tuple[str, str, Any, list[Any
 
 @pytest.mark.parametrize("stem", MODULES)
 def test_defaults_are_those_of_pytorchs_schemas(stem: str) -> None:
-    found = list(defaults(getattr(fresh(f"ipuperf.poptorch.{stem}"), "HANDLERS", {})))
+    found = list(defaults(getattr(fresh(f"{aten.__package__}.{stem}"), "HANDLERS", {})))
     wrong = [row for row in found if row[2] not in row[3] and (row[3] or row[2] is not None)]
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["ipuperf.poptorch.enums", "ipuperf.popart.enums", "ipuperf.popart.locations"])
+@pytest.mark.parametrize("name", ["poptorch.enums", "popart.enums", "popart.locations"])
 def test_enumerations_have_their_names_and_numbers(name: str, golden: Golden) -> None:
-    kinds = [kind for kind in vars(fresh(name)).values() if isinstance(kind, enum.EnumMeta) and kind.__module__ == name]
+    module = fresh(f"ipuperf.frontends.{name}")
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, enum.EnumMeta)]
+    kinds = [kind for kind in kinds if kind.__module__ == module.__name__]
+    assert kinds
     golden({kind.__name__: " ".join(f"{m.name}={m.value}" for m in kind) for kind in kinds})

@@ -12,8 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf.poptorch import Error, Options, identity_loss, inferenceModel, optim, trainingModel  # noqa: E402
-from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
+from ipuperf.poptorch import Error, Options, identity_loss, inferenceModel, trainingModel  # noqa: E402
+from ipuperf.poptorch.optimisers import classes as optim  # noqa: E402
+from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 from atencases import noise  # noqa: E402

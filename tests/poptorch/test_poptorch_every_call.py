@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
 
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 from .conftest import case_module  # noqa: E402
 

@@ -21,10 +21,13 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.poptorch import codec, custom_arguments, enums, export_mixed, log, replica_groups, update_rules  # noqa: E402
-from ipuperf.poptorch.optim import LAMB, SGD, Adam, AdamW, RMSprop, optimiser_description  # noqa: E402, F401
-from ipuperf.poptorch.optimizer_numbers import Plain, SgdProducts  # noqa: E402, F401
-from ipuperf.poptorch.optimizer_streams import _variable  # noqa: E402
+from ipuperf.poptorch import enums, log  # noqa: E402
+from ipuperf.poptorch.export import codec, custom_arguments  # noqa: E402
+from ipuperf.poptorch.export import mixed as export_mixed  # noqa: E402
+from ipuperf.poptorch.optimisers import replica_groups, update_rules  # noqa: E402
+from ipuperf.poptorch.optimisers.classes import LAMB, SGD, Adam, AdamW, RMSprop, optimiser_description  # noqa: E402, F401
+from ipuperf.poptorch.optimisers.numbers import Plain, SgdProducts  # noqa: E402, F401
+from ipuperf.poptorch.optimisers.streams import _variable  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
@@ -349,9 +352,20 @@ CALLS = """
 """
 
 
-MODULES = """aten calls executor_data export_composites export_device export_memory export_structure latency multi_conv
-optimizer_state optimizer_streams""".split()
-NAMES = {**globals(), **{name: importlib.import_module(f"ipuperf.poptorch.{name}") for name in MODULES}}
+MODULES = {
+    "aten": "aten.table",
+    "calls": "executor.calls",
+    "executor_data": "executor.data",
+    "latency": "executor.latency",
+    "multi_conv": "multi_conv",
+    "optimizer_state": "optimisers.state",
+    "optimizer_streams": "optimisers.streams",
+    **{f"export_{name}": f"export.{name}" for name in ("composites", "device", "memory", "structure")},
+}
+NAMES = {
+    **globals(),
+    **{name: importlib.import_module(f"ipuperf.poptorch.{module}") for name, module in MODULES.items()},
+}
 NAMES |= {"A": torch.ops.aten, "joined": NAMES["executor_data"].CallData._joined}
 
 

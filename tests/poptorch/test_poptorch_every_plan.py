@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.pipelines import Activation  # noqa: E402
-from ipuperf.poptorch import compilation  # noqa: E402
+from ipuperf.poptorch.executor import compilation  # noqa: E402
 
 OFF = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
 SHARDED = "setExecutionStrategy(poptorch.ShardedExecution('a'))"

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.poptorch import archive  # noqa: E402
+from ipuperf.poptorch.executor import archive  # noqa: E402
 
 
 class Network(torch.nn.Module):

@@ -15,7 +15,7 @@ from exportcases import check_against_torch, noise  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.pipelines import Activation, Data, HostInput, Seed  # noqa: E402
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from exportcases import check_against_torch, noise  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 nn, F = torch.nn, torch.nn.functional
 

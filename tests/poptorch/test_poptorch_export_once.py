@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.poptorch import export_trace  # noqa: E402
-from ipuperf.poptorch.export_expansions import ASSERTION  # noqa: E402
-from ipuperf.poptorch.export_once import simplified_once  # noqa: E402
-from ipuperf.poptorch.export_reuse import Kept  # noqa: E402
-from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
+from ipuperf.poptorch.export import trace as export_trace  # noqa: E402
+from ipuperf.poptorch.export.expansions import ASSERTION  # noqa: E402
+from ipuperf.poptorch.export.once import simplified_once  # noqa: E402
+from ipuperf.poptorch.export.reuse import Kept  # noqa: E402
+from ipuperf.poptorch.export.structure import Signature, flatten  # noqa: E402
 
 F = torch.nn.functional
 

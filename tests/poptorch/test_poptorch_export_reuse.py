@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
-from ipuperf.poptorch import export_trace  # noqa: E402
-from ipuperf.poptorch.export_reuse import Kept, Unknown, _value  # noqa: E402
-from ipuperf.poptorch.export_structure import Signature, flatten  # noqa: E402
+from ipuperf.poptorch.export import trace as export_trace  # noqa: E402
+from ipuperf.poptorch.export.reuse import Kept, Unknown, _value  # noqa: E402
+from ipuperf.poptorch.export.structure import Signature, flatten  # noqa: E402
 
 F = torch.nn.functional
 

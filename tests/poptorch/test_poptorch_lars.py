@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.poptorch.lars import LARS  # noqa: E402
-from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
+from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
+from ipuperf.poptorch.optimisers.lars import LARS  # noqa: E402
 
 LR, MU, DECAY, TRUST = 0.5, 0.9, 0.01, 0.02
 STEPS = 3

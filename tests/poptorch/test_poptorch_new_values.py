@@ -16,8 +16,8 @@ from executorcases import Network, adamw, batch, options  # noqa: E402
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.lowering import NewValues  # noqa: E402
 from ipuperf.machine import load_machine  # noqa: E402
-from ipuperf.poptorch import optim  # noqa: E402
-from ipuperf.poptorch.lars import LARS  # noqa: E402
+from ipuperf.poptorch.optimisers import classes as optim  # noqa: E402
+from ipuperf.poptorch.optimisers.lars import LARS  # noqa: E402
 from ipuperf.report.critical_path import critical_path, path_cycles  # noqa: E402
 from ipuperf.runtime.clock import SimulatedClock, activate  # noqa: E402
 from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
-from ipuperf.poptorch.optim import optimiser_description  # noqa: E402
+from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
 
 optim = poptorch.optim
 

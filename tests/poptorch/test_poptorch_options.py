@@ -310,7 +310,7 @@ def test_set_log_level() -> None:
 
 
 def test_compile_hooks_are_called_until_removed() -> None:
-    from ipuperf.poptorch.hooks import CompileHooks, call_hooks
+    from ipuperf.poptorch.executor.hooks import CompileHooks, call_hooks
     from ipuperf.runtime.run_context import RUN
 
     seen: list[str] = []

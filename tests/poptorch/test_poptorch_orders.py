@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from atencases import labels, noise  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.poptorch.export import export_model  # noqa: E402
+from ipuperf.poptorch.export.module import export_model  # noqa: E402
 
 F = torch.nn.functional
 EQUAL = torch.tensor([[2, 1, 2, 0], [5, 5, 5, 5], [-1, 3, -1, 3]])

@@ -17,7 +17,7 @@ from torch.utils.data import RandomSampler  # noqa: E402, F401  # what is not us
 from torch_geometric.data import Batch, Data, HeteroData  # noqa: E402, F401
 
 from ipuperf import poptorch, poptorch_geometric  # noqa: E402
-from ipuperf.poptorch import export_substitutes  # noqa: E402
+from ipuperf.poptorch.export import substitutes as export_substitutes  # noqa: E402
 from ipuperf.poptorch_geometric import collate, counts, fixed_size_options, ops, padding, substitutes, trimming, types  # noqa: E402, F401
 
 

@@ -11,7 +11,7 @@ from ipuperf.ir import FLOAT8_143, FLOAT32, INT32, Builder, Ir, TensorSpec, Vari
 from ipuperf.lowering import NewValues
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.ops import Add
-from ipuperf.ops.float8 import Pow2ScaleThenCast
+from ipuperf.ops.products.float8 import Pow2ScaleThenCast
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.executable import Executable, choose_machine
 from ipuperf.runtime.reports import keep_finished

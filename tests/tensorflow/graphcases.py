@@ -9,7 +9,7 @@ from tensorflow.python.framework.func_graph import FuncGraph, func_graph_from_py
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.numerics import Evaluator
-from ipuperf.tensorflow.graph import Place, Resource, captured_values, import_graph, tensor_of
+from ipuperf.tensorflow.importer import Place, Resource, captured_values, import_graph, tensor_of
 
 
 class GraphPlace(Place):

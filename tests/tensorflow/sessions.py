@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipuperf.tensorflow.program import TracedProgram
+from ipuperf.tensorflow.programs.program import TracedProgram
 from ipuperf.tensorflow.python.ipu import ipu_compiler
 
 tf1 = tf.compat.v1

@@ -18,8 +18,8 @@ from graphcases import check
 
 from ipuperf.ops import Cholesky, MatMul, TriangularSolve
 from ipuperf.tensorflow.config import IPUConfig
-from ipuperf.tensorflow.devices import block_attributes
-from ipuperf.tensorflow.graph.errors import GraphError
+from ipuperf.tensorflow.importer.errors import GraphError
+from ipuperf.tensorflow.programs.devices import block_attributes
 
 RNG = np.random.default_rng(3)
 raw = tf.raw_ops

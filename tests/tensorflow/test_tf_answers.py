@@ -19,21 +19,14 @@ import tensorflow as tf
 from answers import asked
 
 from ipuperf import ir, ops
-from ipuperf.tensorflow import (
-    accumulation,
-    attributes,
-    config,
-    devices,
-    infeed,
-    outfeed,
-    pipeline_arguments,
-    pipeline_model,
-    pipeline_trace,
-    program,
-    reduction,
-    versions,
-)
+from ipuperf.tensorflow import config, versions
+from ipuperf.tensorflow.importer import attributes
 from ipuperf.tensorflow.keras import options
+from ipuperf.tensorflow.pipelining import accumulation, reduction
+from ipuperf.tensorflow.pipelining import arguments as pipeline_arguments
+from ipuperf.tensorflow.pipelining import model as pipeline_model
+from ipuperf.tensorflow.pipelining import trace as pipeline_trace
+from ipuperf.tensorflow.programs import devices, infeed, outfeed, program
 from ipuperf.tensorflow.python.ipu import autoshard, utils
 
 tf1 = tf.compat.v1

@@ -11,7 +11,7 @@ pytest.importorskip("tf_keras")
 from kerasruns import same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
-from ipuperf.tensorflow.graph import GraphError  # noqa: E402
+from ipuperf.tensorflow.importer import GraphError  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 
 RNG = np.random.default_rng(3)

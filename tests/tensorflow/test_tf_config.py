@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from ipuperf.tensorflow import devices
+from ipuperf.tensorflow.programs import devices
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu.config import IPUConfig, SelectionOrder
 

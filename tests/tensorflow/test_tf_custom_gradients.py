@@ -11,7 +11,7 @@ pytest.importorskip("tf_keras")
 from kerasruns import ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
-from ipuperf.tensorflow.graph import GraphError  # noqa: E402
+from ipuperf.tensorflow.importer import GraphError  # noqa: E402
 from ipuperf.tensorflow.keras import layers as ipu_layers  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 

@@ -12,7 +12,7 @@ from graphcases import GraphPlace, Program, traced
 from tensorflow.python.framework.func_graph import func_graph_from_py_func
 
 from ipuperf import ir
-from ipuperf.tensorflow.graph import GraphError, captured_values, import_graph, marker
+from ipuperf.tensorflow.importer import GraphError, captured_values, import_graph, marker
 
 X = np.ones((3, 4), np.float32)
 

@@ -17,8 +17,8 @@ from graphcases import GraphPlace, Program, check, compare, narrowed, traced
 from ipuperf import ir, ops
 from ipuperf.numerics import Evaluator
 from ipuperf.runtime.executable import Executable
-from ipuperf.tensorflow.graph import captured_values, import_graph
-from ipuperf.tensorflow.graph.branches import BranchPlace
+from ipuperf.tensorflow.importer import captured_values, import_graph
+from ipuperf.tensorflow.importer.branches import BranchPlace
 
 K, L = tf.keras, tf.keras.layers
 RNG = np.random.default_rng(2)

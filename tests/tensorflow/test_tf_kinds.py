@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 
-from ipuperf.tensorflow.infeed import IPUInfeedQueue
+from ipuperf.tensorflow.programs.infeed import IPUInfeedQueue
 from ipuperf.tensorflow.python.ipu import autoshard, loops, sharding, utils
 from ipuperf.tensorflow.python.ipu.ops import embedding_ops, normalization_ops, pipelining_ops, rand_ops
 

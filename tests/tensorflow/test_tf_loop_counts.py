@@ -13,8 +13,8 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import traced
 
-from ipuperf.tensorflow.graph.counting import MOST_STEPS, Counted, UnknownValue, count
-from ipuperf.tensorflow.graph.needed import function_of
+from ipuperf.tensorflow.importer.counting import MOST_STEPS, Counted, UnknownValue, count
+from ipuperf.tensorflow.importer.needed import function_of
 
 Loop = tuple[Callable[..., Any], Callable[..., Any], list[Any]]
 
@@ -108,7 +108,7 @@ def test_data_may_end_a_loop_before(cond: Any, body: Any, values: list[Any], tri
 )
 def test_a_loop_that_cannot_be_counted(cond: Any, body: Any, values: list[Any], reason: str, monkeypatch: Any) -> None:
     assert MOST_STEPS == 100_000
-    monkeypatch.setattr("ipuperf.tensorflow.graph.counting.MOST_STEPS", 50)
+    monkeypatch.setattr("ipuperf.tensorflow.importer.counting.MOST_STEPS", 50)
     with pytest.raises(UnknownValue, match=reason):
         counted(cond, body, values, [DATA])
 
@@ -116,7 +116,7 @@ def test_a_loop_that_cannot_be_counted(cond: Any, body: Any, values: list[Any], 
 def test_the_most_steps_that_are_run(monkeypatch: Any) -> None:
     """Doubled from 1, 100 is passed after 7 steps; that the condition does not hold any more is seen in an 8th."""
     for most in (8, 7):
-        monkeypatch.setattr("ipuperf.tensorflow.graph.counting.MOST_STEPS", most)
+        monkeypatch.setattr("ipuperf.tensorflow.importer.counting.MOST_STEPS", most)
         if most == 8:
             assert counted(lambda i: i < 100, lambda i: [i * 2], [1], []).trips == 7
         else:

@@ -9,7 +9,7 @@ import tensorflow as tf2
 from sessions import graphs
 from tf_perceptron import Compiled, compiled, feed, momentum, stage0, stage1, stage2
 
-from ipuperf.tensorflow.graph.errors import GraphError
+from ipuperf.tensorflow.importer.errors import GraphError
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.python.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, PipelineStageOptions

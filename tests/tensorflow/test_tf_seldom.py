@@ -17,8 +17,9 @@ from tensorflow.python.framework.function import Defun  # noqa: E402
 from tensorflow.python.ops import functional_ops  # noqa: E402
 
 from ipuperf.tensorflow.addons.keras.optimizers import SGDIpuOptimizer  # noqa: E402
-from ipuperf.tensorflow.changes import changed_by, changed_captures, changed_handles  # noqa: E402
-from ipuperf.tensorflow.collectives import all_reduce, reduces, reductions_of  # noqa: E402
+from ipuperf.tensorflow.functions.collectives import all_reduce, reduces, reductions_of  # noqa: E402
+from ipuperf.tensorflow.importer.changes import changed_by, changed_captures, changed_handles  # noqa: E402
+from ipuperf.tensorflow.importer.tracer import trace  # noqa: E402
 from ipuperf.tensorflow.keras.optimizers import CrossReplicaOptimizer  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import (  # noqa: E402
@@ -31,7 +32,6 @@ from ipuperf.tensorflow.python.ipu import (  # noqa: E402
     within_replica_ops,
 )
 from ipuperf.tensorflow.python.ipu.optimizers import sharded_optimizer  # noqa: E402
-from ipuperf.tensorflow.tracer import trace  # noqa: E402
 
 tf1 = tf.compat.v1
 X = np.arange(1, 5, dtype=np.float32)

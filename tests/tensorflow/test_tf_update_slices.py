@@ -13,10 +13,10 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from answers import answer
 
-from ipuperf.tensorflow.graph import resource_of
-from ipuperf.tensorflow.pipeline_rule import PipelineRule
-from ipuperf.tensorflow.tracer import trace
-from ipuperf.tensorflow.update_slices import Slicer, elementwise
+from ipuperf.tensorflow.importer import resource_of
+from ipuperf.tensorflow.importer.tracer import trace
+from ipuperf.tensorflow.pipelining.rule import PipelineRule
+from ipuperf.tensorflow.pipelining.update_slices import Slicer, elementwise
 
 raw = tf.raw_ops
 

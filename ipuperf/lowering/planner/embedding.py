@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ops import vertices
-from ipuperf.ops.gather import multi_slice_cycles, multi_update_cycles
-from ipuperf.ops.update_vertices import scaled_add_cycles
+from ipuperf.ops.selection.gather import multi_slice_cycles, multi_update_cycles
+from ipuperf.ops.updates.update_vertices import scaled_add_cycles
 from ipuperf.ops.vertices import ceil_div
 from ipuperf.ops.work import Lookup, TableUpdate
 

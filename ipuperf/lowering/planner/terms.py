@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import FLOAT16, FLOAT32
-from ipuperf.ops.dynamic import planned_slice_cycles
+from ipuperf.ops.selection.dynamic import planned_slice_cycles
 from ipuperf.ops.vertices import binary, planned_cast_cycles
 
 from .form import Form, Passes, Types

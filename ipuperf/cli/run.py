@@ -1,0 +1,202 @@
+"""``ipuperf run``: run a user's script or notebook on simulated IPUs."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
+from ipuperf.cli.parameters import FilePath
+from ipuperf.cli.terminal import say
+
+if TYPE_CHECKING:
+    from ipuperf.runtime.executable import Executable
+    from ipuperf.runtime.settings import RunSettings
+
+
+_LISTED = 4
+"""Most sessions whose figures are printed at the end; the first ones are."""
+
+
+class _RunCommand(click.Command):
+    """``run [OPTIONS] SCRIPT [OPTIONS] [ARGS]``: unknown options are errors before SCRIPT, and the script's own after
+    it.
+
+    An option after SCRIPT that nearly equals one of ours is an error too, as it is more likely a mistyped one. ``--``
+    ends our options: everything after it is the script's.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does; `click.UsageError` for options in the wrong place."""
+        ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
+        options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
+        ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
+        behind = options["args"] if isinstance(options["args"], (list, tuple)) else ()  # neither without a script
+        settled = "--" in args[: len(args) - len(behind) - 1]
+        for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
+            self._question(ctx, word)
+        return super().parse_args(ctx, args)
+
+    def _question(self, ctx: click.Context, word: str) -> None:
+        """Raise `click.UsageError` for an option that nearly, but not exactly, equals one of ours."""
+        ours = [name[2:] for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
+        option = word.split("=")[0]
+        normalised = option.lstrip("-").lower().replace("_", "-")
+        if not word.startswith("-") or option[2:] in ours or len(normalised) < 3:
+            return
+        near = [name for name in ours if name.startswith(normalised)] or difflib.get_close_matches(
+            normalised, ours, 1, 0.83
+        )
+        if near:
+            problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
+            raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)
+
+
+@click.command("run", cls=_RunCommand)
+@click.argument("script", type=FilePath(exists=True, dir_okay=False))
+@click.option(
+    "--machine",
+    default="auto",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Machine preset or TOML file; auto takes the smallest preset with enough IPUs.",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["simulated", "wall"]),
+    default="simulated",
+    show_default=True,
+    help="What time.time() and time.perf_counter() show inside the script.",
+)
+@click.option(
+    "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
+)
+@click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
+@click.option("--debug", is_flag=True, help="Tracebacks with the frames of ipuperf and of libraries.")
+@click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: Path,
+    machine: str,
+    clock: str,
+    report: Path | None,
+    no_numbers: bool,
+    debug: bool,
+    strict_memory: bool,
+    args: tuple[str, ...],
+) -> None:
+    """Run SCRIPT (.py or .ipynb) unmodified: popxl, popxl_addons, poptorch and tensorflow resolve to ipuperf.
+
+    ARGS go to the script: its options stand after SCRIPT, those that resemble the ones below after '--'.
+
+    At the end of a script that went well standard error has, for each session that was simulated, the time of a run,
+    throughput, what bounds it, peak memory, and where the report is.
+    """
+    from ipuperf.machine import load_machine
+    from ipuperf.report import folder_kept
+    from ipuperf.runtime.origin import origin_of
+    from ipuperf.runtime.reports import Journal, unfinished
+    from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
+
+    if machine != AUTO:
+        load_machine(machine)  # an unknown or faulty machine gives one line of error before the script starts
+    there = None if report is None else report.absolute()  # a script may change its working directory
+    origin = None if there is None else origin_of(script, args, machine, clock)
+    settings = RunSettings(
+        machine, report_directory=there, strict_memory=strict_memory, origin=origin, numbers=not no_numbers
+    )
+    with folder_kept(there), use_settings(settings):
+        if there is not None and origin is not None:
+            # Said before this run makes its own journal, which has the same kind of name.
+            for cut_short in unfinished(there):
+                say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
+            settings.journal = Journal(there, origin)
+        code, ended = _run(script, args, clock, debug)
+        # The program ended before its first run, so nothing has made the trace yet.
+        if no_numbers and not code:
+            for executable in settings.executables:
+                _ = executable.trace
+        raise SystemExit(_finish(settings, report, code, ended))
+
+
+def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[int, bool]:
+    """Run the script; return its exit code, and whether Ctrl-C or a signal ended it."""
+    from ipuperf.runtime.script import run_script
+
+    try:
+        with ended_by_signals():
+            return run_script(script, args, clock=clock, debug=debug).exit_code, False
+    except KeyboardInterrupt as stop:
+        say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
+        # Shells report a process that a signal ended as 128 plus the signal's number.
+        return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
+
+
+def _figures(executable: Executable) -> list[str]:
+    """Return a line each for the time of a run, the throughput, what bounds it, and the fullest tile."""
+    from ipuperf.report import duration, step_time
+    from ipuperf.trace import TraceError
+
+    executable = executable.as_called()
+    trace, seconds = executable.trace, executable.simulated_run_seconds
+    meta, samples = trace.meta, executable.samples_per_run
+    where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
+    lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
+    rate = (samples or 1) / seconds if seconds else 0.0
+    shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
+    lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
+    try:
+        lines.append(step_time(trace).sentence())
+    except TraceError as error:
+        lines.append(f"bound by: not worked out, {error}")
+    memory = trace.summary()["memory"]
+    fullest, limit = memory["max_tile"], memory["bytes_per_tile"]
+    if fullest is not None:
+        share = f"{100 * fullest['bytes'] / limit:.1f} % of its {limit:,} B"
+        lines.append(f"peak memory {fullest['bytes']:,} B on tile {fullest['tile']} of IPU {fullest['ipu']}, {share}")
+    return lines
+
+
+def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
+    """Print what does not fit and write the reports; return the script's exit code, or an error's if that is 0."""
+    from ipuperf.runtime.reports import write_reports
+
+    for executable in settings.executables:
+        # This also removes the progress line, which would mix with what is printed next.
+        executable.unload()
+        for line in executable.memory_problems():
+            say(f"{executable.name}: {line}")
+
+    if not code:
+        simulated = [executable for executable in settings.executables if executable.is_simulated]
+        for executable in simulated[:_LISTED]:
+            for line in _figures(executable):
+                say(f"{executable.name}: {line}", "")
+        if len(simulated) > _LISTED:
+            say(f"... and {len(simulated) - _LISTED:,} more sessions", "")
+
+    try:
+        write_reports(
+            settings, compiled=ended, written=lambda folder: say(f"report: {Path(report or '', folder.name)}", "")
+        )
+    except Exception as error:
+        problem = line_of(error)
+        if problem is None:
+            raise
+        say(problem)
+        # The journal stays: its traces are all that is left of the run.
+        if settings.journal is not None and settings.journal.holds_sessions:
+            say(f"the traces are kept, 'ipuperf report {report} --recover' makes their reports")
+        elif settings.journal is not None:
+            settings.journal.close()
+        return code or WRONG
+    # The hint is only for runs that would have had a report.
+    if report is None and not code and any(executable.is_simulated for executable in settings.executables):
+        say("report: none, '--report DIR' before the script writes one", "")
+    if report is not None and not settings.executables:
+        say(f"no report in {report}: the script made no session")
+    return code

@@ -1,1 +1,0 @@
-"""The commands of ``ipuperf``, one module each; ``ipuperf/cli.py`` puts them together."""

@@ -1,0 +1,1 @@
+"""From PyTorch's aten ops to ops of the IR, by family."""

@@ -1,0 +1,285 @@
+"""Reductions, softmax and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ipuperf.functions import make, networks
+from ipuperf.functions import reductions as r
+from ipuperf.functions.arithmetic import equal, not_equal, square, where
+from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
+from ipuperf.functions.elementary import number_power
+from ipuperf.ir import BOOL, INT32, Tensor
+from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
+
+from .elementwise import truth
+from .lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
+
+Dims = Any
+Reduction = Callable[..., Tensor]
+
+
+def _axes(dim: Dims, rank: int) -> tuple[int, ...]:
+    """Reduced axes; None or an empty list stands for all."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(rank))
+    return tuple(sorted(axis_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim)))
+
+
+def _reduced(function: Reduction, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """``function`` over axes of ``x``; over the one element of a tensor without axes."""
+    if not x.shape:
+        return function(reshaped(x, (1,)), (0,), keepdims=False)
+    return function(x, _axes(dim, len(x.shape)), keepdims=keepdim)
+
+
+def reduction(function: Reduction) -> Handler:
+    """A reduction in the result's type."""
+
+    def handler(
+        low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        if low.dtype == BOOL:  # of truths, the largest or smallest
+            return _truths(function)(low, value, dim, keepdim)
+        return _reduced(function, low.tensor(value, low.dtype), dim, keepdim)
+
+    return handler
+
+
+def _truths(function: Reduction) -> Handler:
+    """any (maximum of 0 and 1) and all (minimum)."""
+
+    def handler(low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        return not_equal(_reduced(function, low.tensor(truth(low, value), INT32), dim, keepdim), 0)
+
+    return handler
+
+
+def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
+    """max.dim and min.dim: values and their positions."""
+
+    def handler(low: Lowering, given: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+        x = low.tensor(given, INT32) if given.dtype == BOOL else given
+        axis = axis_of(dim, len(x.shape))
+        return [
+            low.tensor(_reduced(function, x, axis, keepdim), given.dtype),
+            _position_along(position, x, axis, keepdim),
+        ]
+
+    return handler
+
+
+def _position(function: Reduction) -> Handler:
+    """argmax and argmin; without an axis over the flattened tensor."""
+
+    def handler(low: Lowering, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        if dim is None:
+            return reshaped(function(reshaped(x, (-1,))), low.shape)
+        return _position_along(function, x, axis_of(dim, len(x.shape)), keepdim)
+
+    return handler
+
+
+def _position_along(position: Reduction, x: Tensor, axis: int, keepdim: bool) -> Tensor:
+    """Positions along an axis; that of a scalar, which has axes 0 and -1 in PyTorch, is a scalar."""
+    return position(x, axis, keepdim) if x.shape else reshaped(position(reshaped(x, (1,)), 0), ())
+
+
+def _spread(root: bool) -> Handler:
+    """var and std, in both ways to state the divisor (``unbiased`` or ``correction``)."""
+
+    def handler(
+        low: Lowering,
+        x: Tensor,
+        dim: Dims = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Tensor:
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if unbiased is not None or correction is None:
+            correction = 1.0 if unbiased is None else float(unbiased)
+        return _reduced(partial(r.deviation if root else r.variance, correction=correction), x, dim, keepdim)
+
+    return handler
+
+
+def _spread_and_mean(root: bool) -> Handler:
+    def handler(low: Lowering, value: Value, dim: Dims = None, *args: Any, **named: Any) -> list[Tensor]:
+        spread = _spread(root)(low, value, dim, *args, **named)
+        keepdim = named.get("keepdim", args[1] if len(args) > 1 else False)
+        axes = None if isinstance(dim, bool) else dim  # ``unbiased`` stands there
+        return [spread, _reduced(r.mean, low.tensor(value), axes, keepdim)]
+
+    return handler
+
+
+def norm(
+    low: Lowering,
+    value: Value,
+    p: float | None = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Vector norm of any order."""
+
+    def of_order(t: Tensor, axes: Any, keepdims: bool) -> Tensor:
+        return r.norm(t, 2.0 if p is None else float(p), axes, keepdims)
+
+    return _reduced(of_order, low.tensor(value, low.dtype), dim, keepdim)
+
+
+def distances(low: Lowering, lhs: Value, rhs: Value, p: float, compute_mode: int | None = None) -> Tensor:
+    """The p-norm of the difference of each two rows; equal rows get no gradient, as in PyTorch."""
+    x, y = low.tensors([lhs, rhs], low.dtype)
+    difference = reshaped(x, (*x.shape[:-1], 1, x.shape[-1])) - reshaped(y, (*y.shape[:-2], 1, *y.shape[-2:]))
+    if p in (0, 1, math.inf):
+        return r.norm(difference, float(p), -1, False)
+    total = r.sum(square(difference) if p == 2 else abs(difference) ** p, -1)
+    same = equal(total, 0)
+    return where(same, 0, number_power(where(same, 1, total), 1 / p))
+
+
+def _along(function: Reduction) -> Handler:
+    """softmax and log_softmax, in the result's type."""
+
+    def handler(low: Lowering, value: Value, dim: int, dtype: Any = None) -> Tensor:
+        x = low.tensor(value, low.dtype)
+        if not x.shape:
+            return reshaped(function(reshaped(x, (1,)), 0), ())
+        return function(x, axis_of(dim, len(x.shape)))
+
+    return handler
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def _max_pool(axes: int, *, indices: bool = False) -> Handler:
+    def handler(
+        low: Lowering,
+        x: Tensor,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        kernel = per_axis(kernel_size, axes)
+        y = make(
+            MaxPool,
+            with_batch(x, axes),
+            kernel_size=kernel,
+            strides=per_axis(stride, axes) if stride else kernel,
+            padding=both_sides(padding, axes),
+            dilation=per_axis(dilation, axes),
+            ceil_mode=ceil_mode,
+        )
+        pooled = reshaped(y, low.shape)
+        return [pooled, None] if indices else pooled
+
+    return handler
+
+
+def _avg_pool(axes: int) -> Handler:
+    def handler(
+        low: Lowering,
+        x: Tensor,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        kernel = per_axis(kernel_size, axes)
+        y = make(
+            AveragePool,
+            with_batch(x, axes),
+            kernel_size=kernel,
+            strides=per_axis(stride, axes) if stride else kernel,
+            padding=both_sides(padding, axes),
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad or divisor_override is not None,
+        )
+        if divisor_override is not None:
+            if ceil_mode:
+                raise low.unsupported("divisor_override with ceil_mode=True is unsupported")
+            y = y * (math.prod(kernel) / divisor_override)
+        return reshaped(y, low.shape)
+
+    return handler
+
+
+def _adaptive_avg_pool(axes: int) -> Handler:
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> Tensor:
+        x = with_batch(value, axes)
+        wanted = per_axis(output_size, axes)
+        return reshaped(make(AdaptiveAveragePool, x, output_size=wanted), low.shape)
+
+    return handler
+
+
+def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
+    """Maxima of windows that differ in size, axis by axis (PyTorch's limits: ``floor(i n / o)`` to
+    ``ceil((i + 1) n / o)``)."""
+    for axis, count in enumerate(wanted, start=2):
+        length = x.shape[axis]
+        limits = [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+        x = joined([r.first_max(cut(x, axis, *limit), axis, True) for limit in limits], axis)
+    return x
+
+
+def _adaptive_max_pool(axes: int) -> Handler:
+    def handler(low: Lowering, value: Tensor, output_size: Any) -> list[Tensor | None]:
+        x = with_batch(value, axes)
+        wanted = per_axis(output_size, axes)
+        if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
+            return [reshaped(_uneven_max(x, wanted), low.shape), None]
+        kernel = tuple(n // o for n, o in zip(x.shape[2:], wanted, strict=True))
+        y = make(MaxPool, x, kernel_size=kernel, strides=kernel)
+        return [reshaped(y, low.shape), None]
+
+    return handler
+
+
+#: Handlers by aten name (with overload where it matters).
+HANDLERS: Mapping[str, Handler] = {
+    **each("_adaptive_avg_pool2d adaptive_avg_pool2d", _adaptive_avg_pool(2)),
+    **each("_adaptive_avg_pool3d adaptive_avg_pool3d", _adaptive_avg_pool(3)),
+    **each("_log_softmax log_softmax", _along(networks.log_softmax)),
+    **each("_softmax softmax", _along(networks.softmax)),
+    **each("linalg_vector_norm norm", norm),
+    "_cdist_forward": distances,
+    "adaptive_avg_pool1d": _adaptive_avg_pool(1),
+    "adaptive_max_pool1d": _adaptive_max_pool(1),
+    "adaptive_max_pool2d": _adaptive_max_pool(2),
+    "adaptive_max_pool3d": _adaptive_max_pool(3),
+    "all": _truths(r.min),
+    "any": _truths(r.max),
+    "argmax": _position(r.argmax),
+    "argmin": _position(r.argmin),
+    "avg_pool1d": _avg_pool(1),
+    "avg_pool2d": _avg_pool(2),
+    "avg_pool3d": _avg_pool(3),
+    "max.dim": _extreme_with_index(r.first_max, r.argmax),
+    "max_pool1d": _max_pool(1),
+    "max_pool2d": _max_pool(2),
+    "max_pool2d_with_indices": _max_pool(2, indices=True),
+    "max_pool3d": _max_pool(3),
+    "max_pool3d_with_indices": _max_pool(3, indices=True),
+    "min.dim": _extreme_with_index(r.first_min, r.argmin),
+    "std": _spread(root=True),
+    "std_mean": _spread_and_mean(root=True),
+    "var": _spread(root=False),
+    "var_mean": _spread_and_mean(root=False),
+}

@@ -1,0 +1,112 @@
+"""From aten ops to ops of the IR: one table, made of the tables of the families."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ipuperf.functions.naming import names_in, reduces, taking_tensors
+
+from . import attention as aten_attention
+from . import bags as aten_bags
+from . import elementwise as aten_elementwise
+from . import indexing as aten_indexing
+from . import losses as aten_losses
+from . import norms as aten_norms
+from . import order as aten_order
+from . import poptorch_ops as aten_poptorch
+from . import products as aten_products
+from . import random as aten_random
+from . import recurrent as aten_recurrent
+from . import reduce as aten_reduce
+from . import shape as aten_shape
+from . import strides as aten_strides
+from .lowering import Handler, computed
+
+
+def _declared() -> dict[str, Handler]:
+    """By the names that functions of :mod:`ipuperf.functions` declare: they get their operands in the result's type."""
+    found = names_in("aten")
+    return {name: aten_reduce.reduction(f) if reduces(f) else computed(f) for name, f in found}
+
+
+#: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
+#: PopTorch's own ops (``ipuperf::name``).
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        name: taking_tensors(handler)
+        for family in (
+            _declared(),
+            aten_attention.HANDLERS,
+            aten_bags.HANDLERS,
+            aten_elementwise.HANDLERS,
+            aten_indexing.HANDLERS,
+            aten_losses.HANDLERS,
+            aten_norms.HANDLERS,
+            aten_order.HANDLERS,
+            aten_products.HANDLERS,
+            aten_random.HANDLERS,
+            aten_recurrent.HANDLERS,
+            aten_reduce.HANDLERS,
+            aten_shape.HANDLERS,
+            aten_strides.HANDLERS,
+            aten_poptorch.HANDLERS,
+        )
+        for name, handler in family.items()
+    }
+)
+
+#: Functions of PyTorch whose result is a loss (those that PopTorch ends with an identity loss).
+LOSS_FUNCTIONS = frozenset(
+    """
+    binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy ctc_loss
+    gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
+    multilabel_margin_loss multilabel_soft_margin_loss nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss
+    triplet_margin_loss triplet_margin_with_distance_loss
+    """.split()
+)
+
+#: Ops whose value is random: never folded.
+RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name in aten_random.HANDLERS)})
+
+
+def name_of(target: Any) -> str:
+    """The op's name for messages: ``aten::conv2d``."""
+    return target.name().split(".")[0] if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def is_view(target: Any) -> bool:
+    """Whether an op gives another view of its operand, or one of several results."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return bool(target is operator.getitem)
+    aliases = [result.alias_info for result in target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def handler_of(target: Any) -> Handler | None:
+    """What lowers this op, None when nothing does."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    full = target.name()
+    if target.namespace != "aten":
+        return HANDLERS.get(full.split(".")[0])
+    name = full.removeprefix("aten::")
+    with_overload = name if "." in name else f"{name}.default"
+    return HANDLERS.get(with_overload) or HANDLERS.get(name.split(".")[0])
+
+
+def decomposition_of(target: Any) -> Handler | None:
+    """PyTorch's own decomposition into simpler ops, for ops that have no handler."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite):
+        return partial(target._op_dk, composite)
+    from torch._decomp import decomposition_table
+
+    return decomposition_table.get(target)

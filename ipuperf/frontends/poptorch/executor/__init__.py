@@ -1,0 +1,1 @@
+"""Models that run on simulated IPUs: compilation, calls, weights, files, times."""

@@ -1,0 +1,612 @@
+"""From a module and its options to an executable: export, partition, schedule, pipeline, machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ipuperf.frontends.popart.engine_options import callback_threads
+from ipuperf.ir import FLOAT16, Graph, Stream, Variable
+from ipuperf.ir.collector import collector_paused
+from ipuperf.lowering import DoesNotFitError
+from ipuperf.machine import MachineError, TooFewIpusError
+from ipuperf.pipelines import (
+    Activation,
+    HostIo,
+    Offload,
+    Pipeline,
+    PipelineError,
+    StageGraph,
+    StageOutput,
+    Training,
+    build_pipeline,
+    recomputing,
+)
+from ipuperf.pipelines.schedules import (
+    Liveness,
+    ScheduleError,
+    Timetable,
+    phased_parallel,
+    phased_serial,
+    popart_pipeline,
+    sharded,
+)
+from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.settings import AUTO, current_settings
+from ipuperf.runtime.weight_copies import Direction
+
+from ..aten.lowering import Norms
+from ..enums import OutputMode, OverlapMode, ReductionType, SyncPattern
+from ..errors import Error, UnsupportedError
+from ..export.checks import check_replicated_buffers, tell_of_late_changes
+from ..export.module import ExportedModel, OutputSpec, export_model
+from ..export.trace import Traced
+from ..log import logger
+from ..optimisers.classes import OptimiserSpec
+from ..optimisers.streams import new_values_of
+from ..optimisers.update_rules import TorchRule
+from ..options.popart import RECOMPUTATION_TYPES
+from ..options.strategies import ParallelPhasedExecution, PhasedExecution, PipelinedExecution, ShardedExecution
+from .anchors import Anchor, Anchors
+from .partition import IPUS_OF_A_PROCESS
+
+if TYPE_CHECKING:
+    from ..options import Options
+
+_SYNC_PATTERNS = {
+    SyncPattern.Full: "full",
+    SyncPattern.SinglePipeline: "single_pipeline",
+    SyncPattern.ReplicaAndLadder: "replica_and_ladder",
+}
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A compiled model.
+
+    Attributes:
+        exported: how arguments and results map to the program.
+        executable: the program on its machine.
+        pipeline: its stages and schedule.
+        rule: the optimiser (training).
+        streams: the stream of each tensor of the result, None for a constant.
+        written: the stream of each input that the program changes, by its number; None for a constant.
+        anchors: the tensors of ``Options.anchorTensor``, by their short names.
+        kept_period: of what the streams bring, the host keeps one slice in so many (output mode ``EveryN``).
+        micro_batches: micro-batches of one call on one replica.
+        compilation_time: real seconds it took to compile.
+    """
+
+    exported: ExportedModel
+    executable: Executable
+    pipeline: Pipeline
+    rule: TorchRule | None
+    streams: tuple[Stream | None, ...]
+    written: Mapping[int, Stream | None]
+    anchors: Mapping[str, Anchor]
+    kept_period: int
+    micro_batches: int
+    compilation_time: timedelta
+
+    def copied_weights(self, direction: Direction, only: Sequence[Variable] | None = None) -> None:
+        """PopART has copied ``only`` these variables, or all but numbers of the optimiser and random states (they are
+        no weights of its), ``h2d`` to the IPUs or ``d2h`` to the host: simulated time passes."""
+        others = {*self.pipeline.scalars.values(), *self.pipeline.seeds}
+        weights = [variable for variable in self.executable.ir.variables() if variable not in others]
+        self.executable.copied_weights(direction, weights if only is None else only)
+
+
+@collector_paused()
+def compile_model(
+    module: torch.nn.Module,
+    options: Options,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    training: bool,
+    optimiser: OptimiserSpec | None,
+    name: str,
+    traced: Traced | None = None,
+    grouped: Mapping[str, Any] = MappingProxyType({}),
+) -> CompiledModel:
+    """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
+
+    Args:
+        traced: an export of the module for such arguments, instead of another.
+        grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.optimisers.replica_groups`).
+
+    Raises:
+        Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
+            program that does not fit.
+    """
+    began = time.perf_counter()
+    _check_period(options)
+    exported = export_model(
+        module,
+        args,
+        kwargs,
+        strategy=options.execution_strategy,
+        training=training,
+        replication_factor=options.replication_factor,
+        auto_round_num_ipus=options.auto_round_num_ipus,
+        norms=Norms(options._norm_replicas, options._Popart.strided_groups, options._Popart.stable_norms),
+        cache=options.cache_dir,
+        traced=traced,
+        grouped=grouped,
+    )
+    _check_overlap(exported, options, training)
+    if traced is None:
+        check_replicated_buffers(exported.parts, exported.variables, module, options)
+    if type(options.execution_strategy) is PipelinedExecution:
+        tell_of_late_changes(exported.parts)
+    parts = _renumbered(exported.parts)
+    _apply_precision(parts, options)
+    for scope, convolutions in exported.multi_convs:
+        scope.apply(convolutions)
+    trains = training and bool(exported.parameters)
+    timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
+    if trains:
+        parts = _recomputing(exported, options, parts)
+    mode = options.resolved_output_mode(training)
+    period = options.output_return_period if mode is OutputMode.EveryN else 1
+    every = period if timetable.micro_batches % period == 0 else 1
+    sent = _Sent(exported)
+    streams = sent.results(mode, every)
+    written = sent.written()
+    anchors = Anchors(exported, options, training, repeats * timetable.micro_batches)
+    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
+    try:
+        pipeline = build_pipeline(
+            exported.ir,
+            parts,
+            timetable,
+            outputs=[*sent.outputs, *anchors.outputs],
+            variables=anchors.variables,
+            training=how,
+            offload=_offload(options),
+            repeats=repeats,
+            seed=options.random_seed or 0,
+            copies=copies,
+            recompute="always" if trains and _recomputes_in_pipeline(options, parts) else "interleaved",
+            host_io=_host_io(exported, options, streams, alone=timetable.micro_batches == 1),
+        )
+    except PipelineError as error:
+        raise Error(str(error)) from error
+    executable = _executable(exported, options, name, training)
+    if rule is not None:
+        executable.new_values = new_values_of(exported, pipeline, rule)
+    passed = timedelta(seconds=time.perf_counter() - began)
+    count = repeats * timetable.micro_batches
+    period //= every
+    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
+
+
+def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
+    """The program on its machine."""
+    needed = exported.num_ipus * options.replication_factor
+    if needed > IPUS_OF_A_PROCESS and options._host_processes == 1 and current_settings().machine == AUTO:
+        raise Error(
+            f"Too many IPUs requested ({needed}). Experiments that need over {IPUS_OF_A_PROCESS} take several "
+            "processes (poprun), or here a machine that is named (ipuperf run --machine pod128)"
+        )
+    try:
+        executable = Executable(
+            exported.ir,
+            name=name,
+            sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
+            prefetch_depth=options._Popart.prefetch_depth,
+            callback_threads=callback_threads(options._Popart.engine_options),
+            host_processes=options._host_processes,
+            merging=options._Popart.collective_merging,
+            outlining=options._Popart.outlining,
+            again=True,
+            kept_in=options.cache_dir,
+            floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+            report_name="training" if training else "inference",
+        )
+        executable.copies_weights = not options._Popart.synthetic_data
+        if executable.settings.strict_memory:
+            _ = executable.device_program
+    except MachineError as error:
+        said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
+        if isinstance(error, TooFewIpusError):
+            said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
+        raise Error(f"{said}{error}") from error
+    except DoesNotFitError as error:
+        raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
+    return executable
+
+
+def memory_advice(options: Options, training: bool, exported: ExportedModel) -> list[str]:
+    """What a user could still do about a program that does not fit: only what the options do not ask for already."""
+    strategy = options.execution_strategy
+    phased = isinstance(strategy, PhasedExecution)
+    pipelined = _pipelined(options, len(exported.parts))
+    kinds = {kind: options.TensorLocations.location(kind, not phased) for kind in _KINDS}
+    off_chip = "(poptorch.TensorLocationSettings().useOnChipStorage(False))"
+    advice = ["a smaller micro-batch", "more stages on more IPUs, or other blocks in the stage of the IPU named above"]
+    if training and pipelined and options._Popart.recomputation == "None":
+        advice.append("recomputation of the forward pass: leave out _Popart.set('autoRecomputation', 0)")
+    if training and not phased and not pipelined and options._Popart.recomputation in (None, "None"):
+        advice.append(
+            "recomputation between poptorch.recomputationCheckpoint()s: _Popart.set('autoRecomputation', 4), or with "
+            "automatic checkpoints: 1"
+        )
+    if training and kinds["optimizer"].on_chip:
+        advice.append(f"optimiser state in Streaming Memory: TensorLocations.setOptimizerLocation{off_chip}")
+    if training and options.replication_factor > 1 and not kinds["optimizer"].sharded:
+        advice.append("optimiser state sharded over the replicas: useReplicatedTensorSharding()")
+    if training and pipelined and kinds["activation"].on_chip:
+        advice.append(f"stashed activations in Streaming Memory: TensorLocations.setActivationLocation{off_chip}")
+    if kinds["weight"].on_chip:
+        advice.append(f"weights in Streaming Memory: TensorLocations.setWeightLocation{off_chip}")
+    advice.append("less temporary memory: setAvailableMemoryProportion({'IPU0': 0.2, ...})")
+    return advice
+
+
+def _check_period(options: Options) -> None:
+    """``EveryN`` as ``popart:willow/src/dataflow.cpp``: the batches per step are PopTorch's device iterations."""
+    given = {"outputMode": (options.output_mode, options.output_return_period)}
+    for name, (_, follows, mode, period) in options.anchored_tensors.items():
+        given |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
+    for name, (mode, period) in given.items():
+        if OutputMode(mode) is OutputMode.EveryN and options.device_iterations % period:
+            raise Error(
+                f"{name} EveryN: the return period must be a factor of the number of batches per step: "
+                f"output_return_period is {period}, deviceIterations {options.device_iterations}"
+            )
+
+
+def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
+    """Stages without ops drop out of the count: numbers follow each other."""
+    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
+    return [replace(part, stage=numbers[part.stage]) for part in parts]
+
+
+# -- schedule ----------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    options: Options,
+    parts: Sequence[StageGraph],
+    training: bool,
+    phases: Sequence[int] = (),
+    *,
+    forward_only: bool | None = None,
+) -> tuple[Timetable, str, int]:
+    """The timetable, how stages copy, and how often it runs in one call.
+
+    Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
+    for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
+    ``phases``: of each stage, in a phased execution.
+    ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
+    all frozen.
+
+    Raises:
+        Error: too little gradient accumulation or too few device iterations, with upstream's words.
+    """
+    strategy = options.execution_strategy
+    devices = [part.ipu for part in parts]
+    stages, iterations = len(parts), options.device_iterations
+    accumulation = options.Training.gradient_accumulation
+    _check_accumulation(accumulation, training)
+    forward_only = not training if forward_only is None else forward_only
+    micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
+    try:
+        if isinstance(strategy, PhasedExecution):
+            return _phased(strategy, parts, phases, micro_batches, not forward_only), "when needed", repeats
+        if not _pipelined(options, stages):
+            table = sharded(stages, micro_batches, inference=forward_only, devices=devices)
+            return table, "when needed", repeats
+        _check_pipeline(stages, micro_batches, not forward_only)
+        recompute = not forward_only and _recomputes_in_pipeline(options, parts)
+        table = popart_pipeline(stages, micro_batches, inference=forward_only, recompute=recompute, devices=devices)
+        return table, "every step", repeats
+    except ScheduleError as error:
+        raise Error(str(error)) from error
+
+
+def _pipelined(options: Options, stages: int) -> bool:
+    """Whether PopART's pipeline runs the stages; one stage is no pipeline."""
+    return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
+
+
+def _recomputes_in_pipeline(options: Options, parts: Sequence[StageGraph]) -> bool:
+    """Whether the schedule recomputes stages: in pipelines, unless they are asked not to."""
+    return _pipelined(options, len(parts)) and options._Popart.recomputation != "None"
+
+
+def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:
+    """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
+
+    In pipelines the schedule recomputes, see :func:`plan`, whole stages whatever the type (a simplification that a
+    warning tells); phases are never annotated (``popart:willow/src/ir.cpp``).
+
+    Raises:
+        Error: a pipeline's recomputation without a pipeline.
+    """
+    how = options._Popart.recomputation or "None"
+    if _pipelined(options, len(parts)):
+        if how not in ("None", "Pipeline"):
+            logger.warning(
+                "poptorch.Options()._Popart.set('autoRecomputation', %d): recomputation %s is done as 3 (Pipeline) in "
+                "a pipeline of several stages",
+                RECOMPUTATION_TYPES.index(how),
+                how,
+            )
+        return parts
+    if how == "Pipeline":
+        raise Error(
+            "_Popart.set('autoRecomputation', 3): recomputation Pipeline without a pipeline of several stages; allowed "
+            "are 0 (None), 1 (Standard), 2 (NormOnly) and 4 (RecomputeAll)"
+        )
+    if isinstance(options.execution_strategy, PhasedExecution) or exported.loss is None:
+        return parts
+    return recomputing(parts, how, exported.loss, explicit=options._Popart.explicit_recomputation)
+
+
+def _check_accumulation(accumulation: int, training: bool) -> None:
+    if not training and accumulation != 1:
+        raise Error(
+            f"You must set 'poptorch.Options().Training.gradientAccumulation' to 1 or leave it as the default for "
+            f"inference, it is {accumulation}"
+        )
+
+
+def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
+    needed = 2 * stages - 1 if training else stages
+    if micro_batches >= needed:
+        return
+    if training:
+        raise Error(
+            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, but must be greater than or equal "
+            f"to the number of pipeline stages ({needed}): {stages} forward stages give {needed} stages in training. "
+            "Please note that a training graph has stages for the forward and the backward pass"
+        )
+    raise Error(
+        f"poptorch.Options().deviceIterations is {micro_batches}, but must be greater than or equal to the number of "
+        f"pipeline stages ({needed})"
+    )
+
+
+def _phased(
+    strategy: PhasedExecution, parts: Sequence[StageGraph], phases: Sequence[int], micro_batches: int, training: bool
+) -> Timetable:
+    used = sorted(set(phases))
+    of_stage, turn = {part.stage: part.ipu for part in parts}, _turns(parts, phases)
+    members = [[stage for stage, phase in enumerate(phases) if phase == number] for number in used]
+    ipus = [[of_stage[stage] for stage in of_phase] for of_phase in members]
+    turns = [[turn[stage] for stage in of_phase] for of_phase in members]
+    if isinstance(strategy, ParallelPhasedExecution):
+        return phased_parallel(len(used), micro_batches, ipus=ipus, turns=turns, inference=not training)
+    return phased_serial(
+        len(used),
+        micro_batches,
+        ipus=ipus,
+        turns=turns,
+        liveness=Liveness[strategy.liveness.name],
+        separate_backward_phase=strategy.separate_backward_phase,
+        inference=not training,
+    )
+
+
+def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
+    """The turn of each stage within its phase: after the stages there whose results it uses and, on its IPU, after
+    those before it."""
+    turns = [0] * len(phases)
+    for part in sorted(parts, key=lambda part: part.stage):
+        used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
+        here = {other.stage for other in parts if other.ipu == part.ipu and other.stage < part.stage}
+        before = [turns[stage] for stage in used | here if phases[stage] == phases[part.stage]]
+        turns[part.stage] = 1 + max(before, default=-1)
+    return turns
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+class _Sent:
+    """What the IPUs send to the host: a stream for each tensor of a stage, and for each way to send it.
+
+    Attributes:
+        outputs: for the pipeline builder.
+    """
+
+    def __init__(self, exported: ExportedModel) -> None:
+        self.exported = exported
+        self.outputs: list[StageOutput] = []
+        self._known: dict[tuple[int, int, str, int], Stream] = {}
+
+    def results(self, mode: OutputMode, every: int) -> tuple[Stream | None, ...]:
+        """A stream per tensor of the result.
+
+        ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+        update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+        """
+        returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
+        return tuple(self._stream(spec, returned, every) for spec in self.exported.outputs)
+
+    def written(self) -> dict[int, Stream | None]:
+        """A stream per changed input: each micro-batch changes its own samples, so all are sent."""
+        return {number: self._stream(spec, "all", 1) for number, spec in self.exported.written.items()}
+
+    def _stream(self, spec: OutputSpec, returned: str, every: int) -> Stream | None:
+        if spec.constant is not None:
+            return None
+        tensor = self.exported.parts[spec.part].graph.outputs[spec.output]
+        how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
+        key = (spec.part, spec.output, how, every)
+        if key not in self._known:
+            graph = self.exported.ir.main_graph
+            stream = Stream(graph.tensor_id(f"output_{len(self._known)}"), tensor.spec, graph, "d2h")
+            graph.add(stream)
+            self._known[key] = stream
+            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
+        return self._known[key]
+
+
+# -- overlapped and synthetic host I/O --------------------------------------------------------------------------------
+
+
+def _check_overlap(exported: ExportedModel, options: Options, training: bool) -> None:
+    """What upstream asks for with overlapped I/O, in its words (``poptorch:source/Compiler.cpp``)."""
+    modes = [spec.overlap for spec in exported.inputs] + [spec.overlap for spec in exported.outputs]
+    if all(mode is OverlapMode.NoOverlap for mode in modes):
+        return
+    strategy = options.execution_strategy
+    if isinstance(strategy, PhasedExecution):
+        raise UnsupportedError(
+            f"overlapped I/O with {type(strategy).__name__} is not supported; allowed: poptorch.ShardedExecution"
+        )
+    if not isinstance(strategy, ShardedExecution):
+        raise Error(
+            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
+            "switch to poptorch.ShardedExecution."
+        )
+    if not options.TensorLocations.num_io_tiles:
+        raise Error(
+            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
+            "poptorch.Options().TensorLocations.numIOTiles."
+        )
+    mode = options.resolved_output_mode(training)
+    if mode not in (OutputMode.Sum, OutputMode.All):
+        raise Error(
+            "Unsupported output mode for overlapped IO. Please switch output mode to poptorch.OutputMode.All or "
+            f"poptorch.OutputMode.Sum. It is {mode.name}"
+        )
+
+
+def _host_io(exported: ExportedModel, options: Options, streams: Sequence[Stream | None], *, alone: bool) -> HostIo:
+    """Where host I/O happens. With ``alone``, one micro-batch per weight update, there is one loop, which both modes
+    overlap. Sums are sent once, at the end of a run, and not overlapped with anything."""
+    tiles = options.TensorLocations.num_io_tiles
+    if options._Popart.synthetic_data:
+        return HostIo(tiles, synthetic=True)
+
+    def chosen(pairs: Iterable[tuple[Stream | None, OverlapMode]]) -> dict[Stream, bool]:
+        return {
+            stream: alone or mode is OverlapMode.OverlapDeviceIterationLoop
+            for stream, mode in pairs
+            if stream is not None and mode is not OverlapMode.NoOverlap
+        }
+
+    return HostIo(
+        tiles,
+        chosen((spec.stream, spec.overlap) for spec in exported.inputs),
+        chosen((stream, spec.overlap) for stream, spec in zip(streams, exported.outputs, strict=True)),
+    )
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def _training(
+    exported: ExportedModel, options: Options, optimiser: OptimiserSpec, anchors: Anchors
+) -> tuple[TorchRule, Training | None]:
+    """The optimiser and how it trains; None where the model has nothing to train (all parameters are frozen, or the
+    loss depends on none): the program then runs forward only."""
+    if exported.loss is None:
+        raise Error("Couldn't find a loss in graph!")
+    groups = _groups(exported, optimiser)
+    reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    summed, mean = options.Training.gradient_accumulation * options.replication_factor, reduction is ReductionType.Mean
+    automatic = options._Popart.automatic_loss_scale
+    rule = TorchRule(optimiser, groups, summed if mean else 1.0, automatic=automatic is not None)
+    if not groups:
+        return rule, None
+    if reduction is ReductionType.NoReduction:
+        raise UnsupportedError("ReductionType.NoReduction is not supported; use Sum or Mean")
+    if automatic is not None and optimiser.use_combined_accum:
+        raise UnsupportedError(
+            "Training.setAutomaticLossScaling with use_combined_accum, which has its loss scaling compiled in, is not "
+            "supported; use the separate variant (use_combined_accum=False)"
+        )
+    words = "mean" if mean else "sum"
+    part, output = exported.loss
+    return rule, Training(
+        part,
+        output,
+        list(groups),
+        rule,
+        reduction=words,
+        replica_reduction=words,
+        loss_scale=optimiser.loss_scaling,
+        variable_loss_scale=optimiser.variable_loss_scaling or automatic is not None,
+        automatic_loss_scale=automatic,
+        accumulator_dtype=lambda variable: optimiser.accum_dtype,
+        max_grad_norm=optimiser.max_grad_norm,
+        combined=rule if optimiser.use_combined_accum else None,
+        gradients=anchors.gradients,
+        joins_pads=options._Popart.joins_pads,
+    )
+
+
+def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable, int]:
+    """The parameter group of each trainable variable; parameters that no group has are not trained."""
+    by_parameter = {id(p): number for number, group in enumerate(optimiser.groups) for p in group.parameters}
+    found: dict[Variable, int] = {}
+    for name, parameter in exported.trainable_tensors():
+        if id(parameter) in by_parameter:
+            found[exported.variables[name]] = by_parameter[id(parameter)]
+    if exported.parameters and not found:
+        raise Error("The optimiser has none of the parameters that the model trains")
+    return found
+
+
+def _offload(options: Options) -> Offload:
+    """Tensor locations; phased executions default to Streaming Memory."""
+    on_chip = not isinstance(options.execution_strategy, PhasedExecution)
+    kinds = {kind: options.TensorLocations.location(kind, on_chip) for kind in _KINDS}
+    state = kinds["optimizer"]
+    smallest = {kind: place.min_elements_off_chip for kind, place in kinds.items() if not place.on_chip}
+    if len(set(smallest.values())) > 1:
+        listed = ", ".join(f"{kind} {number}" for kind, number in smallest.items())
+        raise UnsupportedError(f"minElementsForOffChip has to be the same for all kinds of tensors, it is: {listed}")
+    return Offload(
+        optimiser_state=not state.on_chip,
+        activations=not kinds["activation"].on_chip,
+        accumulators=not kinds["accumulator"].on_chip,
+        weights=not kinds["weight"].on_chip,
+        shard_optimiser_state=state.sharded,
+        min_elements=next(iter(smallest.values()), 0),
+        min_elements_sharding=state.min_elements_sharding,
+        sharding_domain=_sharding_domain(options),
+    )
+
+
+def _sharding_domain(options: Options) -> int:
+    """Replicas that hold the shards of a tensor: those of an instance of ``poprun`` where there are several
+    (``poptorch:popart_compiler/source/Compiler.cpp``, initSession), 0 for all."""
+    replicas, processes = options.replication_factor, options._host_processes
+    if replicas % processes:
+        raise Error(f"{processes} instances do not divide {replicas} replicas")
+    return replicas // processes if processes > 1 else 0
+
+
+_KINDS = ("optimizer", "activation", "accumulator", "weight")
+
+
+def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
+    """Partials type and available memory proportion of the planned ops; gradient ops take them over."""
+    half = options.Precision.partials_type is torch.float16
+    shares = options.available_memory_proportion
+    for part in parts:
+        share = shares.get(f"IPU{part.ipu}", shares.get(part.ipu))
+        for op in _planned(part.graph):
+            if half and "partials_dtype" in op.declared and op.inputs[0].dtype is FLOAT16:
+                op.attributes["partials_dtype"] = FLOAT16
+            if share is not None and op.attributes.get("available_memory_proportion") is None:
+                op.attributes["available_memory_proportion"] = float(share)
+
+
+def _planned(graph: Graph) -> list[Any]:
+    found = [op for op in graph.ops if "available_memory_proportion" in op.declared]
+    for callee in graph.called_graphs():
+        found += _planned(callee)
+    return found

@@ -1,0 +1,1 @@
+"""From a PyTorch module to graphs of aten ops, one for each stage."""

@@ -1,0 +1,593 @@
+"""From a traced program to one graph per stage."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ipuperf.ir import CONTEXT, UINT32, Graph, Ir, IrError, Op, Stream, Tensor, TensorSpec, Variable, prune
+from ipuperf.ops import Conv, ConvTranspose, Detach, Identity
+from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
+
+from ..aten.indexing import GROUPED, scatter_all, scatter_call
+from ..aten.lowering import PLAIN_NORMS, ExportError, Lowering, Norms, ir_dtype
+from ..aten.table import RANDOM, handler_of, is_view, name_of
+from ..blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
+from ..enums import OverlapMode
+from ..errors import Error, PartitionError, UnsupportedError
+from ..executor.partition import Partition
+from .bodies import BODY, Body, conditional, refuse
+from .lines import location_of_node, tags_of
+from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
+
+_OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
+_CONDITIONAL = "ipuperf::conditional"
+_OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
+#: Ops whose result holds anything: zeros here, so that a program is the same each time.
+_WITHOUT_VALUES = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
+"""Marks that are no ops: the value they mark stands for them."""
+_ASSERTION = "aten::_assert_tensor_metadata"
+"""What an export writes before a cast, without a tag of its own."""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where a block runs."""
+
+    stage: int
+    ipu: int
+
+
+@dataclass(eq=False)
+class Flow:
+    """One value of the program.
+
+    Attributes:
+        origin: the variable or stream it is, or the part (or body in it) that makes it.
+        tensor: the tensor of that part's graph (for variables and streams None).
+        needs_grad: whether it depends on a trainable parameter.
+        blocked: whether gradients stop here (``detach``, ``no_grad``).
+        home: for a host input, the part that loads it (the first that uses it); others get it from there.
+        name: for messages.
+        constant_if_shared: a variable that may become a constant on each of several IPUs.
+    """
+
+    origin: Variable | Stream | Part | Body | np.ndarray
+    tensor: Tensor | None = None
+    needs_grad: bool = False
+    blocked: bool = False
+    home: Part | None = None
+    name: str = ""
+    constant_if_shared: bool = False
+
+
+@dataclass(eq=False)
+class Part:
+    """One stage under construction."""
+
+    index: int
+    place: Place
+    graph: Graph
+    training: bool
+    next_key: Callable[[], int]
+    norms: Norms = PLAIN_NORMS
+    sources: list[Source] = field(default_factory=list)
+    images: dict[Any, Tensor] = field(default_factory=dict)
+    detached: dict[Tensor, Tensor] = field(default_factory=dict)
+    updates: dict[int, Variable] = field(default_factory=dict)
+    checkpoints: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lowering = Lowering(
+            self.graph,
+            training=self.training,
+            seed=self.seed,
+            next_key=self.next_key,
+            norms=self.norms,
+        )
+
+    def _input(self, key: Any, spec: TensorSpec, name: str, source: Source) -> Tensor:
+        if key not in self.images:
+            self.images[key] = self.graph.add_input(spec, name)
+            self.sources.append(source)
+        return self.images[key]
+
+    def seed(self) -> Tensor:
+        """The seed of the random ops."""
+        return self._input("seed", TensorSpec((2,), UINT32), "seed", Seed())
+
+    def get(self, flow: Flow) -> Tensor:
+        """A value in this part's graph."""
+        origin = flow.origin
+        if isinstance(origin, np.ndarray):
+            return self.lowering.constant(origin, ir_dtype(torch.from_numpy(origin).dtype, flow.name))
+        if isinstance(origin, Variable):
+            tensor = self._input(origin, origin.spec, origin.name.replace(".", "_"), Data(origin))
+            if flow.needs_grad:
+                self.lowering.parameters.add(tensor)
+            return tensor
+        if isinstance(origin, Stream):
+            home = flow.home
+            assert home is not None
+            if home is self:
+                return self._input(origin, origin.spec, origin.name, HostInput(origin))
+            return self._from(home, home.get(flow), origin, origin.name)
+        if isinstance(origin, Body):
+            refuse(flow, self.lowering.location)
+        assert isinstance(origin, Part)
+        assert flow.tensor is not None
+        if origin is self:
+            return flow.tensor
+        return self._from(origin, flow.tensor, flow.tensor, flow.tensor.name)
+
+    def _from(self, other: Part, tensor: Tensor, key: Any, name: str) -> Tensor:
+        if other.place.stage >= self.place.stage:
+            raise PartitionError(
+                f"{self.lowering.location}: {self.lowering.target} in stage {self.place.stage} (IPU {self.place.ipu}) "
+                f"uses {name!r}, which stage {other.place.stage} (IPU {other.place.ipu}) makes; "
+                "data flows to later stages only"
+            )
+        return self._input(key, tensor.spec, name, Activation(other.index, other.output(tensor)))
+
+    def operand(self, flow: Flow, gradients: bool) -> Tensor:
+        """A value for an op of this part; detached where gradients must stop."""
+        tensor = self.get(flow)
+        if not (gradients and self.training and flow.blocked and flow.needs_grad):
+            return tensor
+        if tensor not in self.detached:
+            self.detached[tensor] = self.lowering.op(Detach, [tensor])
+        return self.detached[tensor]
+
+    def output(self, tensor: Tensor) -> int:
+        """The index of ``tensor`` among the graph's outputs."""
+        if tensor not in self.graph.outputs:
+            self.graph.add_output(tensor)
+        return self.graph.outputs.index(tensor)
+
+    def result(self, flow: Flow) -> int:
+        """A value as an output made by this part (a copy of what is only passed through)."""
+        tensor = self.get(flow)
+        if tensor in self.graph.inputs or tensor.producer is None:
+            key = ("copy", tensor)
+            if key not in self.images:
+                self.images[key] = self.lowering.op(Identity, [tensor])
+            tensor = self.images[key]
+        return self.output(tensor)
+
+    def copied(self, flow: Flow) -> int:
+        """A copy of a value as an output of its own."""
+        return self.output(self.lowering.op(Identity, [self.get(flow)]))
+
+    def description(self, stage: int) -> StageGraph:
+        """The stage, as number ``stage``, for the pipeline builder."""
+        marked = [t for t in self.checkpoints if t not in self.graph.inputs]
+        for tensor in marked:
+            self.output(tensor)
+        self.sources = prune(self.graph, self.sources)
+        return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked)
+
+
+class StageWriter:
+    """Lowers the nodes of a traced program into its parts.
+
+    Args:
+        ir: the program that is built.
+        traced: what to lower.
+        training: whether a loss is needed and gradients flow.
+        flows: values of the placeholders, by node.
+        norms: how norms are done.
+    """
+
+    def __init__(
+        self,
+        ir: Ir,
+        traced: Traced,
+        training: bool,
+        flows: Mapping[torch.fx.Node, Flow | torch.Tensor],
+        norms: Norms = PLAIN_NORMS,
+    ) -> None:
+        self.ir = ir
+        self.norms = norms
+        self.traced = traced
+        self.training = training
+        self.values: dict[torch.fx.Node, Any] = dict(flows)
+        self.losses: dict[Any, torch.fx.Node] = {}
+        self._keys = 0
+        self._known: dict[torch.fx.Node, bool] = {}
+        self._places: dict[torch.fx.Node, Place] = {}
+        self.parts: dict[Place, Part] = {}
+        self._bodies: dict[str, Body] = {}
+        self.checkpoints: list[Flow] = []
+        self.overlapped: dict[Stream | torch.fx.Node, OverlapMode] = {}  # host inputs, and nodes that are results
+        self.multi_convs: list[list[Op]] = [[] for _ in traced.multi_convs]
+        self.tags = self._tags()
+
+    # -- places ----------------------------------------------------------------------------------------------------
+
+    def _next_key(self) -> int:
+        self._keys += 1
+        return self._keys - 1
+
+    def _tags(self) -> dict[torch.fx.Node, int]:
+        """The block of each node that has to be computed; a node without a tag belongs to the block before it."""
+        found: dict[torch.fx.Node, int] = {}
+        tag: int | None = BEFORE_FIRST_BLOCK
+        for node in self.traced.program.graph.nodes:
+            if node.op != "call_function" or node.target is operator.getitem:
+                continue
+            tag = tags_of(node.next if name_of(node.target) == _ASSERTION else node).get(BLOCK, tag)
+            if self._constant(node) or name_of(node.target) in _OVERLAPS:
+                continue
+            if tag is None:
+                raise PartitionError(f"{NO_ACTIVE_BLOCK} ({location_of_node(node)}: {name_of(node.target)})")
+            found[node] = tag
+        return found
+
+    @property
+    def has_leading_ops(self) -> bool:
+        """Whether anything is computed before the first block."""
+        return BEFORE_FIRST_BLOCK in self.tags.values()
+
+    def part(self, place: Place) -> Part:
+        """The part of a stage on an IPU."""
+        if place not in self.parts:
+            name = f"stage{place.stage}"
+            if any(other.stage == place.stage for other in self.parts):
+                name += f"_ipu{place.ipu}"
+            graph = self.ir.create_graph(name)
+            self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norms)
+        return self.parts[place]
+
+    def first_part(self) -> Part:
+        """The part of the lowest stage."""
+        return self.parts[min(self.parts)] if self.parts else self.part(Place(0, 0))
+
+    def _site(self, node: torch.fx.Node) -> Part | Body:
+        """Where the ops of a node go: the part of its stage, or a body of a conditional there."""
+        site: Part | Body = self.part(self._places[node])
+        path = ""
+        for name in filter(None, (tags_of(node).get(BODY) or "").split("/")):
+            path += f"/{name}"
+            site = self._body(site, path, location_of_node(node))
+        return site
+
+    def _body(self, outer: Part | Body, path: str, location: str) -> Body:
+        """The body of this path, which stands in ``outer``."""
+        if path not in self._bodies:
+            name = f"{outer.graph.name}{path}".replace("/", "_cond").replace(".", "_")
+            self._bodies[path] = Body(outer, self.ir.create_graph(name))
+        if self._bodies[path].outer is not outer:
+            raise PartitionError(f"{location}: the bodies of a poptorch.cond have to be in the block it is called in")
+        return self._bodies[path]
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def write(self, partition: Partition) -> None:
+        """Lower all nodes into the stages that ``partition`` gives them."""
+        for node, tag in self.tags.items():
+            where = partition.place(tag)
+            self._places[node] = self._place(node, Place(where.stage, where.ipu))
+        self._prepare()
+        for together in self._ordered():
+            if len(together) > 1:
+                self._write_together(together)
+                continue
+            (node,) = together
+            if node.op == "call_function":
+                self._note_loss(node)
+                self.values[node] = self._value(node)
+            elif node.op not in ("placeholder", "output"):
+                raise UnsupportedError(f"{location_of_node(node)}: {node.op} {node.target} is unsupported")
+
+    def _place(self, node: torch.fx.Node, own: Place) -> Place:
+        """Where a node goes that is ``own`` by its block: a view of what a later stage has changed in place is made
+        anew, and then by that stage."""
+        if not is_view(node.target):
+            return own
+        return max([own, *(self._places[n] for n in node.all_input_nodes if n in self._places)], key=lambda p: p.stage)
+
+    def _ordered(self) -> list[list[torch.fx.Node]]:
+        """The nodes in order; scatters of one place that do not need each other's results stand together where there
+        are several (poptorch: ``source/GNNOptimizations.cpp``), at the cost of the order of the others: first what
+        needs no scatter, then what needs one, and so on."""
+        depths: dict[torch.fx.Node, int] = {}
+        layers: dict[int, tuple[dict[Any, list[torch.fx.Node]], list[torch.fx.Node]]] = {}
+        nodes = list(self.traced.program.graph.nodes)
+        for node in nodes:
+            depth = max((depths[n] for n in node.all_input_nodes), default=0)
+            together = node in self._places and name_of(node.target).removeprefix("aten::") in GROUPED
+            depths[node] = depth + together
+            scatters, others = layers.setdefault(depths[node], ({}, []))
+            if together:
+                kind = (self._places[node], tags_of(node).get(BODY, ""), tags_of(node).get(GRAD, True))
+                scatters.setdefault(kind, []).append(node)
+            else:
+                others.append(node)
+        if all(len(group) == 1 for scatters, _ in layers.values() for group in scatters.values()):
+            return [[node] for node in nodes]
+        ordered: list[list[torch.fx.Node]] = []
+        for depth in sorted(layers):
+            scatters, others = layers[depth]
+            ordered += [*scatters.values(), *([node] for node in others)]
+        return ordered
+
+    def _write_together(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Lower scatters that do not need each other's results."""
+        calls = []
+        for node in nodes:
+            self._note_loss(node)
+            self._enter(node)
+            args, kwargs = self._operands(node)
+            calls.append(scatter_call(name_of(node.target).removeprefix("aten::"), *args, **kwargs))
+        low = self._enter(nodes[0])
+        results = self._run(low, lambda: scatter_all(low, calls))
+        for node, result in zip(nodes, results, strict=True):
+            self._enter(node)
+            self.values[node] = self._made(node, self._site(node), result, *self._origin(node))
+
+    def _prepare(self) -> None:
+        """Make the parts in the order of their stages, and find where each host input is used first."""
+        for place in sorted(set(self._places.values())):
+            self.part(place)
+        for node, flow in self.values.items():
+            used = [self._places[u] for u in _readers(node) if u in self._places]
+            if isinstance(flow, Flow) and isinstance(flow.origin, Stream):
+                flow.home = self.parts[min(used)] if used else self.first_part()
+            elif isinstance(flow, Flow) and isinstance(flow.origin, Variable):
+                self._check_variable(flow, flow.origin, sorted({p.ipu for p in used}))
+
+    @staticmethod
+    def _check_variable(flow: Flow, variable: Variable, ipus: Sequence[int]) -> None:
+        """A variable lives on one IPU; a buffer that nothing changes becomes a constant of each IPU that uses it."""
+        if len(ipus) <= 1:
+            return
+        if flow.constant_if_shared:
+            flow.origin = variable.data
+            return
+        raise PartitionError(
+            f"Can not copy variable tensor {variable.name!r} between virtual graphs when pipelining: it is used on "
+            f"{' and '.join(f'IPU {i}' for i in ipus)}. All pipeline stages using this tensor should be on one IPU."
+        )
+
+    def _constant(self, node: torch.fx.Node) -> bool:
+        """Whether a node's value is known now; remembers it (see :meth:`_folded`)."""
+        if node not in self._known:
+            inputs = node.all_input_nodes
+            random = name_of(node.target).split("::")[-1] in RANDOM
+            self._known[node] = not random and all(self._is_known(n) for n in inputs)
+        return self._known[node]
+
+    def _is_known(self, node: torch.fx.Node) -> bool:
+        if node.op == "placeholder":
+            return not isinstance(self.values.get(node), Flow)
+        return self._constant(node)
+
+    def _note_loss(self, node: torch.fx.Node) -> None:
+        """The last node of a loss function is its loss."""
+        loss = tags_of(node).get(LOSS)
+        if name_of(node.target) == "ipuperf::identity_loss":
+            self.losses[node] = node
+        elif loss is not None and isinstance(node.meta.get("val"), torch.Tensor):
+            self.losses[loss] = node
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, torch.fx.Node)
+            if self.values[source][index] is None:
+                name = f"{location_of_node(node)}: {name_of(source.target)}"
+                raise UnsupportedError(f"{name}: result {index} (of a pooling: the positions) is unsupported")
+            return self.values[source][index]
+        if self._constant(node):
+            return self._folded(node)
+        return self._lowered(node)
+
+    def _folded(self, node: torch.fx.Node) -> Any:
+        """The value of a node without data, computed by PyTorch on the host."""
+        args = torch.fx.map_arg(node.args, lambda n: self.values[n])
+        kwargs = dict(torch.fx.map_arg(node.kwargs, lambda n: self.values[n]))
+        if "device" in kwargs:
+            kwargs["device"] = torch.device("cpu")
+        with torch.no_grad():
+            value = node.target(*args, **kwargs)  # type: ignore[operator]
+            return value.zero_() if name_of(node.target) in _WITHOUT_VALUES else value
+
+    def _overlap(self, node: torch.fx.Node) -> Any:
+        """Note a mark for overlapped I/O; the value is the marked one."""
+        source, mode = node.args
+        assert isinstance(source, torch.fx.Node)
+        name, value = name_of(node.target).removeprefix("ipuperf::"), self.values[source]
+        if name_of(node.target) == _OVERLAP_OUTPUT:
+            if not any(user.op == "output" for user in node.users):
+                raise Error(
+                    f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a "
+                    "tensor output to the model."
+                )
+            self.overlapped[node] = OverlapMode(mode)
+        elif isinstance(value, Flow) and isinstance(value.origin, Stream):
+            self.overlapped[value.origin] = OverlapMode(mode)
+        else:
+            raise Error(
+                f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a tensor input to the model."
+            )
+        return value
+
+    def _lowered(self, node: torch.fx.Node) -> Any:
+        if name_of(node.target) in _OVERLAPS:
+            return self._overlap(node)
+        if name_of(node.target) == _CONDITIONAL:
+            return self._conditional(node)
+        location = location_of_node(node)
+        if name_of(node.target) in ("aten::item", "aten::_local_scalar_dense"):
+            raise UnsupportedError(
+                f"{location}: aten::item is unsupported: the program of an IPU is static, Python cannot have a "
+                "tensor's value while it is built"
+            )
+        handler = handler_of(node.target)
+        if handler is None or not _accepts(handler, node):
+            options = f" with the options {dict(node.kwargs)}" if handler is not None else ""
+            raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
+        low = self._enter(node)
+        args, kwargs = self._operands(node)
+        before = len(low.graph.ops)
+        result = self._run(low, lambda: handler(low, *args, **kwargs))
+        if MULTI_CONV in tags_of(node):
+            new = low.graph.ops[before:]
+            self.multi_convs[tags_of(node)[MULTI_CONV]] += [op for op in new if isinstance(op, (Conv, ConvTranspose))]
+        made = self._made(node, self._site(node), result, *self._origin(node))
+        if low.target == "ipuperf::recomputation_checkpoint":
+            self.checkpoints.append(made)
+            self._mark(made)
+        return made
+
+    def _conditional(self, node: torch.fx.Node) -> Any:
+        """The results of one of the two bodies of ``poptorch.cond``, which have been lowered."""
+        number, condition, *given = node.args
+        assert isinstance(condition, torch.fx.Node)
+        site, around = self._site(node), tags_of(node).get(BODY) or ""
+        bodies = []
+        for name, results in zip(("then", "else"), given, strict=True):
+            path = f"{around and '/' + around}/{number}.{name}"
+            bodies.append(self._body(site, path, location_of_node(node)))
+            for result in results:  # type: ignore[union-attr]
+                bodies[-1].add_result(self.values[result])  # type: ignore[index]
+        low = self._enter(node)
+        value = self.values[condition]
+        known = low.tensor(value) if isinstance(value, torch.Tensor) else site.get(value)
+        made = self._run(low, lambda: conditional(low, known, *bodies))
+        return self._made(node, site, made, [], False, False)
+
+    def _enter(self, node: torch.fx.Node) -> Lowering:
+        """The lowering of a node's part, told that the node is next."""
+        low = self._site(node).lowering
+        low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
+        low.shapes, low.dtypes = _specs(node, low.target)
+        first = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(first, torch.Tensor):
+            low.layout = tuple(first.stride()), int(first.storage_offset())
+        return low
+
+    def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:
+        """The arguments of a node with values of its part in the place of nodes."""
+        site, gradients = self._site(node), tags_of(node).get(GRAD, True)
+
+        def operand(value: Any) -> Any:
+            return _map_flows(value, lambda f: site.get(f) if isinstance(site, Body) else site.operand(f, gradients))
+
+        args = torch.fx.map_arg(node.args, lambda n: operand(self.values[n]))
+        return args, torch.fx.map_arg(node.kwargs, lambda n: operand(self.values[n]))
+
+    def _origin(self, node: torch.fx.Node) -> tuple[list[Flow], bool, bool]:
+        """The values that a node works on, whether one of them needs a gradient, and whether gradients stop there."""
+        flows = [f for n in node.all_input_nodes for f in _flows(self.values[n])]
+        gradients = tags_of(node).get(GRAD, True)
+        return flows, any(f.needs_grad and not (f.blocked and gradients) for f in flows), not gradients
+
+    @staticmethod
+    def _run(low: Lowering, handler: Callable[[], Any]) -> Any:
+        try:
+            with CONTEXT.building(low):
+                return handler()
+        except IrError as error:
+            raise ExportError(f"{low.location}: {low.target}: {error}") from error
+
+    def _mark(self, flow: Flow) -> None:
+        if isinstance(flow.origin, Part) and flow.tensor is not None and flow.tensor not in flow.origin.checkpoints:
+            flow.origin.checkpoints.append(flow.tensor)
+
+    def _made(
+        self,
+        node: torch.fx.Node,
+        site: Part | Body,
+        result: Any,
+        flows: Sequence[Flow],
+        needs_grad: bool,
+        blocked: bool,
+    ) -> Any:
+        """Results of a handler as values; a tensor that came in is the value it was."""
+
+        def flow(item: Any, index: int) -> Any:
+            if not isinstance(item, Tensor):
+                return item
+            _check(node, site.lowering, item, index)
+            for old in flows:
+                if site.get(old) is item and not (blocked and old.needs_grad and not old.blocked):
+                    return old
+            needs = needs_grad and item.dtype.is_floating_point
+            return Flow(site, item, needs, blocked)
+
+        if isinstance(result, (list, tuple)):
+            return [flow(item, i) for i, item in enumerate(result)]
+        return flow(result, 0)
+
+
+def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """Nodes that use a value, also through marks."""
+    for user in node.users:
+        if user.op == "call_function" and name_of(user.target) in _OVERLAPS:
+            yield from _readers(user)
+        else:
+            yield user
+
+
+def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:
+    """Whether a handler takes the arguments of a node."""
+    try:
+        inspect.signature(handler).bind(None, *node.args, **node.kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _flows(value: Any) -> list[Flow]:
+    if isinstance(value, Flow):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [f for v in value for f in _flows(v)]
+    return []
+
+
+def _map_flows(value: Any, function: Callable[[Flow], Any]) -> Any:
+    if isinstance(value, Flow):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return [_map_flows(v, function) for v in value]
+    return value
+
+
+def _specs(node: torch.fx.Node, target: str) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """Shapes and types of a node's results."""
+    value = node.meta.get("val")
+    items = value if isinstance(value, (list, tuple)) else [value]
+    tensors = [v for v in items if isinstance(v, torch.Tensor)]
+    for tensor in tensors:
+        if any(not isinstance(n, int) for n in tensor.shape):
+            raise UnsupportedError(
+                f"{location_of_node(node)}: {target}: shape {tuple(tensor.shape)} depends on data; the program of an "
+                "IPU is static"
+            )
+    where = f"{location_of_node(node)}: result of {target}"
+    return [tuple(t.shape) for t in tensors], [ir_dtype(t.dtype, where) for t in tensors]
+
+
+def _check(node: torch.fx.Node, low: Lowering, tensor: Tensor, index: int) -> None:
+    """A handler must give what PyTorch gives."""
+    value = node.meta.get("val")
+    wanted = value[index] if isinstance(value, (list, tuple)) else value
+    if not isinstance(wanted, torch.Tensor):
+        return
+    shape, dtype = tuple(wanted.shape), ir_dtype(wanted.dtype, low.target)
+    if tensor.shape != shape or tensor.dtype != dtype:
+        raise ExportError(
+            f"{low.location}: {low.target}: lowered to {tensor.spec}, PyTorch gives {shape} {dtype.name} (a defect of "
+            "ipuperf)"
+        )

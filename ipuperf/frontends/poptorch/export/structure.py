@@ -1,0 +1,215 @@
+"""Nested arguments and results: tensors in tuples, lists, dicts, named tuples, dataclasses and registered classes, and
+back.
+
+PyTorch's own trees (``torch.utils._pytree``) take a dataclass or a mapping that nobody registered for one leaf, and
+registering a user's class is an effect on the whole process; so the few lines are here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import CallError, MissingArgumentError
+from .custom_arguments import ICustomArgParser, parser_of
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The tensor of this index."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A value that is no tensor: None, a number, a string ..."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A container.
+
+    Attributes:
+        kind: its type.
+        keys: of a dict, or names of fields; empty for a sequence.
+        children: in order.
+    """
+
+    kind: type
+    keys: tuple[Any, ...]
+    children: tuple[Structure, ...]
+
+
+@dataclass(frozen=True)
+class Custom:
+    """An object of a class with a parser (:func:`~ipuperf.poptorch.registerCustomArgParser`).
+
+    Attributes:
+        original: the object.
+        parser: of its class.
+        children: its tensors.
+    """
+
+    original: Any
+    parser: ICustomArgParser
+    children: tuple[Structure, ...]
+
+
+Structure = Leaf | Fixed | Branch | Custom
+
+
+def flatten(
+    value: Any, path: str = "", like: Structure | None = None
+) -> tuple[Structure, list[torch.Tensor], list[str]]:
+    """``value`` as a structure, its tensors, and their paths (``batch.images``, ``pair.0``).
+
+    Args:
+        like: a structure whose order of keys is taken where a mapping has the same ones.
+    """
+    tensors: list[torch.Tensor] = []
+    paths: list[str] = []
+
+    def walk(item: Any, here: str, like: Structure | None) -> Structure:
+        if isinstance(item, torch.Tensor):
+            tensors.append(item)
+            paths.append(here)
+            return Leaf(len(tensors) - 1)
+        parser = parser_of(item)
+        names, items = ([], list(parser.yieldTensors(item))) if parser else _members(item)
+        if items is None:
+            return Fixed(item)
+        if names and isinstance(like, Branch) and set(names) == set(like.keys):
+            items = [items[names.index(name)] for name in like.keys]
+            names = like.keys
+        labels = names or range(len(items))
+        known = like.children if isinstance(like, (Branch, Custom)) and len(like.children) == len(items) else ()
+        children = tuple(
+            walk(inner, f"{here}.{label}" if here else str(label), known[n] if known else None)
+            for n, (label, inner) in enumerate(zip(labels, items, strict=True))
+        )
+        return Custom(item, parser, children) if parser else Branch(type(item), tuple(names), children)
+
+    return walk(value, path, like), tensors, paths
+
+
+def fixed_values(structure: Structure) -> Iterator[Any]:
+    """What is no tensor in it."""
+    if isinstance(structure, Fixed):
+        yield structure.value
+    elif isinstance(structure, (Branch, Custom)):
+        for child in structure.children:
+            yield from fixed_values(child)
+
+
+def _members(item: Any) -> tuple[Sequence[Any], list[Any] | None]:
+    """(keys, members) of a container; members are None for anything else."""
+    if isinstance(item, Mapping):
+        return list(item), list(item.values())
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        names = [f.name for f in dataclasses.fields(item)]
+        return names, [getattr(item, n) for n in names]
+    if isinstance(item, (tuple, list)):
+        return [], list(item)
+    return [], None
+
+
+def rebuild(structure: Structure, leaf: Callable[[int], Any]) -> Any:
+    """The value again, with ``leaf(index)`` for each tensor."""
+    if isinstance(structure, Fixed):
+        return structure.value
+    if isinstance(structure, Leaf):
+        return leaf(structure.index)
+    members = [rebuild(child, leaf) for child in structure.children]
+    if isinstance(structure, Custom):
+        return structure.parser.reconstruct(structure.original, iter(members))
+    kind = structure.kind
+    if dataclasses.is_dataclass(kind):
+        return kind(**dict(zip(structure.keys, members, strict=True)))
+    if issubclass(kind, Mapping):
+        made = dict(zip(structure.keys, members, strict=True))
+        return made if kind is dict else kind(made)  # type: ignore[call-arg]
+    return kind(*members) if hasattr(kind, "_fields") else kind(members)  # type: ignore[call-arg]
+
+
+def differences(compiled: Structure, given: Structure, path: str = "") -> list[str]:
+    """What is not the same in two structures (values of tensors do not count)."""
+    where = path or "arguments"
+    if type(compiled) is not type(given):
+        return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
+    if isinstance(compiled, Fixed) and isinstance(given, Fixed):
+        same = compiled.value is given.value or bool(compiled.value == given.value)
+        return [] if same else [f"{where}: {given.value!r} given, the model was compiled with {compiled.value!r}"]
+    if isinstance(compiled, Custom) and isinstance(given, Custom):
+        if _kind(compiled) != _kind(given):
+            return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
+        pairs = zip(compiled.children, given.children, strict=True)
+        return [text for n, (a, b) in enumerate(pairs) for text in differences(a, b, f"{path}.{n}" if path else str(n))]
+    if isinstance(compiled, Branch) and isinstance(given, Branch):
+        alike = compiled.kind is given.kind and compiled.keys == given.keys
+        if not alike or len(compiled.children) != len(given.children):
+            return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
+        labels = compiled.keys or range(len(compiled.children))
+        found = []
+        for label, a, b in zip(labels, compiled.children, given.children, strict=True):
+            found += differences(a, b, f"{path}.{label}" if path else str(label))
+        return found
+    return []
+
+
+def _kind(structure: Structure) -> str:
+    if isinstance(structure, Leaf):
+        return "a tensor"
+    if isinstance(structure, Fixed):
+        return repr(structure.value)
+    if isinstance(structure, Custom):
+        return f"a {type(structure.original).__name__} with {len(structure.children)} tensors"
+    inside = f"keys {list(structure.keys)}" if structure.keys else f"{len(structure.children)} members"
+    return f"a {structure.kind.__name__} with {inside}"
+
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Signature:
+    """How the arguments of ``forward`` are bound, by name whether they are given by position or by name."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self._signature = inspect.signature(forward)
+
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """The arguments with their kinds and defaults."""
+        return list(self._signature.parameters.values())
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name, with defaults, which are inputs of a program too (poptorch: ``python/_args_parser.py``).
+
+        Raises:
+            MissingArgumentError: one without a default is not given. CallError: there is no such argument, or it is
+                given twice.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            missing = str(error).startswith("missing")
+            raise (MissingArgumentError if missing else CallError)(str(error)) from None
+        bound.apply_defaults()
+        return {n: v for n, v in bound.arguments.items() if self._signature.parameters[n].kind not in _VARIABLE or v}
+
+    def call(self, forward: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """Call with arguments by name."""
+        args, kwargs = self.spread(arguments)
+        return forward(*args, **kwargs)
+
+    def spread(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by name as those of a call: ``*args`` and ``**kwargs`` of ``forward`` as it takes them."""
+        bound = inspect.BoundArguments(self._signature, dict(arguments))
+        return bound.args, bound.kwargs

@@ -1,0 +1,510 @@
+"""A module as a graph of aten ops whose nodes know their block, their loss and the user's line.
+
+``torch.export`` runs ``forward`` with stand-ins for tensors, under a mode that annotates every call of PyTorch with the
+active block. ``run_decompositions`` then turns changes in place into values, and those ops that have no counterpart
+here into simpler ones, once for each content (:mod:`~ipuperf.poptorch.export.reuse`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import keyword
+import logging
+import re
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
+from torch.overrides import TorchFunctionMode
+
+from ipuperf.runtime.replacing import replaced
+
+from ..aten.lowering import ExportError
+from ..aten.table import LOSS_FUNCTIONS, decomposition_of, handler_of
+from ..blocks import BlockRecorder, BlockUse, record_blocks
+from ..errors import Error, UnsupportedError
+from ..multi_conv import MultiConv
+from .attributes import Attributes, buffers, check_buffers, check_layouts, layout, layouts
+from .bodies import BODY
+from .checks import check_exported
+from .code import no_code
+from .composites import few_composites, may_decompose
+from .constants import PlainTensors
+from .device import arguments_on, attribute_of, on_ipus, read
+from .in_place import DATA, DETACHING, SET_DATA, UnseenChanges, check_written, set_data, with_numbers, written
+from .lines import (
+    LINE,
+    calling_line,
+    explained,
+    is_raised_by_user,
+    location_of,
+    location_of_node,
+    tags_of,
+    told_at,
+    unsupported_at,
+)
+from .mixed import call
+from .once import simplified_once
+from .reuse import Kept, Simplified
+from .structure import Signature, Structure, flatten, rebuild
+from .substitutes import (
+    SUBSTITUTES,
+    cumulative_statistics,
+    front_ends_in_force,
+    masks_as_given,
+    unchecked_distributions,
+)
+
+BLOCK, GRAD, LOSS = "ipuperf_block", "ipuperf_grad", "ipuperf_loss"
+MULTI_CONV = "ipuperf_multi_conv"
+
+_FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
+_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+#: Attributes and methods of tensors that make no node: nothing to annotate.
+_METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
+                       "is_floating_point", "is_ipu", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse",
+                       "layout", "ndim", "numel", "requires_grad", "shape", "size", "stride"})  # fmt: skip
+#: Rounds of decomposition: an op may become one that has to be decomposed in turn.
+_ROUNDS = 8
+_KEPT = Kept()
+_UNTRACED = "fake tensor in the exported program constant"
+"""What PyTorch says where a gradient formula has used a parameter itself."""
+_NOT_DIFFERENTIATED = (
+    "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
+    "what stands before it; write their formula with PyTorch's own ops"
+)
+
+
+class Traced:
+    """An exported program.
+
+    Attributes:
+        program: the wrapped module's ops, with its signature and constants.
+        uses: entries into blocks, in program order.
+        results: structure of the module's result.
+        multi_convs: the ``MultiConv`` scopes, by the number that nodes have.
+    """
+
+    def __init__(
+        self, program: Simplified, uses: Sequence[BlockUse], results: Structure, multi_convs: Sequence[MultiConv]
+    ) -> None:
+        self.program = program
+        self.uses = list(uses)
+        self.results = results
+        self.multi_convs = list(multi_convs)
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The ops."""
+        return self.program.graph
+
+
+class _Results:
+    """Structure of what the module returned. (An export undoes changes of a module's own attributes.)"""
+
+    structure: Structure | None = None
+
+
+class _Flat(torch.nn.Module):
+    """The module with tensors in and tensors out."""
+
+    def __init__(
+        self, module: torch.nn.Module, signature: Signature, arguments: Structure, recorder: BlockRecorder
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.signature = signature
+        self.arguments = arguments
+        self.recorder = recorder
+        self.results = _Results()
+        self.reshaped: set[int] = set()
+
+    def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the module; each call records its blocks anew. An input whose shape it changes in place stays as it is:
+        the next trace gives the module a view of it."""
+        self.recorder.begin()
+        before, seen = buffers(self.module), layouts(self.module)
+        given = [_alias(leaf) if number in self.reshaped else leaf for number, leaf in enumerate(leaves)]
+        shown = [layout(leaf) for leaf in leaves]
+        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: given[index]))
+        check_buffers(self.module, before)
+        check_layouts(seen)
+        changed = {number for number, leaf in enumerate(leaves) if layout(leaf) != shown[number]}
+        if changed:
+            self.reshaped |= changed
+            raise _ReshapedError
+        self.results.structure, tensors, _ = flatten(result)
+        return tuple(tensors)
+
+
+class _ReshapedError(Exception):
+    """The shape of an input was changed in place."""
+
+
+def _alias(leaf: torch.Tensor) -> torch.Tensor:
+    """A view of an input, outside of all blocks."""
+    with torch._C.DisableTorchFunction():
+        return torch.ops.aten.alias(leaf)
+
+
+class _Tagger(TorchFunctionMode):
+    """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss.
+
+    Attributes:
+        home: where the stand-ins for tensors are.
+        differentiated: the line that asked last for gradients within ``forward``.
+    """
+
+    def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.training = training
+        self.home = home
+        self.losses = 0
+        self.differentiated = ""
+        self.unseen = UnseenChanges()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if attribute_of(func) in _METADATA:
+            return read(func, args, kwargs or {})
+        if (kwargs or {}).get("generator") is not None:
+            raise UnsupportedError(
+                f"{calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
+                "that of poptorch.Options().randomSeed"
+            )
+        if self.training and getattr(func, "__name__", "") in _HOOKS:
+            raise _ignored(f"Tensor.{func.__name__}")
+        gradients = torch.is_grad_enabled() and func not in DETACHING
+        tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
+        if self.recorder.bodies:
+            tags[BODY] = "/".join(self.recorder.bodies)
+        if self.recorder.multi_conv is not None:
+            tags[MULTI_CONV] = self.recorder.multi_conv
+        tags[LINE] = calling_line()
+        if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
+            self.losses += 1
+            tags[LOSS] = self.losses
+        with unsupported_at(tags[LINE]):
+            return self._called(tags, func, args, kwargs)
+
+    def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a call whose nodes get ``tags``."""
+        name = getattr(func, "__name__", "")
+        if func is torch.autograd.grad:
+            self.differentiated = tags[LINE]
+        changes = written(func, args, kwargs or {})
+        if changes is not None:
+            check_written(func, changes)
+        changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
+        if func in _FOLLOWED:  # the export cannot follow them
+            func = _FOLLOWED[func]
+        given = arguments_on(self.home, func, args, kwargs or {})
+        run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
+        if changed is not None:
+            view = args[0] if args and self.unseen.flows(args[0]) else None
+            return with_numbers(changed, view, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
+        result = run()
+        if self.training and args:
+            self.unseen.note(func, args[0], result)
+        return result
+
+
+def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
+    with torch.fx.traceback.annotate(tags):
+        return run()
+
+
+def trace(
+    module: torch.nn.Module,
+    signature: Signature,
+    arguments: Structure,
+    leaves: Sequence[torch.Tensor],
+    training: bool = False,
+) -> Traced:
+    """Export ``module`` called with these arguments, for a training program or one for inference.
+
+    Raises:
+        ExportError: the module cannot be exported; the message names the user's line and the reason.
+        UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
+    """
+    if not hasattr(torch.fx.traceback, "annotate"):
+        raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
+    with record_blocks(training) as recorder:
+        flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
+        attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
+        with ExitStack() as stack:
+            surroundings = (
+                _quiet(),
+                _no_fast_path(),
+                _no_custom_functions(training),
+                _no_stacks(),
+                no_code(),
+                _kept_annotations(),
+                unchecked_distributions(),
+                masks_as_given(),
+                cumulative_statistics(),
+                front_ends_in_force(),
+                on_ipus(home),
+            )
+            tagger = _Tagger(recorder, training, home)
+            for context in (*surroundings, tagger):
+                stack.enter_context(context)
+            try:
+                program = _exported(flat, leaves)
+            except Error:
+                raise
+            except Exception as error:
+                if tagger.differentiated and _UNTRACED in str(error):
+                    raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
+                if is_raised_by_user(error):
+                    raise
+                raise explained(error) from error
+            finally:
+                attributes.restore()
+        uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
+    check_exported(program, location_of_node)
+    _stop_at_detached(program.graph)
+    plain.made_constant(program)
+    with _quiet(), _no_stacks(), no_code(), told_at(program.graph, module):
+        simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
+    assert flat.results.structure is not None
+    if not leaves:
+        simplified = _without_input(simplified)
+    return Traced(simplified, uses, flat.results.structure, multi_convs)
+
+
+def _stop_at_detached(graph: torch.fx.Graph) -> None:
+    """Say where gradients stop within PyTorch's own functions, whose calls of ``detach`` the tagger does not see."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.meta["custom"] = {**node.meta.get("custom", {}), GRAD: False}
+
+
+def _exported(flat: _Flat, leaves: Sequence[torch.Tensor]) -> Any:
+    try:
+        with _without_partial_graph():
+            return torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
+    except _ReshapedError:
+        return _exported(flat, leaves)
+
+
+def _without_input(program: Simplified) -> Simplified:
+    """The program of a module without arguments. Its export was given one that nobody uses: without any, PyTorch puts
+    the constants of the module behind the ops that take them."""
+    (unused,) = program.graph_signature.user_inputs
+    graph = torch.fx.Graph()
+    values: dict[torch.fx.Node, Any] = {}
+    for node in program.graph.nodes:
+        if node.name != unused:
+            values[node] = graph.node_copy(node, values.__getitem__)
+    specs = [spec for spec in program.graph_signature.input_specs if spec.arg.name != unused]
+    signature = replace(program.graph_signature, input_specs=specs)
+    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, program.constants)
+
+
+# -- surroundings of the export ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch's own messages about failures are repeated in the exception.
+
+    ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
+    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
+    handlers, whatever the level.
+    """
+    logger = logging.getLogger("torch")
+    level = logger.level
+    others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
+    others = [other for other in others if not other.disabled]
+    structured = logging.getLogger("torch.__trace")
+    handlers, structured.handlers = structured.handlers, []
+    logger.setLevel(logging.CRITICAL)
+    for other in others:
+        other.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
+            yield
+    finally:
+        for other in others:
+            other.disabled = False
+        logger.setLevel(level)
+        structured.handlers = handlers
+
+
+@contextmanager
+def _without_partial_graph() -> Iterator[None]:
+    """An export that fails prints the graph so far; anything else that is written to stderr gets there."""
+    written, hidden = io.StringIO(), ""
+    try:
+        with redirect_stderr(written):
+            yield
+    except Exception as error:
+        hidden = str(getattr(error, "partial_fx_graph", ""))
+        raise
+    finally:
+        text = written.getvalue()
+        sys.stderr.write(text.replace(f"{hidden}\n", "") if hidden else text)
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Attention layers in evaluation mode as their ops, not as one fused op."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _no_custom_functions(training: bool) -> Iterator[None]:
+    """A custom autograd function is an error, and a backward hook where there is a backward pass: the export would drop
+    them without a word. What is checkpointed is called."""
+    before = torch.autograd.Function.__dict__["apply"]
+
+    def instead(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.utils.checkpoint.CheckpointFunction:
+            function, _, *operands = args
+            return function(*operands)
+        if training and cls is BackwardHookFunction:
+            raise _ignored("a backward hook of a module")
+        if cls.__module__.partition(".")[0] == "torch" and not (training and cls is CrossMapLRN2d):
+            return before.__get__(None, cls)(*args, **kwargs)
+        raise UnsupportedError(
+            f"{location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
+            "(its backward would be ignored); write it with PyTorch's own ops"
+        )
+
+    with replaced(torch.autograd.Function, apply=classmethod(instead)):
+        yield
+
+
+def _ignored(what: str) -> UnsupportedError:
+    """The error of a hook, which Python would have to run in the middle of a program."""
+    return UnsupportedError(
+        f"{location_of(traceback.extract_stack())}: {what} is unsupported: it would not be called on the IPU; write "
+        "what it does with PyTorch's own ops"
+    )
+
+
+def _no_stacks() -> AbstractContextManager[None]:
+    """The annotations say the user's line; nodes need not hold the text of whole stacks, a tenth of the time."""
+    if getattr(torch.fx.config, "do_not_emit_stack_traces", None) is None:  # not in every build
+        return nullcontext()
+    return replaced(torch.fx.config, do_not_emit_stack_traces=True)
+
+
+def _kept_annotations() -> Any:
+    return torch.fx.traceback.preserve_node_meta()
+
+
+# -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def _simplified_by_kind(program: Any) -> Any:
+    """:func:`_simplified`, of each kind of op once where that gives the same."""
+    return simplified_once(program, _simplified, _kept_annotations) or _simplified(program)
+
+
+def _simplified(program: Any) -> Any:
+    """Functional ops only, and as far as PyTorch can tell only those with a handler."""
+    table = _table(program)
+    program = _decomposed(program, table)
+    if table:
+        _number(program.graph)
+    for _ in range(_ROUNDS):
+        table = _table(program)
+        if not table:
+            break
+        program = _decomposed(program, table)
+    return program
+
+
+def _table(program: Any) -> dict[Any, Any]:
+    """Decompositions of the ops that have no handler. Those that change an operand become others first, those that
+    PyTorch takes apart by itself are in no table."""
+    table: dict[Any, Any] = {}
+    for node in program.graph.nodes:
+        if node.op == "call_function" and handler_of(node.target) is None and may_decompose(node.target):
+            found = decomposition_of(node.target)
+            if found is not None and not node.target._schema.is_mutable:
+                table[node.target] = found
+    return table
+
+
+def _number(graph: torch.fx.Graph) -> None:
+    """Names without the gaps of what a decomposition began with and dropped, as another trace would give them."""
+    taken = {*dir(builtins), *keyword.kwlist, *(node.name for node in graph.nodes if node.op != "call_function")}
+    counts: Counter[str] = Counter()
+    for node in graph.nodes:
+        if node.op == "call_function":
+            base = name = re.sub(r"_\d+$", "", node.name)
+            while name in taken:
+                counts[base] += 1
+                name = f"{base}_{counts[base]}"
+            taken.add(name)
+            node.name = name
+
+
+def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
+    """``run_decompositions``; it asserts that annotations of placeholders stay the same, and its own do not."""
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            node.meta.pop("custom", None)
+    for inner in program.graph_module.modules():
+        if isinstance(inner, torch.fx.GraphModule):
+            _convert_copied(inner.graph)
+            if inner is not program.graph_module:
+                inner.forward = partial(_interpreted, inner)
+    with _kept_annotations(), few_composites(program):
+        return program.run_decompositions(dict(table))
+
+
+def _convert_copied(graph: torch.fx.Graph) -> None:
+    """Give what ``copy_`` reads the type and shape of what it writes, and each a source of its own: of the last copy
+    into a buffer ``torch.export`` keeps the source alone, whatever its type and shape, and knows it by its name
+    (``_remove_unnecessary_copy_op_pass``)."""
+    sources: set[torch.fx.Node] = set()
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        to, source = node.args[:2]
+        into = to.meta["val"]
+        if not isinstance(source, torch.fx.Node):  # a number
+            with graph.inserting_before(node):
+                source = graph.call_function(torch.ops.aten.full_like.default, (to, source))
+            source.meta = {"custom": node.meta.get("custom", {}), "val": into}
+        what = source.meta["val"]
+        steps: list[tuple[Any, tuple[Any, ...]]] = []
+        if what.dtype != into.dtype:
+            steps.append((torch.ops.aten.to.dtype, (into.dtype,)))
+        if what.shape != into.shape:
+            steps.append((torch.ops.aten.expand.default, (list(into.shape),)))
+        if (source in sources or source.op == "placeholder") and not steps:
+            steps.append((torch.ops.aten.clone.default, ()))
+        sources.add(source)
+        with graph.inserting_before(node):
+            for target, arguments in steps:
+                source = graph.call_function(target, (source, *arguments))
+                source.meta["custom"] = node.meta.get("custom", {})
+        node.update_arg(1, source)
+
+
+def _interpreted(module: torch.fx.GraphModule, *args: Any) -> Any:
+    """The graph of a region (``no_grad``, ``autocast``) run node by node, which keeps annotations; its code does
+    not."""
+    return torch.fx.Interpreter(module).run(*args)
+
+
+def _annotation(node: torch.fx.Node) -> Any:
+    return sorted(tags_of(node).items()), location_of_node(node)

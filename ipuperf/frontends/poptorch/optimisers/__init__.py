@@ -1,0 +1,1 @@
+"""PopTorch's optimisers: PyTorch's classes, their state on the IPUs, and their update rules."""

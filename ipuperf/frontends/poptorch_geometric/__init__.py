@@ -1,0 +1,66 @@
+"""Room ``poptorch_geometric``: PyTorch Geometric on simulated IPUs.
+
+An IPU program is static, graphs are not: the loaders here pad every batch of graphs to one size. Layers are PyTorch
+Geometric's own; message passing is gathers and scatters of fixed shapes (``graphcore/poptorch: poptorch_geometric``,
+SDK 3.3).
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("torch_geometric") is None:
+    raise ModuleNotFoundError(
+        "poptorch_geometric needs PyTorch Geometric: pip install 'ipuperf[geometric]'", name="torch_geometric"
+    )
+
+from typing import NoReturn
+
+from ipuperf.frontends.poptorch import __version__
+
+from .cluster_loader import FixedSizeClusterLoader
+from .collate import FixedSizeCollater, make_exclude_keys
+from .dataloader import DataLoader, FixedSizeDataLoader
+from .fixed_size_options import FixedSizeOptions
+from .neighbor_loader import FixedSizeNeighborLoader
+from .pyg_dataloader import FixedSizeStrategy, OverSizeStrategy
+from .stream_packing_sampler import StreamPackingSampler
+from .substitutes import offer
+from .types import PyGArgsParser, registerCustomArgParsers
+from .utils import TrainingStepper, set_aggregation_dim_size
+
+registerCustomArgParsers()
+offer()
+
+_GONE = {
+    "CustomFixedSizeDataLoader": "FixedSizeDataLoader(fixed_size_options=...)",
+    "FixedBatchSampler": "StreamPackingSampler",
+    "FixedSizeBatchSampler": "StreamPackingSampler",
+    "create_fixed_batch_dataloader": "FixedSizeDataLoader(fixed_size_strategy=FixedSizeStrategy.StreamPack)",
+    "Pad": "FixedSizeCollater, or torch_geometric.transforms.Pad",
+}
+
+__all__ = [
+    "DataLoader",
+    "FixedSizeClusterLoader",
+    "FixedSizeCollater",
+    "FixedSizeDataLoader",
+    "FixedSizeNeighborLoader",
+    "FixedSizeOptions",
+    "FixedSizeStrategy",
+    "OverSizeStrategy",
+    "PyGArgsParser",
+    "StreamPackingSampler",
+    "TrainingStepper",
+    "__version__",
+    "make_exclude_keys",
+    "set_aggregation_dim_size",
+]
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _GONE:
+        raise ImportError(
+            f"poptorch_geometric.{name} is of an SDK before 3.3; in 3.3 it is {_GONE[name]}", name=__name__
+        )
+    raise AttributeError(f"module 'poptorch_geometric' has no attribute {name!r}; it has {', '.join(__all__)}")

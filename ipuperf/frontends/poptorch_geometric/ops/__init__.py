@@ -1,0 +1,23 @@
+"""``poptorch_geometric.ops``: functions of graphs whose results have fixed sizes (``poptorch_geometric: ops``).
+
+Layers need no others here: PyTorch Geometric's own are exported.
+"""
+
+# ruff: noqa: F401  # what is imported is the package's content
+from torch_geometric.nn import (
+    ClusterGCNConv,
+    HeteroLinear,
+    InstanceNorm,
+    MFConv,
+    knn_interpolate,
+)
+from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.utils import to_dense_batch
+
+from ipuperf.frontends.popart.offering import offered as _offered
+
+from .knn import knn
+from .knn_graph import knn_graph
+from .nearest import nearest
+
+__all__ = _offered(__name__)

@@ -1,0 +1,29 @@
+"""Tensors of PopXL under the upstream path: handles (:mod:`.handle`), specs (:mod:`.spec`), creation (:mod:`.data`)."""
+
+# ruff: noqa: F401  # what is imported is the module's content
+from typing import Any as _Any
+
+import numpy as np
+
+from ipuperf.frontends.popart.offering import offered as _offered
+
+from .data import (
+    constant,
+    graph_input,
+    graph_output,
+    remote_replica_sharded_variable,
+    remote_variable,
+    replica_sharded_variable,
+    variable,
+)
+from .handle import Constant, Tensor, Variable
+from .remote_buffer import replica_sharded_buffer
+from .spec import TensorByRef, TensorSpec
+
+ScalarType = int | float | bool
+HostScalarTensor = np.ndarray | list | tuple | ScalarType
+HostTensor = np.ndarray | _Any
+TensorLike = Tensor | HostScalarTensor
+host_tensor_types = (np.ndarray, list, tuple)
+
+__all__ = _offered(__name__)

@@ -1,0 +1,1 @@
+"""How each type of TensorFlow's ops is imported, by family."""

@@ -1,0 +1,69 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipuperf.functions import make, reductions
+from ipuperf.functions.arranging import broadcast, swapped
+from ipuperf.functions.products import matmul
+from ipuperf.ir import Tensor
+from ipuperf.ops import AddBias, Cholesky, TriangularSolve
+
+from ..arranged import Arranged
+from ..node import Node
+from ..table import Family
+from ..values import Value
+
+FAMILY = Family("Matrix products")
+op = FAMILY.op
+
+
+def _turned(tensor: Tensor, turn: bool) -> Tensor:
+    return swapped(tensor) if turn else tensor
+
+
+@op("MatMul")
+def mat_mul(node: Node, left: Value, right: Value) -> Tensor:
+    """A product of matrices, either of them transposed."""
+    lhs = _turned(node.tensor(left), node.attr("transpose_a"))
+    return matmul(lhs, _turned(node.tensor(right), node.attr("transpose_b")))
+
+
+@op("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_mat_mul(node: Node, left: Value, right: Value) -> Tensor:
+    """Products of the matrices of a batch."""
+    lhs = _turned(node.tensor(left), node.attr("adj_x"))
+    return matmul(lhs, _turned(node.tensor(right), node.attr("adj_y")))
+
+
+FAMILY.formula("Cholesky", "The lower triangular factors of symmetric matrices.", lambda x: make(Cholesky, x))
+
+
+@op("MatrixTriangularSolve", "BatchMatrixTriangularSolve")
+def triangular_solve(node: Node, matrices: Tensor, right: Tensor) -> Tensor:
+    """What triangular matrices times it give the right sides."""
+    lead = np.broadcast_shapes(matrices.shape[:-2], right.shape[:-2])
+    matrices, right = (broadcast(t, (*lead, *t.shape[-2:])) for t in (matrices, right))
+    return make(TriangularSolve, matrices, right, lower=node.attr("lower"), adjoint=node.attr("adjoint"))
+
+
+@op("BiasAdd", "BiasAddV1", arranged=True)
+def bias_add(node: Node, value: Value, bias: Value) -> Value:
+    """A bias for each channel: the last axis, or the second one (NCHW)."""
+    numbers = node.tensor(bias)
+    if isinstance(value, Arranged) and value.order[1] == len(value.order) - 1:
+        return Arranged(make(AddBias, value.inner, numbers), value.order)
+    x = node.tensor(value)
+    first = node.op.type == "BiasAdd" and node.attr("data_format") == "NCHW" and len(x.shape) > 2
+    return make(AddBias, x, numbers) if first else x + numbers
+
+
+@op("BiasAddGrad", arranged=True)
+def bias_add_grad(node: Node, grad: Value) -> Tensor:
+    """The sum over everything but the channels."""
+    rank = len(grad.shape)
+    channels = 1 if node.attr("data_format") == "NCHW" and rank > 2 else rank - 1
+    if isinstance(grad, Arranged):
+        grad, channels = grad.inner, grad.order.index(channels)
+    return reductions.sum(node.tensor(grad), [axis for axis in range(rank) if axis != channels])

@@ -1,0 +1,155 @@
+"""The user's functions as TensorFlow graphs of their own: bodies of loops, stages, weight updates, whole programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import lift_to_graph
+from tensorflow.python.framework import auto_control_deps, ops
+from tensorflow.python.framework.func_graph import FuncGraph
+
+from . import Place, Value, import_graph, resource_of
+
+
+@dataclass
+class TracedFunction:
+    """A function in a graph of its own.
+
+    Attributes:
+        graph: the graph.
+        arguments: its placeholders, in the order of the arguments' tensors.
+        structure: what the function returned: tensors of the graph, operations, None.
+        tensors: the tensors of it, in order.
+        operations: the operations of it, in order.
+    """
+
+    graph: FuncGraph
+    arguments: list[tf.Tensor]
+    structure: Any = None
+    tensors: list[tf.Tensor] = field(default_factory=list)
+    operations: list[tf.Operation] = field(default_factory=list)
+
+    @property
+    def captured(self) -> list[tf.Tensor]:
+        """Tensors and handles from outside that the function uses."""
+        return [outside for outside, _ in self.graph.captures]
+
+    @property
+    def captures(self) -> list[tf.Tensor]:
+        """What stands in the graph for :attr:`captured`."""
+        return [inside for _, inside in self.graph.captures]
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables that it uses, in the order of their first use."""
+        known = {resource_of(v.handle): v for v in [*self.graph.variables, *self.graph._watched_variables]}
+        used = [resource_of(t) for t in self.captured if t.dtype == tf.resource]
+        return [known[resource] for resource in used if resource in known]
+
+    @property
+    def automatic(self) -> bool:
+        """Whether effects take place without being returned (``tf.function``); in graphs of version 1 they do not."""
+        return bool(self.graph._add_control_dependencies)
+
+    @property
+    def targets(self) -> list[tf.Operation]:
+        """Ops whose effects take place."""
+        return list(self.graph.control_outputs) if self.automatic else self.operations
+
+    def build(
+        self,
+        place: Place,
+        values: Sequence[Value],
+        captured: Sequence[Value],
+        outputs: Sequence[tf.Tensor] | None = None,
+        only: Sequence[tf.Operation] | None = None,
+        known: Mapping[int, Value] | None = None,
+    ) -> list[Value]:
+        """Import it: ``values`` for the arguments, ``captured`` for the captures; the values of its tensors.
+
+        ``only``: these ops with effects instead of all; ``known``: values of tensors within, by their identity.
+        """
+        self.graph.inputs = [*self.arguments, *self.captures]
+        wanted = self.tensors if outputs is None else list(outputs)
+        effects = self.targets if only is None else list(only)
+        return import_graph(
+            self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known
+        )
+
+
+def trace(
+    name: str,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any] | None = None,
+    *,
+    automatic: bool | None = None,
+) -> TracedFunction:
+    """Call ``function`` in a new graph with placeholders.
+
+    Args:
+        arguments, named: tensors or specs, nested: the function gets placeholders of their shapes and types.
+        automatic: whether effects keep their order and take place without being returned; default: as in the graph
+            around this one.
+    """
+    outer = ops.get_default_graph()
+    automatic = bool(outer._add_control_dependencies) if automatic is None else automatic
+    graph = FuncGraph(name)
+    with graph.as_default(), resource_variables():
+        holders: list[tf.Tensor] = []
+
+        def holder(value: Any) -> tf.Tensor:
+            holders.append(tf.compat.v1.placeholder(value.dtype.base_dtype, value.shape, f"arg{len(holders)}"))
+            return holders[-1]
+
+        positional = [tf.nest.map_structure(holder, a) for a in arguments]
+        keywords = {key: tf.nest.map_structure(holder, a) for key, a in (named or {}).items()}
+        found = TracedFunction(graph, holders)
+        if not automatic:
+            found.structure = tf.nest.map_structure(_result, function(*positional, **keywords))
+        else:
+            with auto_control_deps.AutomaticControlDependencies() as control:
+                returned = tf.nest.map_structure(_result, function(*positional, **keywords))
+                found.structure = tf.nest.map_structure(
+                    lambda r: control.mark_as_return(r) if isinstance(r, tf.Tensor) else r, returned
+                )
+            graph.control_outputs.extend(control.ops_which_must_run)
+            graph._add_control_dependencies = True
+    flat = tf.nest.flatten(found.structure)
+    found.tensors = [r for r in flat if isinstance(r, tf.Tensor)]
+    found.operations = [r for r in flat if isinstance(r, tf.Operation)]
+    return found
+
+
+def _result(value: Any) -> Any:
+    """A tensor of the active graph, an operation, or None."""
+    if value is None or isinstance(value, tf.Operation):
+        return value
+    if isinstance(value, tf.IndexedSlices):
+        value = tf.convert_to_tensor(value)
+    graph = ops.get_default_graph()
+    tensor = tf.convert_to_tensor(value)
+    return graph.capture(tensor) if getattr(tensor, "graph", None) is not graph else tensor
+
+
+@contextmanager
+def resource_variables() -> Iterator[None]:
+    """Variables made in the block are resource variables outside of the graph that is traced."""
+
+    def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+        arguments["use_resource"] = True
+        arguments["caching_device"] = None  # a cached value would be read once, before the program's loops
+        value = arguments.get("initial_value")
+        if isinstance(value, tf.Tensor) and isinstance(getattr(value, "graph", None), FuncGraph):
+            with ops.init_scope():
+                if not tf.executing_eagerly():
+                    lifted = lift_to_graph.lift_to_graph([value], ops.get_default_graph())
+                    arguments["initial_value"] = lifted[value]
+        return next_creator(**arguments)
+
+    with tf.variable_creator_scope(create):
+        yield

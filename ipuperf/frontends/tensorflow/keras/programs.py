@@ -1,0 +1,227 @@
+"""One run of the IPU for each execution: a model's steps as a loop or a pipeline, with its queues.
+
+It stands on the public interface alone: ``IPUStrategy.run``, ``loops.repeat``, ``pipelining_ops.pipeline``, queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..functions.collectives import apart, mean_at_end
+from . import lines, steps
+from .data import DataFeed
+from .layout import StagedModel
+from .optimizers.wrapping import UnscalingOptimizer, check_minimize, scaled_loss, scales_loss
+from .options import Options
+from .stage_functions import KerasStages
+
+
+@dataclass
+class ModelExecution:
+    """What a program does.
+
+    Attributes:
+        mode: train, test or predict.
+        steps: batches of an execution, on each replica.
+        accumulation: batches of a weight update, or of a pipeline without one.
+        layout: stages of a pipelined model; None: one IPU.
+        replicas: how many replicas there are.
+    """
+
+    model: Any
+    mode: str
+    steps: int
+    accumulation: int
+    options: Options
+    layout: StagedModel | None
+    replicas: int
+
+    @property
+    def accumulates_outfeed(self) -> bool:
+        """Whether the IPU sums up results and sends them once for each weight update."""
+        return self.layout is not None and self.options.accumulate_outfeed and self.mode != "predict"
+
+
+class Results:
+    """What an execution has sent.
+
+    Args:
+        structure: of the results of one step.
+        flat: an array for each, ``[steps, ...]``, or ``[steps, replicas, ...]`` of several replicas.
+        replicas: how many replicas there are.
+        mean: logs are means over the replicas; otherwise those of the last one.
+    """
+
+    def __init__(self, structure: Any, flat: Sequence[np.ndarray], replicas: int, mean: bool) -> None:
+        self._structure = structure
+        self._flat = flat
+        self._replicas = replicas
+        self._mean = mean
+
+    def last(self) -> Any:
+        """Logs of the last step."""
+        return self._log(-1)
+
+    def each_log(self) -> Iterator[Any]:
+        """Logs of each step."""
+        return (self._log(step) for step in range(len(self._flat[0])))
+
+    def merged(self) -> Any:
+        """Predictions of all steps and replicas, ``[steps * replicas * batch, ...]``, in the order of the data."""
+        dimensions = 2 if self._replicas == 1 else 3
+        return self._pack([a.reshape(-1, *a.shape[dimensions:]) for a in self._flat])
+
+    def each(self) -> Iterator[Any]:
+        """Predictions of each step, ``[replicas * batch, ...]``."""
+        dimensions = 1 if self._replicas == 1 else 2
+        for step in range(len(self._flat[0])):
+            yield self._pack([a[step].reshape(-1, *a[step].shape[dimensions:]) for a in self._flat])
+
+    def _log(self, step: int) -> Any:
+        values = [a[step] for a in self._flat]
+        if self._replicas > 1 and not self._mean:
+            values = [value[-1] for value in values]
+        elif self._replicas > 1:
+            values = [value.mean(axis=0, dtype=np.float64).astype(value.dtype) for value in values]
+        return self._pack(values)
+
+    def _pack(self, values: Sequence[np.ndarray]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in values])
+
+
+class Program:
+    """A program for data like those of ``feed``, compiled at its first run.
+
+    Simplification: where a pipeline sums up its results, each weight update is a run of its own.
+    """
+
+    def __init__(self, work: ModelExecution, feed: DataFeed) -> None:
+        from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
+        from ..python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+
+        self._work = work
+        self._element = feed.element
+        self._feed: DataFeed | None = feed
+        self._infeed = IPUInfeedQueue(feed.dataset, **work.options.infeed)
+        self._outfeed = IPUOutfeedQueue(**work.options.outfeed)
+        self._structure: Any = None
+        self._runs = work.steps // work.accumulation if work.accumulates_outfeed else 1
+        self._function = tf.function(
+            self._named(self._loop if work.layout is None else self._pipeline), jit_compile=True
+        )
+
+    def run(self, feed: DataFeed) -> Results:
+        """One execution on the next batches of ``feed``."""
+        if feed is not self._feed:
+            self._infeed.replace_dataset(feed.dataset)
+            self._feed = feed
+        for _ in range(self._runs):
+            self._work.model.distribute_strategy.run(self._function)
+        flat = [np.asarray(one) for one in self._outfeed.dequeue()]
+        return Results(self._structure, flat, self._work.replicas, self._work.options.mean_metrics)
+
+    def stop(self, feed: DataFeed) -> None:
+        """End the reading of ``feed``, if it is this program's: its threads would last as long as the process."""
+        if feed is self._feed:
+            self._infeed.stop()
+            self._feed = None
+
+    def _named(self, build: Callable[[], None]) -> Callable[[], None]:
+        """``build`` under the name of the program in reports: of the model and what is done with it."""
+
+        def program() -> None:
+            with lines.program():
+                build()
+
+        program.__name__ = f"{self._work.model.name}_{self._work.mode}"
+        return program
+
+    # -- one IPU -----------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        from ..python.ipu import loops
+
+        step = self._step()
+
+        def body(*tensors: Any) -> Any:
+            results = step(self._element.pack(tensors))
+            self._structure = tf.nest.map_structure(lambda tensor: None, results)
+            return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
+
+        loops.repeat(self._work.steps, body, [], self._infeed)
+        self._merge_metrics()
+
+    def _merge_metrics(self) -> None:
+        """Each replica goes on with the metrics' state that it has, or all with the mean, which the host has too."""
+        if self._work.replicas > 1 and self._work.mode != "predict":
+            states = [variable for metric in self._work.model.metrics for variable in metric.variables]
+            if self._work.options.mean_metrics:
+                mean_at_end([variable for variable in states if variable.dtype.is_floating])
+            else:
+                apart(states)
+
+    def _step(self) -> steps.Step:
+        work = self._work
+        if work.mode == "train":
+            options = work.options
+            return steps.train_step(work.model, work.accumulation, options.accumulation_options, options.reduction)
+        return work.model.test_step if work.mode == "test" else work.model.predict_step
+
+    # -- several IPUs ------------------------------------------------------------------------------------------------
+
+    def _pipeline(self) -> None:
+        from ..python.ipu import pipelining_ops
+
+        work, options = self._work, self._work.options
+        training = work.mode == "train"
+        if training:
+            check_minimize(work.model.optimizer)
+
+        def optimizer_function(loss: Any, *_: Any) -> Any:
+            variables, optimizer = work.model.trainable_variables, work.model.optimizer
+            applied = UnscalingOptimizer(optimizer) if scales_loss(optimizer) else optimizer
+            scaled = scaled_loss(optimizer, loss)
+            return pipelining_ops.OptimizerFunctionOutput(applied, scaled, variables=variables)
+
+        pipelining_ops.pipeline(
+            self._stages(),
+            gradient_accumulation_count=work.accumulation,
+            repeat_count=work.steps // work.accumulation // self._runs,
+            inputs=[],
+            infeed_queue=self._infeed,
+            outfeed_queue=self._outfeed,
+            optimizer_function=optimizer_function if training else None,
+            device_mapping=options.device_mapping,
+            accumulate_outfeed=work.accumulates_outfeed,
+            outfeed_mask=[True, False] if training else None,
+            reduction_method=options.reduction,
+            **options.pipeline_options,
+        )
+        self._merge_metrics()
+
+    def _stages(self) -> Any:
+        work = self._work
+        assert work.layout is not None
+        share = 1 / work.accumulation if work.accumulates_outfeed else 1
+        end = None
+        if work.mode != "predict":
+            end = (steps.finish_train if work.mode == "train" else steps.finish_test)(work.model, share)
+        functions = KerasStages(work.model, work.layout, self._element, work.mode == "train", end).functions()
+        return [*functions[:-1], self._noting(functions[-1])]
+
+    def _noting(self, last: Callable[..., Any]) -> Callable[..., Any]:
+        """The ``last`` stage, with the structure of what is sent noted."""
+
+        def stage(*tensors: Any) -> Any:
+            results = last(*tensors)
+            loss, sent = results if self._work.mode == "train" else (None, results)
+            self._structure = tf.nest.map_structure(lambda tensor: None, sent)
+            flat = tuple(tf.nest.flatten(sent))
+            return flat if loss is None else (loss, flat)
+
+        return stage

@@ -1,0 +1,1 @@
+"""Pipelines: arguments, stages, gradients and updates of ``pipelining_ops.pipeline``."""

@@ -1,0 +1,370 @@
+"""From a traced ``pipeline(...)`` call to a built pipeline: stages are imported at once, and built when replicas are
+known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipuperf.functions import arithmetic
+from ipuperf.ir import Constant, Stream, Variable
+from ipuperf.pipelines import Data, Offload, Pipeline, PipelineError, StageOutput, Training, build_pipeline
+from ipuperf.pipelines.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
+
+from ..importer import Importer, Resource, Value, resource_of
+from ..importer.changes import changed_captures
+from ..importer.tracing import device_dtype, frame_of, use_frame
+from ..programs import devices
+from ..programs.outfeed import OutfeedStore
+from ..programs.program import TracedProgram
+from ..state import state
+from .accumulation import accumulator_dtype
+from .gradient_tap import tap
+from .rule import PipelineRule
+from .stages import StageImporter, StageLink
+from .trace import TracedPipeline, TracedTraining
+
+SCHEDULES: dict[str, Callable[..., Timetable]] = {
+    "Grouped": grouped,
+    "Interleaved": interleaved,
+    "Sequential": sequential,
+}
+
+
+class PipelineMeaning:
+    """A pipeline where the op stands; its inputs are those of the pipeline, then what its graphs use from outside.
+
+    Attributes:
+        line: the user's, that its errors name.
+    """
+
+    def __init__(self, traced: TracedPipeline) -> None:
+        self.traced = traced
+        self.line = ""
+
+    def changed(self) -> list[int]:
+        """Inputs that are variables which the pipeline may change."""
+        first, places = len(self.traced.asked.inputs), {id(t): i for i, t in enumerate(self.traced.outside)}
+        graphs = [part.traced for part in self.traced.parts]
+        training = self.traced.training
+        handles = [] if training is None else [v.handle for v in training.variables]
+        found = {
+            first + places[id(graph.captured[i])]
+            for graph in [*graphs, *([] if training is None else training.graphs)]
+            for i in changed_captures(graph, 0)
+            if id(graph.captured[i]) in places
+        }
+        trained = {resource_of(h) for h in handles}
+        found |= {
+            first + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
+        }
+        return sorted(found)
+
+    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Import the stages; the pipeline itself is built when the program is completed.
+
+        Raises:
+            NotImplementedError: inside a loop or a branch of a conditional, or a second pipeline in the program.
+        """
+        frame, asked = frame_of(importer.place, "a pipeline"), self.traced.asked
+        program = frame.program
+        if frame is not program.main:
+            raise NotImplementedError(
+                "pipeline: inside a loop or another pipeline; use repeat_count to run it several times"
+            )
+        if program.deferred:
+            raise NotImplementedError("pipeline: a program can have one pipeline; compile a program for each")
+        used = [device for stage in asked.stages for device in stage.devices]
+        program.minimum_shards = max(program.minimum_shards, 1 + max(used))
+        program.pipeline_default_mapping = asked.default_mapping
+        writer = _Writer(program, self.traced, inputs)
+        program.deferred.append(lambda: self._built(writer))
+        return []
+
+    def _built(self, writer: _Writer) -> None:
+        """Build it; what is wrong is on the line of the pipeline."""
+        try:
+            writer.build()
+        except (NotImplementedError, ValueError, PipelineError) as error:
+            known = type(error) in (NotImplementedError, ValueError, PipelineError)
+            if not known or not self.line or str(error).startswith(self.line):
+                raise
+            raise type(error)(f"{self.line}: {error}") from error
+
+
+class _Writer:
+    """One pipeline of a program."""
+
+    def __init__(self, program: TracedProgram, traced: TracedPipeline, inputs: Sequence[Value]) -> None:
+        self.program = program
+        self.traced = traced
+        self.asked = traced.asked
+        first = len(self.asked.inputs)
+        outside = {id(t): value for t, value in zip(traced.outside, inputs[first:])}
+        self.importer = StageImporter(program, self.asked.micro_batches * self.asked.repeats, outside)
+        self._import(inputs[:first])
+        self.streams = self._declare()
+        self.loss = None if traced.training is None else self._output(traced.training.loss)
+        self.trainable: list[Variable] = []
+        if traced.training is not None:
+            self._check_numbers(traced.training)
+            self.trainable = [program.variable(resource_of(v.handle)) for v in traced.training.variables]
+            self._check_read_back()
+            self._map_gradients(traced.training)
+        self.sources = self.importer.connect()
+        self.place = len(program.ir.main_graph.ops)
+
+    # -- importing -----------------------------------------------------------------------------------------------------
+
+    def _import(self, inputs: Sequence[Value]) -> None:
+        asked, importer = self.asked, self.importer
+        parts = importer.first(self.traced.stages[0], inputs, asked.infeed_queue, self, asked.options[0])
+        for number, stage in enumerate(self.traced.stages[1:], 1):
+            parts = importer.following(stage, importer.links(parts), asked.options[number])
+
+    def _declare(self) -> list[tuple[int, int, Stream]]:
+        """``(part, output, stream)`` of what is enqueued."""
+        if not self.traced.sent or self.asked.outfeed_queue is None:
+            return []
+        executions = 1 if self.asked.accumulate_outfeed else self.asked.micro_batches * self.asked.repeats
+        streams = self.asked.outfeed_queue.declare(self.program, self, executions)
+        return [(*self._output(t), stream) for t, stream in zip(self.traced.sent, streams)]
+
+    def _output(self, tensor: tf.Tensor) -> tuple[int, int]:
+        """A tensor of the last stage as an output of its graph: part and number."""
+        found = self.importer.part_of(tensor)
+        assert found is not None
+        part, value = found
+        frame = self.importer.parts[part].frame
+        held = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
+        if isinstance(value, Constant) or value in held:
+            with use_frame(frame):
+                value = arithmetic.identity(value)
+        return part, self.importer.output(StageLink(part, value)).output
+
+    def _check_numbers(self, training: TracedTraining) -> None:
+        self.numbers = {
+            id(t): self._number(training, t)
+            for t in training.update.captured
+            if t.dtype != tf.resource and not hasattr(t, "numpy")
+        }
+
+    def _number(self, training: TracedTraining, tensor: tf.Tensor) -> Callable[[], float]:
+        """The present value of a number that the update uses: an argument that the stages have passed on, or one of the
+        program.
+
+        Raises:
+            NotImplementedError: it is computed in a stage.
+        """
+        found = self.importer.part_of(tensor)
+        if found is None:
+            value: Any = self.importer._outside[id(tensor)]
+        else:
+            link = self.importer.origin(StageLink(*found))
+            source = self.importer.parts[link.part].frame.sources.get(link.tensor)
+            value = (
+                link.tensor
+                if isinstance(link.tensor, Constant)
+                else source.tensor
+                if isinstance(source, Data)
+                else None
+            )
+        if isinstance(value, np.ndarray):
+            return lambda: float(value)
+        if isinstance(value, (Constant, Variable)):
+            return lambda: float(value.data)
+        raise NotImplementedError(
+            f"pipeline: a number of optimizer {training.name!r} ({tensor.name}) is computed in a stage or comes from "
+            "the infeed; it has to be a number, or one of the pipeline's `inputs` passed on unchanged by every stage"
+        )
+
+    def _check_read_back(self) -> None:
+        """NotImplementedError: a stage reads a trained variable after it has assigned to it."""
+        for part in self.importer.parts:
+            for resource in part.frame.read_back:
+                if self.program.variable(resource) in self.trainable:
+                    raise NotImplementedError(
+                        f"pipeline: a stage assigns to variable {self.program.name_of(resource)!r}, which is trained, "
+                        "and reads it afterwards, where its gradient would be another one; change it in the "
+                        "optimizer's update (a constraint), or make it a variable that is not trained"
+                    )
+
+    def _map_gradients(self, training: TracedTraining) -> None:
+        """Let gradients go through the optimiser's ``compute_gradients`` in each micro-batch.
+
+        Raises:
+            NotImplementedError: a variable has a gradient in several stages, whose sum no stage has.
+        """
+        if training.mapping is None:
+            return
+        changed: dict[Any, int | None] = {**training.mapping.changed()}
+        for part in self.importer.parts:
+            data = {
+                self.program.resource(source.tensor): tensor
+                for tensor, source in part.frame.sources.items()
+                if isinstance(source, Data) and isinstance(source.tensor, Variable) and
+                source.tensor not in self.program.arguments
+            }  # fmt: skip
+            for resource, tensor in data.items():
+                if resource not in changed:
+                    continue
+                number, changed[resource] = changed[resource], None
+                if number is None:
+                    raise NotImplementedError(
+                        f"pipeline: optimizer {training.name!r} changes gradients in compute_gradients, and several "
+                        f"stages have a part of that of {self.program.name_of(resource)!r}; change them in "
+                        "apply_gradients"
+                    )
+                tap(
+                    part.frame.graph, tensor, mapping=training.mapping, number=number, images=data,
+                    program=self.program, executions=self.asked.micro_batches * self.asked.repeats,
+                )  # fmt: skip
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Write the pipeline into the program, whose number of replicas is known."""
+        program, asked = self.program, self.asked
+        order = program.ipu_order()
+        training = self._training()
+        in_turn = asked.recompute is RecomputationMode.RecomputeAndBackpropagateInterleaved or (
+            asked.recompute is RecomputationMode.Auto and asked.schedule == "Sequential"
+        )
+        returned = "sum" if asked.accumulate_outfeed else "all"
+        with program.main.inserting(self.place):
+            built = build_pipeline(
+                program.ir,
+                self.importer.stage_graphs(self.sources, order, in_turn),
+                self._timetable(order, training is not None),
+                outputs=[StageOutput(part, output, stream, returned) for part, output, stream in self.streams],
+                training=training,
+                offload=_offload(self.traced, training is not None),
+                repeats=asked.repeats,
+                seed=program.seed_number,
+                recompute="interleaved" if in_turn else "in one piece",
+            )
+        program.pipeline = built
+        self._observe_outfeed()
+        if training is not None:
+            assert isinstance(training.rule, PipelineRule)
+            self._hold(built, training.rule)
+
+    def _training(self) -> Training | None:
+        found, program, asked = self.traced.training, self.program, self.asked
+        if found is None or self.loss is None:
+            return None
+        if program.ir.replication_factor > 1 and found.reduction is None:
+            raise ValueError(
+                f"pipeline: {program.ir.replication_factor} replicas are trained by an optimizer that does not reduce "
+                "gradients over them, so the replicas would go apart; wrap it in ipu.optimizers.CrossReplicaOptimizer"
+            )
+        resources = [resource_of(v.handle) for v in found.variables]
+        types = {
+            program.variable(resource_of(v.handle)): device_dtype(accumulator_dtype(asked.accumulator_dtype, v))
+            for v in found.variables
+        }
+        sharded = asked.shard_state and program.ir.replication_factor > 1
+        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded, asked.repeats)
+        return Training(
+            self.loss[0],
+            self.loss[1],
+            self.trainable,
+            rule,
+            joint=rule if rule.joins else None,
+            reduction=asked.reduction,
+            replica_reduction=found.reduction or "mean",
+            accumulator_dtype=types.__getitem__,
+        )
+
+    def _timetable(self, order: Sequence[int], training: bool) -> Timetable:
+        config, asked = state().config, self.asked
+        recompute = asked.recompute if training and config is not None and config.allow_recompute else None
+        placed = [[order[d] for d in stage.devices] for stage in asked.stages]
+        return SCHEDULES[asked.schedule](
+            len(asked.stages), asked.micro_batches, inference=not training, recompute=recompute, devices=placed
+        )
+
+    def _observe_outfeed(self) -> None:
+        """Let the stores of the outfeed's streams hand their values to the queue as well."""
+        queue = self.asked.outfeed_queue
+        if queue is None:
+            return
+        sinks = {stream: queue.sink(index) for index, (_, _, stream) in enumerate(self.streams)}
+        for graph in self.program.ir.all_graphs():
+            for op in graph.ops:
+                stream = op.attributes.get("stream")
+                if stream in sinks:
+                    op.__class__ = OutfeedStore  # a HostStore that the builder made, with one thing more to do
+                    op.attributes["sink"] = sinks[stream]
+
+    def _hold(self, built: Pipeline, rule: PipelineRule) -> None:
+        """Tell the program which variables it changes, and where those of the optimiser are.
+
+        Raises:
+            NotImplementedError: the program itself uses a variable of the optimizer.
+        """
+        program = self.program
+        for variable in self.trainable:
+            program.changes(program.resource(variable))
+        for _, name in built.state:
+            self._check_own(rule.keys[name], program.holds(rule.keys[name]))
+        for name in rule.keys.keys() & {name for name, _ in built.scalars}:
+            self._check_own(rule.keys[name], program.is_changed(rule.keys[name]))
+        for (_, name), variable in built.state.items():
+            program.hold(rule.keys[name], variable)
+            program.changes(rule.keys[name])
+        numbers: list[tuple[str, Variable]] = []
+        for (name, _), variable in built.scalars.items():
+            if name in rule.keys:
+                program.hold(rule.keys[name], variable)
+            else:
+                numbers.append((name, variable))
+        program.before_run.append(lambda: _write_numbers(program, rule, numbers))
+
+    def _check_own(self, resource: Resource, used: bool) -> None:
+        """The program around the pipeline has no copy of a variable of the optimizer that could go another way."""
+        if used:
+            assert self.traced.training is not None
+            raise NotImplementedError(
+                f"pipeline: {self.program.name_of(resource)!r} is a variable of optimizer "
+                f"{self.traced.training.name!r}, and the program around the pipeline uses it as well; use it outside "
+                "of the compiled program, before or after its run"
+            )
+
+
+def _write_numbers(program: TracedProgram, rule: PipelineRule, numbers: Sequence[tuple[str, Variable]]) -> None:
+    """Bring numbers that updates use to the device."""
+    if not numbers:
+        return
+    assert program.executable is not None
+    values = rule.scalars()
+    for name, variable in numbers:
+        variable.data[...] = values[name]
+    program.executable.evaluator.load_variables([variable for _, variable in numbers])
+
+
+def _offload(traced: TracedPipeline, training: bool) -> Offload:
+    """What goes to Streaming Memory.
+
+    Raises:
+        ValueError: it is asked for and the machine has none.
+    """
+    asked, supported = traced.asked, devices.remote_buffers_supported()
+    for name, wanted in (
+        ("offload_weight_update_variables", asked.offload_state),
+        ("offload_activations", asked.offload_activations),
+        ("offload_gradient_accumulation_buffers", asked.offload_accumulators),
+    ):
+        if wanted and not supported:
+            raise ValueError(f"pipeline: {name}=True, but the machine has no Streaming Memory (remote buffers)")
+    return Offload(
+        optimiser_state=training and (supported if asked.offload_state is None else asked.offload_state),
+        activations=asked.offload_activations,
+        accumulators=training and asked.offload_accumulators,
+        shard_optimiser_state=training and asked.shard_state,
+        min_elements=math.ceil(devices.minimum_remote_bytes(state().config) / 4),
+    )

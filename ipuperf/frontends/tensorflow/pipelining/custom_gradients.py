@@ -1,0 +1,149 @@
+"""Gradients that a program defines itself (``tf.custom_gradient``, ``gradient_override_map``) in stages that ipuperf
+differentiates.
+
+TensorFlow puts an ``IdentityN`` behind the results, arguments and variables of a ``tf.custom_gradient``, and registers
+the gradient for that op. It is traced where the op is imported; what it reads of the forward are operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+
+from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
+from ipuperf.ir.attributes import ANYTHING, Attribute
+from ipuperf.ops import Op
+
+from ..importer import Resource, Value, resource_of, tensor_of
+from ..importer.markers import is_marker
+from ..importer.node import Node
+from ..importer.tracer import TracedFunction, trace
+from ..importer.tracing import Frame, use_frame
+
+
+class _GradientFrame(Frame):
+    """The place of such a gradient in a gradient graph: variables are what the forward read."""
+
+    def __init__(self, program: object, builder: GradientBuilder, read: dict[Resource, Tensor]) -> None:
+        super().__init__(program, builder.graph)  # type: ignore[arg-type]  # an attribute holds anything
+        self._read = read
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
+    def read(self, resource: Resource) -> Tensor:
+        """A variable as the forward read it."""
+        return self._read[resource]
+
+
+class CustomGradient(Op):
+    """Its first operand, whose gradient a function of the program divides among the others.
+
+    Attributes:
+        traced: the function of the result's gradient; of what it returns the first entry is None, as the result itself
+            has no gradient, the others belong to the operands of TensorFlow's op.
+        operands: by their number, the input that each of these operands is.
+        captured: what the function takes of the forward: numbers of inputs, arrays, and resources.
+        read: by resource, the input that a variable has been read as.
+
+    It is a name for the operand, not a computation: no work.
+    """
+
+    type: ClassVar[str] = "CustomGradient"
+    renames = True
+
+    program = Attribute(ANYTHING)
+    traced = Attribute(ANYTHING)
+    operands = Attribute(ANYTHING)
+    captured = Attribute(ANYTHING)
+    read = Attribute(ANYTHING)
+
+    def infer(self) -> list[TensorSpec]:
+        """The first operand's spec."""
+        return [self.inputs[0].spec]
+
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
+        """What the function makes of ``grad``."""
+        held = {resource: builder.forward(self.inputs[i]) for resource, i in self.read.items()}
+        frame = _GradientFrame(self.program, builder, held)
+        values = [builder.forward(self.inputs[c]) if isinstance(c, int) else c for c in self.captured]
+        with use_frame(frame):
+            found = iter(self.traced.build(frame, [grad], values))
+            made = [None if t is None else tensor_of(next(found), frame) for t in self.traced.structure]
+        grads: list[Tensor | None] = [None] * len(self.inputs)
+        for number, index in self.operands.items():
+            grads[index] = made[number]
+        return grads
+
+
+def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], results: Sequence[Value]) -> list[Value]:
+    """The results of an op with a gradient of its own; those of markers have the gradients of the ops that they become.
+
+    Raises:
+        GraphError: there are several results, or the gradient reads a variable that the program does not use.
+    """
+    op, result = node.op, results[0]
+    if not isinstance(result, Tensor) or is_marker(op.inputs[0].op):
+        return list(results)
+    traced = _traced(node)
+    inputs = [result]
+
+    def place(tensor: Tensor) -> int:
+        inputs.append(tensor)
+        return len(inputs) - 1
+
+    own = int(op.type == "IdentityN")  # whose first operand is the result
+    placed = {i: place(v) for i, v in enumerate(operands) if i >= own and isinstance(v, Tensor)}
+    taken = [_taken(node, t) for t in traced.captured]
+    read = {v: place(_read(frame, node, v)) for v in taken if isinstance(v, Resource)}
+    captured = [place(v) if isinstance(v, Tensor) else v for v in taken]
+    made = frame.create(
+        CustomGradient,
+        inputs,
+        [result.name],
+        program=frame.program,
+        traced=traced,
+        operands=placed,
+        captured=captured,
+        read=read,
+    )
+    return [made.outputs[0], *results[1:]]
+
+
+def _traced(node: Node) -> TracedFunction:
+    """The op's gradient, a function of that of its first result."""
+    op = node.op
+    function = tf_ops.get_gradient_function(op)
+
+    def gradients(grad: tf.Tensor) -> list[Any]:
+        found = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
+        return list(found) if isinstance(found, (list, tuple)) else [found]
+
+    with op.graph.as_default():
+        traced = trace("custom_gradient", gradients, [op.outputs[0]], automatic=False)
+    if op.type == "IdentityN":
+        single = len(traced.structure) > 1 and traced.structure[0] is None and traced.structure[1] is not None
+    else:
+        single = len(op.outputs) == 1
+    if not single and any(t is not None for t in traced.structure):
+        raise node.error("in a pipeline stage what has a custom gradient has one result, and its first argument a "
+                         "gradient")  # fmt: skip
+    return traced
+
+
+def _taken(node: Node, tensor: tf.Tensor) -> Value:
+    """What the gradient's function takes from outside of its graph."""
+    if not hasattr(tensor, "numpy"):
+        return node.importer.value(tensor)
+    return resource_of(tensor) if tensor.dtype == tf.resource else tensor.numpy()
+
+
+def _read(frame: Frame, node: Node, resource: Resource) -> Tensor:
+    """A variable that the gradient reads, as the stage has it."""
+    if resource not in {resource_of(handle) for handle in frame.program.handles}:
+        raise node.error("its custom gradient reads a variable that the program itself does not use")
+    return frame.read(resource)

@@ -1,0 +1,200 @@
+"""How the host runs a program: as an op of a graph of version 1, or at once.
+
+In a graph the program is one op (``tf.numpy_function``): its inputs are the arguments and the values of the variables,
+its outputs the results and the new values of the variables that the program may change, which are assigned after it.
+So sessions, feeds, initialisers and savers are TensorFlow's. What a run raises is what ``Session.run`` raises, and
+sessions place operations softly, as there is no device of the name of an IPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import session as _session
+from tensorflow.python.ops import resource_variable_ops
+
+from ..importer import Resource, resource_of
+from ..importer.changes import changed_handles
+from .program import TracedProgram, spec_of
+
+
+class ProgramHost:
+    """The host's side of a program.
+
+    Args:
+        program: the program.
+    """
+
+    def __init__(self, program: TracedProgram) -> None:
+        self.program = program
+        self.handles = program.handles
+        self.resources = [resource_of(handle) for handle in self.handles]
+        self._number = {resource: number for number, resource in enumerate(self.resources)}
+        self._on_device: dict[Resource, tf.Tensor] = {}
+        self._running = threading.RLock()
+
+    def number(self, resource: Resource) -> int:
+        """Which of the handles is that of a resource."""
+        return self._number[resource]
+
+    # -- in a graph ----------------------------------------------------------------------------------------------------
+
+    def in_graph(self, arguments: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Operation]:
+        """The program as an op of the default graph: its results, and an operation that is done when it has run and
+        its variables have their new values."""
+        program, traced = self.program, self.program.traced
+        fed = [*arguments, *program.feeds]
+        specs = [spec_of(resource) for resource in self.resources]
+        values = [
+            resource_variable_ops.read_variable_op(handle, spec.dtype) for handle, spec in zip(self.handles, specs)
+        ]
+        places = [self.number(resource_of(h)) for h in changed_handles(traced)]
+        types = [t.dtype for t in traced.tensors] + [specs[place].dtype for place in places]
+        with tf.device("/device:CPU:0"):
+            found = tf.numpy_function(
+                self._called(len(fed), places, types),
+                [*fed, *values],
+                types or [tf.int32],
+                stateful=True,
+                name=program.name,
+            )
+        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        count = len(traced.tensors)
+        assigned = []
+        for place, value in zip(places, found[count:]):
+            value.set_shape(specs[place].shape)
+            assigned.append(resource_variable_ops.assign_variable_op(self.handles[place], value))
+        done = tf.group(*assigned, found[0].op, name=f"{program.name}_done")
+        results = []
+        with tf.control_dependencies([done]):
+            for tensor, value in zip(traced.tensors, found):
+                value.set_shape(tensor.shape)
+                results.append(tf.identity(value))
+        return results, done
+
+    def _called(self, count: int, places: Sequence[int], types: Sequence[tf.DType]) -> Callable[..., list[np.ndarray]]:
+        def call(*operands: np.ndarray) -> list[np.ndarray]:
+            try:
+                results, changed = self.program.run(operands[:count], operands[count:], self.number)
+            except Exception as error:
+                raise _RAISED.keep(error) from None
+            values = [changed.get(self.resources[p], operands[count + p]) for p in places]
+            if not types:
+                return [np.int32(0)]
+            return [np.asarray(v, d.as_numpy_dtype) for v, d in zip([*results, *values], types)]
+
+        return call
+
+    # -- at once -------------------------------------------------------------------------------------------------------
+
+    def run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Run it now; its results."""
+        with self._running:
+            return self._run(arguments)
+
+    def _run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        program, traced = self.program, self.program.traced
+        program.finish()
+        given = [a for a in arguments if a.dtype == tf.resource]
+        handles = [*traced.captured, *given]
+        handles = [h for h in handles if h.dtype == tf.resource]
+        for resource, handle in zip(self.resources, handles):
+            if resource in program.iterators:
+                program.iterators[resource].handle = handle
+        values = [_read(handle) for handle in handles]
+        numbers = [a.numpy() for a in arguments if a.dtype != tf.resource]
+        present = self._take_present(values)
+        results, changed = program.run(numbers, values, self.number, present)
+        after = dict(zip(self.resources, values))
+        for resource, value in changed.items():
+            after[resource] = tf.constant(value, spec_of(resource).dtype)
+            resource_variable_ops.assign_variable_op(handles[self.number(resource)], after[resource])
+        self._on_device = {resource: after[resource] for resource in program.lasting() if resource in after}
+        return [tf.constant(value, t.dtype) for value, t in zip(results, traced.tensors)]
+
+    def _take_present(self, values: Sequence[tf.Tensor | None]) -> set[Resource]:
+        """The variables that have their present values on the device, which nothing is known about from here on.
+
+        A variable of TensorFlow shares its memory with the tensor that was assigned to it, or read, last. As long as
+        this tensor is kept, whatever changes the variable gives it another memory.
+        """
+        kept, self._on_device = self._on_device, {}
+        now = dict(zip(self.resources, values))
+        return {resource for resource, tensor in kept.items() if _same_memory(tensor, now[resource])}
+
+
+def _same_memory(one: tf.Tensor, other: tf.Tensor) -> bool:
+    """Whether two tensors, both kept, are the same elements in memory."""
+    return _address(one) == _address(other)
+
+
+def _address(tensor: tf.Tensor) -> int | None:
+    """Where a tensor's elements are: the first field of what DLPack calls a managed tensor. (``numpy()`` copies.)"""
+    capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    return ctypes.c_void_p.from_address(_managed_tensor(capsule, b"dltensor")).value
+
+
+_managed_tensor = ctypes.pythonapi.PyCapsule_GetPointer
+_managed_tensor.restype, _managed_tensor.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _read(handle: tf.Tensor) -> tf.Tensor | None:
+    """The value of a variable; None for an iterator."""
+    data = resource_variable_ops.get_eager_safe_handle_data(handle)
+    if data is None or not data.is_set:
+        return None
+    return resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.shape_and_type[0].dtype))
+
+
+class _Raised:
+    """Errors of programs that sessions run, until the session raises them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._errors: dict[str, Exception] = {}
+
+    def keep(self, error: Exception) -> Exception:
+        """Keep ``error``; what the op raises instead."""
+        with self._lock:
+            mark = f"ipuperf program error {len(self._errors)}:{id(error)}"
+            self._errors[mark] = error
+        return RuntimeError(mark)
+
+    def taken(self, message: str) -> Exception | None:
+        """The error that a message of TensorFlow is about."""
+        with self._lock:
+            mark = next((m for m in self._errors if m in message), None)
+            return None if mark is None else self._errors.pop(mark)
+
+
+_RAISED = _Raised()
+_run = _session.BaseSession.run
+_begin = _session.BaseSession.__init__
+
+
+def _begin_with_ipus(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:
+    """Operations of the host that a program has put on ``/device:IPU:0`` run on the processor."""
+    placed = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if config is not None:
+        placed.CopyFrom(config)
+        placed.allow_soft_placement = True
+    _begin(self, target, graph, placed)
+
+
+def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
+    try:
+        return _run(self, *arguments, **named)
+    except tf.errors.OpError as error:
+        own = _RAISED.taken(error.message)
+        if own is None:
+            raise
+        raise own from own.__cause__
+
+
+_session.BaseSession.run = _run_and_raise
+_session.BaseSession.__init__ = _begin_with_ipus

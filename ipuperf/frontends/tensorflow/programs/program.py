@@ -1,0 +1,474 @@
+"""A program: the Ir that a graph of TensorFlow becomes, its variables, arguments, queues and results, and its runs.
+
+The graph is imported at the first run, when the configuration is known: the number of replicas is the number of IPUs of
+the device over the number of shards, rounded up to a power of two (``docs/reference/pipelines.md`` 2.1).
+Simplifications: arguments and variables reach the device between runs, outside of the simulated time; results that a
+program returns, and variables that it changes, are those of replica 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import resource_variable_ops
+
+from ipuperf import ir as _ir
+from ipuperf import ops as _k
+from ipuperf.functions import make
+from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
+from ipuperf.runtime.executable import Executable
+
+from ..functions.collectives import leave_out_reductions
+from ..importer import Resource, Value, resource_of, tensor_of
+from ..importer.tracer import TracedFunction
+from ..importer.tracing import Frame, use_frame
+from ..importer.values import narrowed
+from ..state import state
+from . import devices
+
+if TYPE_CHECKING:
+    from ipuperf.pipelines import Pipeline
+
+    from .infeed import Feed, IteratorFeed
+
+
+@dataclass
+class Infeed:
+    """A queue that the program reads.
+
+    Attributes:
+        owner: what reads it.
+        streams: one per tensor of an element.
+        count: how many elements per replica a run takes.
+        copies: further sets of streams that carry the same elements to other readers (concurrent pipeline stages).
+    """
+
+    queue: Feed
+    owner: object
+    streams: list[_ir.Stream]
+    count: int
+    copies: list[list[_ir.Stream]] = field(default_factory=list)
+
+    def streams_of(self, index: int) -> list[_ir.Stream]:
+        """Streams that carry tensor ``index`` of the elements: the first, and those of further readers."""
+        return [self.streams[index], *(copy[index] for copy in self.copies)]
+
+
+class TracedProgram:
+    """A program, not yet imported or complete.
+
+    Args:
+        traced: the function's graph.
+        name: name in reports.
+
+    Attributes:
+        ir: the program.
+        main: frame of its main graph.
+        arguments: main-graph variables that hold the arguments of the function.
+        deferred: what is built when the number of replicas is known.
+        executable: None before the first run.
+        pipeline: the built pipeline, if the program has one and has run.
+        iterators: those of the host that the program reads.
+        unreduced: names of variables that are updated by gradients of the replica alone.
+        apart: variables of which each replica keeps its own value from run to run.
+    """
+
+    def __init__(self, traced: TracedFunction, name: str | None = None) -> None:
+        self.name = name or "program"
+        self.traced = traced
+        self.ir = _ir.Ir()
+        self.main = Frame(self, self.ir.main_graph)
+        self.arguments: list[_ir.Variable] = []
+        self.infeeds: list[Infeed] = []
+        self.deferred: list[Callable[[], None]] = []
+        self.before_run: list[Callable[[], None]] = []
+        self.executable: Executable | None = None
+        self.unreduced: list[str] = []
+        self.apart: set[Resource] = set()
+        self.minimum_shards = 1
+        self.pipeline_default_mapping = False
+        self.device = state().device
+        self.matmul_options: dict[str, Any] = {}
+        self.convolution_options: dict[str, Any] = {}
+        self.pipeline: Pipeline | None = None
+        self.seed_number = (traced.graph.seed or 0) + state().random_seed
+        self._results: list[_ir.Stream | np.ndarray] = []
+        self.iterators: dict[Resource, IteratorFeed] = {}
+        self._held: dict[Resource, list[_ir.Variable]] = {}
+        self._changed: dict[Resource, None] = {}
+        self._names: dict[Resource, str] = {}
+        self._seeds: list[_ir.Variable] = []
+        self._replica_number: _ir.Variable | None = None
+        self._random_keys = itertools.count()
+        self._groups: dict[_ir.Op, int] = {}
+        self._running = threading.RLock()
+
+    # -- what it uses ------------------------------------------------------------------------------------------------
+
+    @property
+    def feeds(self) -> list[tf.Tensor]:
+        """Tensors of the graph around the function that it uses and that are not known before a run."""
+        return [t for t in self.traced.captured if _known(t) is None and t.dtype != tf.resource]
+
+    @property
+    def handles(self) -> list[tf.Tensor]:
+        """Handles of the variables and iterators that the function uses: those of outside, then those of arguments (in
+        the function's graph)."""
+        return [t for t in [*self.traced.captured, *self.traced.arguments] if t.dtype == tf.resource]
+
+    def know(self, variables: Sequence[Any]) -> None:
+        """Learn the names of TensorFlow's variables."""
+        self._names.update((resource_of(v.handle), v.name.rpartition(":")[0] or v.name) for v in variables)
+
+    def name_of(self, resource: Resource) -> str:
+        """A variable's name."""
+        if resource in self._names:
+            return self._names[resource]
+        return resource.handle.op.name if hasattr(resource.handle, "graph") else f"variable_{len(self._held)}"
+
+    def variable(self, resource: Resource, offload: bool = False) -> _ir.Variable:
+        """The main-graph variable of TensorFlow's variable; a new one lives in Streaming Memory if ``offload`` says so
+        and it is large enough."""
+        if resource not in self._held:
+            spec = spec_of(resource)
+            variable = self.data(self.name_of(resource), np.zeros(spec.shape, spec.dtype.as_numpy_dtype))
+            if offload and variable.spec.bytes >= devices.minimum_remote_bytes(state().config):
+                variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
+            if _ir.CONTEXT.ipus:
+                variable.ipu = _ir.CONTEXT.ipus[-1]
+            self._held[resource] = [variable]
+        return self._held[resource][0]
+
+    def resource(self, variable: _ir.Variable) -> Resource:
+        """TensorFlow's variable of a main-graph variable."""
+        return next(r for r, held in self._held.items() if variable in held)
+
+    def holds(self, resource: Resource) -> bool:
+        """Whether the program has a main-graph variable for TensorFlow's variable."""
+        return resource in self._held
+
+    def is_changed(self, resource: Resource) -> bool:
+        """Whether the program gives TensorFlow's variable other values, as far as it is imported."""
+        return resource in self._changed
+
+    def hold(self, resource: Resource, variable: _ir.Variable) -> None:
+        """A further main-graph variable that has the value of TensorFlow's variable."""
+        self._held.setdefault(resource, []).append(variable)
+
+    def changes(self, resource: Resource) -> None:
+        """The program gives TensorFlow's variable other values."""
+        self._changed[resource] = None
+
+    def data(self, name: str, value: np.ndarray) -> _ir.Variable:
+        """A new main-graph variable with the same value on all replicas."""
+        graph, value = self.ir.main_graph, narrowed(value)
+        spec = _ir.TensorSpec(tuple(value.shape), _ir.dtype_of(value))
+        with _ir.CONTEXT.detached():
+            name = graph.tensor_id(name)
+        variable = _ir.Variable(name, spec, graph, value.copy(), self.ir.grouping())
+        graph.add(variable)
+        return variable
+
+    def seed(self, name: str) -> _ir.Variable:
+        """A new seed: ``uint32`` of shape (2,), another one on each replica, kept from run to run."""
+        seed = self.data(name, np.zeros(2, np.uint32))
+        self._seeds.append(seed)
+        return seed
+
+    def iterator(self, resource: Resource, specs: Sequence[tf.TensorSpec]) -> IteratorFeed:
+        """What feeds elements of an iterator of the host."""
+        from .infeed import IteratorFeed
+
+        return self.iterators.setdefault(resource, IteratorFeed(specs))
+
+    def replica_number(self) -> _ir.Variable:
+        """A variable that holds the number of the replica."""
+        if self._replica_number is None:
+            self._replica_number = self.data("replica", np.zeros((), np.int32))
+        return self._replica_number
+
+    def collective(
+        self, op_class: type[_ir.Op], tensor: _ir.Tensor, name: str, size: int | None, **attributes: Any
+    ) -> _ir.Tensor:
+        """A collective over groups of ``size`` successive replicas (None: all) in the active graph. Until it is known
+        how many replicas there are, the groups are those of as few as fit them."""
+        if size is not None:
+            self._regroup(math.lcm(self.ir.replication_factor, size))
+        found = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)
+        if size is not None and found.producer is not None:
+            self._groups[found.producer] = size
+        return found
+
+    def random_key(self) -> int:
+        """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of the import."""
+        return next(self._random_keys)
+
+    def stream(self, name: str, shape: Sequence[int], dtype: _ir.DType, direction: str, count: int) -> _ir.Stream:
+        """A new host stream of which a run moves ``count`` slices."""
+        graph = self.ir.main_graph
+        with _ir.CONTEXT.detached():
+            name = graph.tensor_id(name)
+        stream = _ir.Stream(name, _ir.TensorSpec(tuple(int(n) for n in shape), dtype), graph, direction)
+        stream.transfers = count
+        graph.add(stream)
+        return stream
+
+    def plan_attributes(self, op_class: type[_ir.Op]) -> dict[str, Any]:
+        """Attributes of products and convolutions: the options of the active pipeline stage over those of the
+        configuration (recurrent layers have those of products); of norms: whether their statistics are stable. None for
+        other ops."""
+        if op_class in (_k.Recurrent, _k.RecurrentGrad):
+            plans = self.plan_attributes(_k.MatMul)
+            return {**plans, **devices.of_gradient(plans)} if op_class is _k.Recurrent else plans
+        options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
+        config, own = state().config, options.get(op_class)
+        if op_class in (_k.BatchNormalization, _k.GroupNormalization):
+            return {"stable": config is not None and config.norms.use_stable_statistics}
+        if own is None:
+            return devices.block_attributes(op_class, config)
+        set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
+        return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Executable:
+        """Import and complete the program for the configuration in force, once.
+
+        Raises:
+            GraphError: an op that the IPU does not have. ValueError: the shards do not divide the IPUs, or replicas are
+                updated without a cross-replica optimiser.
+        """
+        if self.executable is not None:
+            return self.executable
+        self._import()
+        shards = devices.power_of_two(max(self.minimum_shards, ipus_per_replica(self.ir)))
+        replicas = devices.replicas(state().config, self.device, shards)
+        if replicas > 1 and self.unreduced:
+            raise ValueError(
+                f"variable {self.unreduced[0]!r} is updated on {replicas} replicas by an optimizer that does not "
+                "reduce gradients over them, so the replicas would go apart; wrap the optimizer in "
+                "ipu.optimizers.CrossReplicaOptimizer"
+            )
+        self._replicate(replicas)
+        devices.relabel(self.ir, self.ipu_order())
+        for build in self.deferred:
+            build()
+        leave_out_reductions(self.ir)
+        self._set_io_tiles_aside()
+        config = state().config
+        outlined = config is None or config.optimizations.enable_graph_outlining
+        self.executable = Executable(
+            self.ir,
+            name=self.name,
+            merging=devices.collective_merging(config),
+            outlining=OUTLINE_THRESHOLD if outlined else None,
+            prefetch_depth=max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
+            host_processes=1 if config is None else config._host_processes,
+        )
+        self.executable.evaluator.load_variables()
+        return self.executable
+
+    def _import(self) -> None:
+        traced = self.traced
+        self.know(traced.variables)
+        with use_frame(self.main):
+            values = [self._argument(t, f"arg{i}") for i, t in enumerate(traced.arguments)]
+            captured = [self._capture(t) for t in traced.captured]
+            for value in traced.build(self.main, values, captured):
+                self._results.append(self._result(value))
+
+    def _argument(self, tensor: tf.Tensor, name: str) -> Value:
+        """A main-graph variable that holds an argument, which may change from run to run; a variable or an iterator.
+
+        Raises:
+            ValueError: its shape is not fixed.
+        """
+        if tensor.dtype == tf.resource:
+            return resource_of(tensor)
+        if not tensor.shape.is_fully_defined():
+            raise ValueError(
+                f"{self.name}: argument {name} has shape {tensor.shape}; an IPU program needs a fixed shape"
+            )
+        variable = self.data(name, np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype))
+        self.arguments.append(variable)
+        return variable
+
+    def _capture(self, tensor: tf.Tensor) -> Value:
+        """What the function uses of outside: a variable, data, or a tensor of the graph around it: an argument."""
+        if tensor.dtype == tf.resource:
+            return resource_of(tensor)
+        known = _known(tensor)
+        return self._argument(tensor, tensor.op.name) if known is None else known
+
+    def _result(self, value: Value) -> _ir.Stream | np.ndarray:
+        if isinstance(value, np.ndarray):
+            return value
+        tensor = tensor_of(value, self.main)
+        stream = self.stream("result", tensor.shape, tensor.dtype, "d2h", 1)
+        with _ir.CONTEXT.detached():
+            self.main.create(_k.HostStore, [tensor], [], stream=stream)
+        return stream
+
+    def _set_io_tiles_aside(self) -> None:
+        """Tiles set aside for I/O do not compute; nothing is placed on them."""
+        config = state().config
+        if config is None or not config.io_tiles.num_io_tiles:
+            return
+        self.ir.num_io_tiles = config.io_tiles.num_io_tiles
+
+    def ipu_order(self) -> tuple[int, ...]:
+        """Physical IPU of each shard of a replica."""
+        shards = devices.power_of_two(max(self.minimum_shards, ipus_per_replica(self.ir)))
+        return devices.selection_order(state().config, shards, self.pipeline_default_mapping)
+
+    def _replicate(self, replicas: int) -> None:
+        for op, size in self._groups.items():
+            if replicas % size:
+                raise ValueError(
+                    f"{op.where()}: its groups are of {size} replicas, which do not divide the program's {replicas}; "
+                    "give it the number of replicas, or another number of IPUs to the configuration"
+                )
+        self._regroup(replicas)
+        for number, seed in enumerate(self._seeds):
+            seed.grouping = self.ir.grouping(1, 1)
+            words = np.random.SeedSequence([self.seed_number, number]).generate_state(2 * replicas)
+            seed.data = words.reshape(replicas, 2) if replicas > 1 else words
+        if self._replica_number is not None and replicas > 1:
+            self._replica_number.grouping = self.ir.grouping(1, 1)
+            self._replica_number.data = np.arange(replicas, dtype=np.int32)
+
+    def _regroup(self, replicas: int) -> None:
+        """Let the program have so many replicas: variables are the same on all, collectives over their groups."""
+        if replicas == self.ir.replication_factor:
+            return
+        self.ir.replication_factor = replicas
+        for variable in self.ir.variables():
+            variable.grouping = self.ir.grouping()
+        for graph in self.ir.all_graphs():
+            for op in graph.ops:
+                if isinstance(op.attributes.get("group"), _ir.ReplicaGrouping):
+                    op.attributes["group"] = self.ir.grouping(1, self._groups.get(op))
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    def lasting(self) -> list[Resource]:
+        """TensorFlow's variables whose values on the device, after a run, are those that the run gave outwards, or are
+        to stay: of one that the program changes, replicas may have different ones, and so may its further main-graph
+        variables."""
+        alone, changed = self.ir.replication_factor == 1, self._changed
+        stay = {r for r, held in self._held.items() if len(held) == 1 and (alone or r in self.apart)}
+        return [r for r in self._held if r not in changed or r in stay]
+
+    def run(
+        self,
+        arguments: Sequence[Any],
+        variables: Sequence[Any],
+        number: Callable[[Resource], int],
+        present: Collection[Resource] = (),
+    ) -> tuple[list[np.ndarray], dict[Resource, np.ndarray]]:
+        """Execute the program once.
+
+        Args:
+            arguments: values of the function's arguments (handles left out), then of the tensors of outside that are
+                arguments.
+            variables: present values of the variables that it uses.
+            number: which of ``variables`` is that of a resource.
+            present: variables whose values are on the device already.
+
+        Returns:
+            The values of the results, and those of the variables that it has changed.
+
+        Raises:
+            ValueError: arguments of another number, shape or type.
+            tf.errors.OutOfRangeError: an infeed's dataset has too few elements.
+        """
+        with self._running:
+            executable = self.finish()
+            inputs = self._take_inputs()
+            self._load(arguments, variables, number, present)
+            for action in self.before_run:
+                action()
+            outputs = executable.run(inputs)
+            results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
+            return results, self._changes()
+
+    def _load(
+        self,
+        arguments: Sequence[Any],
+        variables: Sequence[Any],
+        number: Callable[[Resource], int],
+        present: Collection[Resource],
+    ) -> None:
+        """Bring arguments and variables to the device."""
+        if len(arguments) != len(self.arguments):
+            raise ValueError(f"{self.name}: {len(arguments)} arguments given, the program takes {len(self.arguments)}")
+        loaded = []
+        for variable, value in zip(self.arguments, arguments):
+            loaded.append(self._set(variable, np.asarray(value)))
+        for resource, held in self._held.items():
+            if resource in present:
+                continue
+            value = np.asarray(variables[number(resource)])
+            loaded += [self._set(variable, value) for variable in held]
+        assert self.executable is not None
+        self.executable.evaluator.load_variables(loaded)
+
+    def _set(self, variable: _ir.Variable, value: np.ndarray) -> _ir.Variable:
+        if value.shape != variable.data.shape:
+            raise ValueError(f"{self.name}: {variable.id!r} has shape {variable.data.shape}, got {value.shape}")
+        kind = "argument" if variable in self.arguments else "variable"
+        variable.data[...] = _ir.converted(value, variable.data.dtype, f"{self.name}: {kind} {variable.name!r}")
+        return variable
+
+    def _changes(self) -> dict[Resource, np.ndarray]:
+        """Values of the variables that the program changes."""
+        assert self.executable is not None
+        first = {resource: self._held[resource][0] for resource in self._changed}
+        self.executable.evaluator.store_variables(first.values())
+        return {resource: variable.data for resource, variable in first.items()}
+
+    def _take_inputs(self) -> dict[_ir.Stream, np.ndarray]:
+        """Elements of the infeeds for one run: element ``t * R + r`` goes to step t of replica r."""
+        assert self.executable is not None
+        replicas = self.ir.replication_factor
+        wanted = set(self.executable.evaluator.required_inputs())
+        inputs: dict[_ir.Stream, np.ndarray] = {}
+        for feed in self.infeeds:
+            arrays = feed.queue.take(feed.count * replicas)
+            for index, first in enumerate(feed.streams):
+                readers = [stream for stream in feed.streams_of(index) if stream in wanted]
+                if not readers:
+                    continue
+                what = f"{self.name}: tensor {index} of {feed.queue.name}"
+                array = _ir.converted(arrays[index], first.dtype.numpy, what)
+                array = array.reshape(feed.count, replicas, *first.shape)
+                inputs.update((stream, array) for stream in readers)
+        return inputs
+
+
+def _known(tensor: tf.Tensor) -> np.ndarray | None:
+    """The value of a tensor that is known before a run."""
+    if tensor.dtype == tf.resource:
+        return None
+    found = tensor.numpy() if hasattr(tensor, "numpy") else tf.get_static_value(tensor)
+    return None if found is None else np.asarray(found)
+
+
+def spec_of(resource: Resource) -> tf.TensorSpec:
+    """Shape and type of a variable.
+
+    Raises:
+        ValueError: its shape is not fixed.
+    """
+    data = resource_variable_ops.get_eager_safe_handle_data(resource.handle).shape_and_type[0]
+    shape = tf.TensorShape(data.shape)
+    if not shape.is_fully_defined():
+        raise ValueError(f"a variable of an IPU program needs a fixed shape, not {shape}")
+    return tf.TensorSpec(shape, tf.as_dtype(data.dtype))

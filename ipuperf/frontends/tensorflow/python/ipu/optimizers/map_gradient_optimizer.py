@@ -1,0 +1,5 @@
+"""See :class:`ipuperf.tensorflow.pipelining.accumulation.MapGradientOptimizer`."""
+
+from ....pipelining.accumulation import MapGradientOptimizer
+
+__all__ = ["MapGradientOptimizer"]

@@ -1,0 +1,5 @@
+"""See :class:`ipuperf.tensorflow.pipelining.accumulation.ShardedOptimizer`."""
+
+from ....pipelining.accumulation import ShardedOptimizer
+
+__all__ = ["ShardedOptimizer"]

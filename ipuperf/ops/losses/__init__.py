@@ -1,0 +1,1 @@
+"""Softmax and the losses that stand on it."""

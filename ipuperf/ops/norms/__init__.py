@@ -1,0 +1,1 @@
+"""Normalisation: batch, group and distributed norms, Euclidean norms, and what they share."""

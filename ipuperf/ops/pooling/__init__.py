@@ -1,0 +1,1 @@
+"""Windows over spatial axes: pooling, regions of interest, interpolation."""

@@ -1,0 +1,1 @@
+"""Matrix products and convolutions, also of narrow types, and triangular systems."""

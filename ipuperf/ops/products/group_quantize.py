@@ -1,0 +1,112 @@
+"""Decompression of weights in groups of 4-bit numbers: custom ops of popxl-addons
+(``popxl_addons/ops/group_quantize_decompress``) and of Optimum Graphcore
+(``optimum/graphcore/custom_ops/group_quantize_decompress``); FlexGen, arXiv:2303.06865."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ipuperf.ir import DType, DTypeError, TensorSpec
+from ipuperf.ir.attributes import ANYTHING, Attribute
+
+from .. import vertices
+from ..custom import CustomOp
+from ..norms.shared import fused
+from ..work import Vertices, Work
+
+#: 4-bit numbers in a 16-bit word, and how far each is shifted, the first one in the highest bits.
+PACKED = 4
+SHIFTS = np.array([12, 8, 4, 0], np.uint16)
+#: Words of a block in Optimum's layout.
+BLOCK = 4
+
+
+def unpacked(words: np.ndarray) -> np.ndarray:
+    """``(..., n)`` 16-bit words as ``(..., 4 n)`` numbers from 0 to 15, in the words' type."""
+    return ((words[..., np.newaxis] >> SHIFTS) & 15).reshape(*words.shape[:-1], words.shape[-1] * PACKED)
+
+
+class GroupQuantizeDecompress(CustomOp):
+    """``(words [rows, groups, n] uint16, scale [rows, groups, 1], bias [rows, groups, 1]) -> [rows, groups * 4 n]``:
+    each 4-bit number times its group's scale plus its group's bias, in their type. No gradient, as upstream."""
+
+    type: ClassVar[str] = "GroupQuantizeDecompress"
+    words_dtype: ClassVar[str] = "uint16"
+
+    def infer(self) -> list[TensorSpec]:
+        """All groups of a row side by side, in the type of the scale; raises for other ranks, shapes and types."""
+        words, scale, bias = self.inputs
+        if words.dtype.name != self.words_dtype:
+            raise DTypeError(f"{self.where()}: {words.id!r} is {words.dtype.name}; {self.words_dtype} is needed")
+        self.floating(scale, bias)
+        self.same_dtype(scale, bias)
+        self.require(len(words.shape) == 3, f"t has shape {words.shape}; rank 3 (rows, groups, words) is needed")
+        parameter_shape = (*words.shape[:2], 1)
+        for name, tensor in (("group_scale", scale), ("group_bias", bias)):
+            self.require(
+                tensor.shape == parameter_shape,
+                f"{name} has shape {tensor.shape}; {parameter_shape} is needed for t {words.shape}",
+            )
+        rows, groups, words_per_group = words.shape
+        return [TensorSpec((rows, groups * words_per_group * PACKED), scale.dtype)]
+
+    def value(self, *operands: np.ndarray) -> np.ndarray:
+        """Shift, mask, scale and add."""
+        words, scale, bias = operands
+        return (unpacked(words) * scale + bias).reshape(self.outputs[0].shape)
+
+    def work(self) -> Sequence[Work]:
+        """The decompressing codelet, then one generated expression (``group_quantize_decompressx.cpp``)."""
+        out = self.outputs[0].spec
+        if not out.elements:
+            return []
+        return [self.codelet(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+
+    @staticmethod
+    def codelet(dtype: DType, elements: int) -> Vertices:
+        """DecompressPacked4BitTensor: 100 cycles and 30 for each word on each worker, upstream's own guess."""
+        cycles = vertices.tile_cycles(lambda m, chip: 100 + 30 * vertices.ceil_div(m, PACKED), 0)
+        return Vertices(
+            f"DecompressPacked4BitTensor<{vertices.poplar_type(dtype)}>", elements, cycles, low_confidence=True
+        )
+
+
+class BlockQuantizeDecompress(GroupQuantizeDecompress):
+    """Optimum Graphcore's variant with int16 words. Each four words hold a block of 16 numbers: first the lowest four
+    bits of each word, then the next ones.
+
+    Attributes:
+        root_path: where the C++ of the codelet is; nothing reads it here.
+    """
+
+    type: ClassVar[str] = "BlockQuantizeDecompress"
+    words_dtype: ClassVar[str] = "int16"
+
+    root_path = Attribute(ANYTHING, "")
+
+    def infer(self) -> list[TensorSpec]:
+        """Also check that the words are whole blocks."""
+        specs = super().infer()
+        words = self.inputs[0].spec
+        self.require(
+            words.elements % BLOCK == 0, f"t {words.shape} has {words.elements} words; blocks of {BLOCK} words"
+        )
+        return specs
+
+    def value(self, *operands: np.ndarray) -> np.ndarray:
+        """Shift, mask, scale and add."""
+        words, scale, bias = operands
+        # Axis 1 goes over the four shifts, axis 2 over the words of a block.
+        blocks = words.reshape(-1, 1, BLOCK).view(np.uint16) >> SHIFTS[::-1].reshape(1, PACKED, 1)
+        numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
+        return (numbers * scale + bias).reshape(self.outputs[0].shape)
+
+    @staticmethod
+    def codelet(dtype: DType, elements: int) -> Vertices:
+        """It loads a block of 16 numbers at once and takes about 20 instructions for it (counted in its source)."""
+        cycles = vertices.tile_cycles(lambda m, chip: 20 + 20 * vertices.ceil_div(m, PACKED * BLOCK), 0)
+        name = f"DecompressPacked4BitTensorV1<{vertices.poplar_type(dtype)}>"
+        return Vertices(name, elements, cycles, low_confidence=True)

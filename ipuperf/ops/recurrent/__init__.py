@@ -1,0 +1,1 @@
+"""Recurrent layers: one op for all time steps, its cells and its backward pass."""

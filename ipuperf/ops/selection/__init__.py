@@ -1,0 +1,1 @@
+"""Ops that pick elements by position or by order."""

@@ -1,0 +1,1 @@
+"""Updates of variables: accumulators, optimiser steps, and the cycles of their vertices."""

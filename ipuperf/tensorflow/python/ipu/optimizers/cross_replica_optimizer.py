@@ -1,5 +1,0 @@
-"""See :class:`ipuperf.tensorflow.accumulation.CrossReplicaOptimizer`."""
-
-from ....accumulation import CrossReplicaOptimizer
-
-__all__ = ["CrossReplicaOptimizer"]

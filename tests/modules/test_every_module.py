@@ -30,20 +30,19 @@ from ipuperf.kinds import Kinds
 from ipuperf.version import __version__
 
 PACKAGE = Path(ipuperf.__file__).parent
-ONCE = {"aten_marks", "collective_ops", "core", "custom_ops", "host_calls", "import_hook", "log", "ops", "popart_ir"}
-"""Modules of PopTorch and cppimport that register something when they are imported, which a second would replace."""
-MODULES = sorted(
-    ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-    for file in PACKAGE.rglob("*.py")
-    if file.name not in ("sitecustomize.py", "__main__.py")  # one would run this machine's, the other the program
-    and not (file.stem in ONCE and file.parent.name in ("poptorch", "cppimport"))
-)
+ONCE = {"cppimport.import_hook", "poptorch.aten.collective_ops", "poptorch.aten.marks", "poptorch.custom_ops",
+        "poptorch.executor.host_calls", "poptorch.executor.popart_ir", "poptorch.log", "poptorch.ops"}  # fmt: skip
+"""Modules of front ends that register something when they are imported, which a second would replace."""
+FILES = [file for file in PACKAGE.rglob("*.py") if file.name not in ("sitecustomize.py", "__main__.py")]
+"""All but what would run this machine's own, and the program."""
+NAMES = {".".join(f.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for f in FILES}
+MODULES = sorted(NAMES - {f"ipuperf.frontends.{name}" for name in ONCE})
 LIBRARIES = {
-    "poptorch": ["torch"],
-    "poptorch_geometric": ["torch", "torch_geometric"],
-    "popdist": ["torch"],
-    "tensorflow": ["tensorflow", "tf_keras"],
-    "datasets.standin_mnist": ["torch"],  # it imports without, and has another base then
+    "frontends.poptorch": ["torch"],
+    "frontends.poptorch_geometric": ["torch", "torch_geometric"],
+    "frontends.popdist": ["torch"],
+    "frontends.tensorflow": ["tensorflow", "tf_keras"],
+    "tools.datasets.standin_mnist": ["torch"],  # it imports without, and has another base then
 }
 """What rooms need, and modules that say something else without it."""
 LONGEST = 100

@@ -20,8 +20,7 @@ torch = pytest.importorskip("torch")
 
 from ipuperf.poptorch.aten import table as aten  # noqa: E402
 
-FOLDER = Path(aten.__file__).parent
-MODULES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__", "marks", "table"})
+MODULES = sorted({path.stem for path in Path(aten.__file__).parent.glob("*.py")} - {"__init__", "marks", "table"})
 
 
 def fresh(name: str) -> Any:
@@ -66,14 +65,15 @@ def defaults(handlers: dict[str, Any]) -> Iterator[tuple[str, str, Any, list[Any
 
 @pytest.mark.parametrize("stem", MODULES)
 def test_defaults_are_those_of_pytorchs_schemas(stem: str) -> None:
-    found = list(defaults(getattr(fresh(f"ipuperf.frontends.poptorch.aten.{stem}"), "HANDLERS", {})))
+    found = list(defaults(getattr(fresh(f"{aten.__package__}.{stem}"), "HANDLERS", {})))
     wrong = [row for row in found if row[2] not in row[3] and (row[3] or row[2] is not None)]
     assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["poptorch.enums", "popart.enums", "popart.locations"])
 def test_enumerations_have_their_names_and_numbers(name: str, golden: Golden) -> None:
-    module = f"ipuperf.frontends.{name}"
-    kinds = [kind for kind in vars(fresh(module)).values() if isinstance(kind, enum.EnumMeta)]
-    kinds = [kind for kind in kinds if kind.__module__ == module]
+    module = fresh(f"ipuperf.frontends.{name}")
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, enum.EnumMeta)]
+    kinds = [kind for kind in kinds if kind.__module__ == module.__name__]
+    assert kinds
     golden({kind.__name__: " ".join(f"{m.name}={m.value}" for m in kind) for kind in kinds})

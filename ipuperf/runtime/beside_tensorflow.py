@@ -20,7 +20,6 @@ MODULES = {
     "tensorflow.python.ipu": _IPU,
     "tensorflow.python.ipu.keras": _KERAS,
     "tensorflow.keras.ipu": _KERAS,
-    "tensorflow.python.ipu.horovod.popdist_strategy": f"{_IPU}.distributed.popdist_strategy",
     **_files(
         "tensorflow.python.ipu.keras.optimizers",
         ("cross_replica_optimizer", "gradient_accumulation_optimizer", "map_gradient_optimizer", "als_optimizer"),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from graphcases import Program
 from kerasruns import beside, same
 
-from ipuperf.tensorflow.functions.norms import group_normalised
+from ipuperf.tensorflow.facade.norms import group_normalised
 from ipuperf.tensorflow.programs.concrete import program_of
 from ipuperf.tensorflow.python import ipu
 

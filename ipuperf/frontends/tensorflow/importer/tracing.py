@@ -19,10 +19,10 @@ from ipuperf.ir.builder import OpT
 from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
 from ipuperf.pipelines.remote import remote_load, remote_store
 
-from ..functions.collectives import reduces
-from ..functions.multi_convs import join_multi_convs
 from . import Place, Resource, Value
 from .attributes import phase_of, shard_of
+from .collectives import reduces
+from .multi_convs import join_multi_convs
 from .values import DTYPES, narrowed
 
 if TYPE_CHECKING:

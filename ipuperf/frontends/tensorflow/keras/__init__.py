@@ -9,7 +9,7 @@ from typing import NoReturn as _NoReturn
 
 from ipuperf.frontends.popart.offering import offered as _offered
 
-from ..refusals import absent as _absent
+from ..surface import absent as _absent
 from . import extensions, layers, losses, optimizers
 from .assignments import (
     FunctionalLayerPipelineStageAssignment,

@@ -138,6 +138,6 @@ def public() -> dict[str, Any]:
 
 def namespace() -> ModuleType:
     """``tf.keras.ipu``."""
-    from ipuperf.frontends.tensorflow import keras
+    from .. import keras
 
     return keras

@@ -1,6 +1,6 @@
 """One run of the IPU for each execution: a model's steps as a loop or a pipeline, with its queues.
 
-It stands on the public interface alone: ``IPUStrategy.run``, ``loops.repeat``, ``pipelining_ops.pipeline``, queues.
+It stands on the public interface alone: ``IPUStrategy.run``, ``compiling.repeat``, ``pipelines.pipeline``, queues.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..functions.collectives import apart, mean_at_end
+from ..importer.collectives import apart, mean_at_end
 from . import lines, steps
 from .data import DataFeed
 from .layout import StagedModel
@@ -101,8 +101,8 @@ class Program:
     """
 
     def __init__(self, work: ModelExecution, feed: DataFeed) -> None:
-        from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
-        from ..python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+        from ..programs.infeed import IPUInfeedQueue
+        from ..programs.outfeed import IPUOutfeedQueue
 
         self._work = work
         self._element = feed.element
@@ -144,7 +144,7 @@ class Program:
     # -- one IPU -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        from ..python.ipu import loops
+        from ..facade import compiling
 
         step = self._step()
 
@@ -153,7 +153,7 @@ class Program:
             self._structure = tf.nest.map_structure(lambda tensor: None, results)
             return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
 
-        loops.repeat(self._work.steps, body, [], self._infeed)
+        compiling.repeat(self._work.steps, body, [], self._infeed)
         self._merge_metrics()
 
     def _merge_metrics(self) -> None:
@@ -175,7 +175,7 @@ class Program:
     # -- several IPUs ------------------------------------------------------------------------------------------------
 
     def _pipeline(self) -> None:
-        from ..python.ipu import pipelining_ops
+        from ..facade import pipelines
 
         work, options = self._work, self._work.options
         training = work.mode == "train"
@@ -186,9 +186,9 @@ class Program:
             variables, optimizer = work.model.trainable_variables, work.model.optimizer
             applied = UnscalingOptimizer(optimizer) if scales_loss(optimizer) else optimizer
             scaled = scaled_loss(optimizer, loss)
-            return pipelining_ops.OptimizerFunctionOutput(applied, scaled, variables=variables)
+            return pipelines.OptimizerFunctionOutput(applied, scaled, variables=variables)
 
-        pipelining_ops.pipeline(
+        pipelines.pipeline(
             self._stages(),
             gradient_accumulation_count=work.accumulation,
             repeat_count=work.steps // work.accumulation // self._runs,

@@ -28,3 +28,8 @@ def refused(name: str) -> type:
         raise NotImplementedError(f"{name} is not supported: {_INSTEAD[name]}.")
 
     return type(name, (), {"__init__": init, "__doc__": f"Not supported: {_INSTEAD[name]}."})
+
+
+IPUEstimator, IPUEstimatorSpec = refused("IPUEstimator"), refused("IPUEstimatorSpec")
+IPUPipelineEstimator, IPUPipelineEstimatorSpec = refused("IPUPipelineEstimator"), refused("IPUPipelineEstimatorSpec")
+IPURunConfig, RunConfig = refused("IPURunConfig"), refused("RunConfig")

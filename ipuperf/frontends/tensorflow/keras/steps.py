@@ -31,7 +31,7 @@ def train_step(model: Any, accumulation: int, options: dict[str, Any], reduction
 
 
 def _accumulating(model: Any, accumulation: int, options: dict[str, Any], reduction: Any) -> Step:
-    from ..python.ipu.optimizers import GradientAccumulationOptimizerV2
+    from ..pipelining.accumulation import GradientAccumulationOptimizerV2
 
     check_minimize(model.optimizer)
     optimizer = GradientAccumulationOptimizerV2(

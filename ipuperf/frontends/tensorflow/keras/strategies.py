@@ -12,7 +12,7 @@ import tensorflow as tf
 
 def is_ipu(strategy: Any) -> bool:
     """Whether ``strategy`` is an ``IPUStrategy`` that Keras models run on."""
-    from ..python.ipu.ipu_strategy import IPUStrategyV1
+    from ..facade.strategies import IPUStrategyV1
 
     return isinstance(strategy, IPUStrategyV1)
 
@@ -23,9 +23,9 @@ def replicas(shards: int) -> int:
     Raises:
         ValueError: the device has fewer IPUs than the model needs.
     """
-    from ..python.ipu import utils
+    from ..facade import machine
 
-    ipus = utils.get_num_of_ipus_in_device("/device:IPU:0")
+    ipus = machine.get_num_of_ipus_in_device("/device:IPU:0")
     needed = 2 ** math.ceil(math.log2(shards))
     if shards > ipus:
         raise ValueError(

@@ -21,9 +21,9 @@ from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
 from ..effects import EFFECTS
-from ..functions.collectives import all_reduce, reduces
 from ..importer import Importer, Value, marker, resource_of, tensor_of
 from ..importer.changes import changed_captures
+from ..importer.collectives import all_reduce, reduces
 from ..importer.tracer import TracedFunction, trace
 from ..importer.tracing import Frame, device_dtype, frame_of, use_frame
 from ..programs.devices import remote_buffers_supported
@@ -64,6 +64,9 @@ class IpuOptimizer(Optimizer):  # type: ignore[misc, valid-type]
     def variables(self) -> Any:
         """State variables of the wrapped optimiser."""
         return self._opt.variables()
+
+
+IPUOptimizer = IpuOptimizer
 
 
 def innermost(optimizer: Any) -> Any:

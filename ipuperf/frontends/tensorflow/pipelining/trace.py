@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from ipuperf.pipelines.schedules import RecomputationMode
 
-from ..functions.collectives import reductions_of
 from ..importer import resource_of
+from ..importer.collectives import reductions_of
 from ..importer.tracer import TracedFunction, resource_variables, trace
 from ..programs.infeed import IPUInfeedQueue, as_arguments
 from ..programs.outfeed import IPUOutfeedQueue

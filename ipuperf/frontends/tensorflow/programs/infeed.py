@@ -16,11 +16,10 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import script_ops
 
-from ipuperf.frontends.tensorflow.kinds import checked_kinds
 from ipuperf.ir import FLOAT32, DType, Tensor
 from ipuperf.ops import HostLoad, Init
 
-from ..effects import EFFECTS
+from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, Value, marker
 from ..importer.tracing import Frame, device_dtype, frame_of
 from .devices import check_ordinal

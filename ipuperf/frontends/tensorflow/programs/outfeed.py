@@ -18,13 +18,12 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from ipuperf.frontends.tensorflow.kinds import checked_kinds
 from ipuperf.ir import Stream
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
 
-from ..effects import EFFECTS
+from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, Value, marker, tensor_of
 from ..importer.tracing import device_dtype, frame_of
 from .devices import check_ordinal

@@ -25,8 +25,8 @@ from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
-from ..functions.collectives import leave_out_reductions
 from ..importer import Resource, Value, resource_of, tensor_of
+from ..importer.collectives import leave_out_reductions
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
 from ..importer.values import narrowed

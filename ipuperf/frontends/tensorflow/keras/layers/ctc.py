@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from ...configured import Configured
-from ...functions import ctc
+from ...facade import networks
 
 
 class CTCLoss(Configured, tf_keras.layers.Layer):
@@ -30,7 +30,9 @@ class CTCLoss(Configured, tf_keras.layers.Layer):
 
     def call(self, labels: Any, data: Any, label_length: Any, data_length: Any) -> Any:
         """``labels [batch, most labels]``, ``data [time, batch, classes]``, two lengths ``[batch]``."""
-        losses = ctc.loss("ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits)
+        losses = networks.ctc_losses(
+            "ctc_loss", labels, data, label_length, data_length, self.blank_index, None, self.from_logits
+        )
         return tf.reshape(tf.reduce_mean(losses), [1])
 
 
@@ -60,7 +62,7 @@ class CTCInferenceLayer(Configured, tf_keras.layers.Layer):
 
     def call(self, data: Any, data_length: Any) -> Any:
         """``data [time, batch, classes]``, lengths ``[batch]``."""
-        return ctc.beam_search(
+        return networks.ctc_paths(
             "ctc_beam_search",
             data,
             data_length,

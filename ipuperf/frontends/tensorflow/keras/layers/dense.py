@@ -49,9 +49,9 @@ class SerialDense(Configured, tf_keras.layers.Dense):
 
     def call(self, inputs: Any) -> Any:
         """The layer's result."""
-        from ...python.ipu.ops import math_ops
+        from ...facade import networks
 
-        result = math_ops.serialized_matmul(
+        result = networks.serialized_matmul(
             tf.cast(inputs, self._compute_dtype_object),
             tf.convert_to_tensor(self.kernel),
             self.serialization_factor,

@@ -31,11 +31,11 @@ class Dropout(Configured, tf_keras.layers.Layer):
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         """``inputs``, in training with elements dropped."""
-        from ...python.ipu.ops import rand_ops
+        from ...facade import networks
 
         if not training:
             return tf.identity(inputs)
-        return rand_ops.dropout(
+        return networks.dropout(
             inputs, seed=self.seed, rate=self.rate, noise_shape=self.noise_shape, ref=self.ref, name=self.name
         )
 

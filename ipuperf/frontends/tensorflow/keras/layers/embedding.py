@@ -63,10 +63,10 @@ class Embedding(tf_keras.layers.Embedding):
 
     def call(self, inputs: Any) -> Any:
         """The rows of ``inputs``."""
-        from ...python.ipu.ops import embedding_ops
+        from ...facade import embeddings
 
         ids = inputs if inputs.dtype.is_integer else tf.cast(inputs, tf.int32)
-        return embedding_ops.embedding_lookup(
+        return embeddings.embedding_lookup(
             self.embeddings, ids=ids, name=self.name, serialization_factor=self.serialization_factor
         )
 

@@ -17,9 +17,9 @@ class RecomputationCheckpoint(tf_keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """``inputs``."""
-        from ...python.ipu import pipelining_ops
+        from ...facade import pipelines
 
-        return pipelining_ops.recomputation_checkpoint(inputs, name=self.name)
+        return pipelines.recomputation_checkpoint(inputs, name=self.name)
 
 
 class AssumeEqualAcrossReplicas(Configured, tf_keras.layers.Layer):
@@ -37,6 +37,6 @@ class AssumeEqualAcrossReplicas(Configured, tf_keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         """``inputs``."""
-        from ...python.ipu.ops import cross_replica_ops
+        from ...facade import replicas
 
-        return cross_replica_ops.assume_equal_across_replicas(inputs, self.inplace)
+        return replicas.assume_equal_across_replicas(inputs, self.inplace)

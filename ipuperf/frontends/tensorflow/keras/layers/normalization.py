@@ -12,7 +12,7 @@ import tf_keras
 from tf_keras import initializers
 
 from ...configured import Configured
-from ...functions.norms import group_normalised
+from ...facade.norms import group_normalised
 from .checks import refuse
 
 _ARGUMENTS = "channels_axis center scale epsilon beta_initializer gamma_initializer"

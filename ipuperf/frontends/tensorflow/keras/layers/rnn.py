@@ -1,4 +1,4 @@
-"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences as one op (:mod:`ipuperf.tensorflow.functions.recurrences`).
+"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences as one op (:mod:`ipuperf.tensorflow.facade.recurrences`).
 
 Upstream: ``ipu_tensorflow_addons: keras/layers/rnn.py``. Weights are laid out as in Keras.
 """
@@ -13,7 +13,7 @@ import tf_keras
 from tf_keras import initializers
 
 from ...configured import Configured
-from ...functions.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from ...facade.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
 
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
 _REFUSED = """
@@ -38,7 +38,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         time_major: inputs and results are ``[time, batch, ...]``, not ``[batch, time, ...]``.
         seed: of the default initializers.
         partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd, options, options_bwd: of the
-            products of a step (:func:`ipuperf.tensorflow.functions.recurrences.plans`).
+            products of a step (:func:`ipuperf.tensorflow.facade.recurrences.plans`).
 
     Raises:
         ValueError: an activation or another argument of Keras' layer that the IPU's does not take.
@@ -168,11 +168,11 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         return (result, *states) if self.return_state else result
 
     def _drop(self, x: Any) -> Any:
-        from ...python.ipu.ops import rand_ops
+        from ...facade import networks
 
         shape = [1, *x.shape[1:]]
         name = f"{self.name}_dropout"
-        return rand_ops.dropout(x, seed=self.dropout_seed, rate=self.dropout, noise_shape=shape, name=name)
+        return networks.dropout(x, seed=self.dropout_seed, rate=self.dropout, noise_shape=shape, name=name)
 
     def _first(self, x: Any, initial_state: Any) -> list[Any]:
         if initial_state is not None:

@@ -68,9 +68,9 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
     def changed(self, pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """The means."""
-        from ...python.ipu.ops import cross_replica_ops
+        from ...facade import replicas
 
-        return [(None if g is None else cross_replica_ops.cross_replica_mean(g), v) for g, v in pairs]
+        return [(None if g is None else replicas.cross_replica_mean(g), v) for g, v in pairs]
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """Apply the means."""

@@ -26,9 +26,26 @@ class Names(NamedTuple):
     """
 
     doc: str
-    content: Mapping[str, str] = {}
-    refused: Mapping[str, str] = {}
-    removed: Mapping[str, str] = {}
+    content: dict[str, str]
+    refused: dict[str, str]
+    removed: dict[str, str]
+
+
+def table(text: str) -> dict[str, Names]:
+    """Read a table of modules (its form: :mod:`.python.ipu.modules`)."""
+    modules: dict[str, Names] = {}
+    for line in text.replace("\n        ", " ").strip().splitlines():
+        key, _, value = line.strip().rpartition(": ")
+        if not line.startswith(" "):
+            names = Names(value, {}, {}, {})
+            modules.update(dict.fromkeys(key.split(", "), names))
+        elif key.startswith("refused, "):
+            names.refused[key.removeprefix("refused, ")] = value
+        elif key.startswith("removed, "):
+            names.removed[value.removeprefix("*")] = key.removeprefix("removed, ")
+        else:
+            names.content[key] = value
+    return modules
 
 
 class NamesModule(ModuleType):
@@ -75,7 +92,10 @@ def make_modules(package: str, table: Mapping[str, Names]) -> None:
             if holds_others:
                 module.__path__ = []
             sys.modules[full] = module
-        setattr(sys.modules[parent], last, sys.modules[full])
+        holder = sys.modules[parent]
+        setattr(holder, last, sys.modules[full])
+        if isinstance(holder, NamesModule):
+            holder.__all__ = sorted({*holder.__all__, last})
 
 
 def refused(name: str, instead: str) -> Callable[..., NoReturn]:

@@ -16,7 +16,7 @@ from tf_keras.src import backend
 from tf_keras.src.optimizers.legacy import adam, gradient_descent
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2, _var_key
 
-from ..configured import Configured
+from ..keras.arguments import Configured
 
 
 class IpuOptimizerBase(OptimizerV2):

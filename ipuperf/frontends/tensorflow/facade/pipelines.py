@@ -18,11 +18,11 @@ from ipuperf.pipelines.schedules import RecomputationMode
 
 from ..effects import checked_kinds
 from ..importer import Importer, Value, marker, tensor_of
-from ..importer.lines import user_line
+from ..importer.origins import user_line
+from ..pipelining.accumulation import GradientAccumulationReductionMethod
 from ..pipelining.arguments import PipelineArguments, PipelineSchedule, requested
 from ..pipelining.build import PipelineMeaning
 from ..pipelining.model import OptimizerFunctionOutput, PipelineStageOptions
-from ..pipelining.reduction import GradientAccumulationReductionMethod
 from ..pipelining.trace import trace_pipeline
 from ..programs.infeed import IPUInfeedQueue
 from ..programs.outfeed import IPUOutfeedQueue

@@ -14,7 +14,7 @@ from ipuperf.kinds import told
 from ipuperf.runtime.replacing import replaced
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer.attributes import SHARD, shard_of, written
+from ..importer.origins import SHARD, shard_of, written
 from ..importer.tracer import resource_variables
 from ..state import state
 

@@ -13,7 +13,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from ..effects import EFFECTS, checked_kinds
-from ..programs.concrete import call, intercepted
+from ..programs.hosting import call, intercepted
 from .placing import ipu_scope, ordinal_of
 
 

@@ -1,17 +1,52 @@
-"""How often a loop runs: it follows from loop variables that are known before the loop and change by known steps."""
+"""Values that are known when the program is compiled: folded constants, and how often a loop runs.
+
+TensorFlow computes ops whose operands are known on the host. A number of iterations follows from loop variables that
+are known before the loop and change by known steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context, execute
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from .folding import fold
 from .needed import function_of
 from .values import Value
+
+#: Attributes that say where or how an op runs, not what it computes.
+_IGNORED = ("_", "parallel_iterations")
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, tf.DType):
+        return value.as_datatype_enum
+    if isinstance(value, (list, tuple)):
+        return [_attribute(v) for v in value]
+    if isinstance(value, tf.TensorShape):
+        return value.as_list() if value.rank is not None else None
+    if type(value).__name__ == "TensorShapeProto":
+        return _attribute(tf.TensorShape(value))
+    return value
+
+
+def fold(op: tf.Operation, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of ``op`` for these operands."""
+    attributes: list[Any] = []
+    for name in op.node_def.attr:
+        if not name.startswith(_IGNORED):
+            attributes += [name, _attribute(op.get_attr(name))]
+    with context.eager_mode(), tf.device("/CPU:0"):
+        eager = [tf.convert_to_tensor(a, t.dtype) for a, t in zip(operands, op.inputs, strict=True)]
+        found = execute.execute(
+            op.type.encode(), len(op.outputs), inputs=eager, attrs=tuple(attributes), ctx=context.context()
+        )
+        return [np.asarray(t.numpy()) for t in found]
+
 
 #: Iterations after which a loop whose counters change by other than constant steps counts as endless.
 MOST_STEPS = 100_000

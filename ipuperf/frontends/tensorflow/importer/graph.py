@@ -31,15 +31,13 @@ from ipuperf.functions.arithmetic import identity
 from ipuperf.ir import CONTEXT, DType, IrError, Tensor
 
 from .arranged import Values, plain
-from .errors import GraphError
-from .folding import fold
-from .hints import hint
-from .needed import SideEffects, needed_operations
+from .counting import fold
+from .errors import GraphError, hint
+from .needed import PASSED_ON, SideEffects, needed_operations, reads_to_copy
 from .node import Node
 from .operations import OPERATIONS
 from .origins import Origins
 from .place import Place
-from .reads import PASSED_ON, reads_to_copy
 from .sharing import EqualOps, storage_of
 from .values import Resource, Value, resource_of
 

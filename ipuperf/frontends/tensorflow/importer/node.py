@@ -13,7 +13,7 @@ from ipuperf.ir import DType, Tensor
 
 from .arranged import plain
 from .errors import GraphError
-from .lines import user_line
+from .origins import user_line
 from .place import Place
 from .values import DTYPES, Resource, Value
 

@@ -20,9 +20,9 @@ from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
 from ipuperf.pipelines.remote import remote_load, remote_store
 
 from . import Place, Resource, Value
-from .attributes import phase_of, shard_of
 from .collectives import reduces
 from .multi_convs import join_multi_convs
+from .origins import phase_of, shard_of
 from .values import DTYPES, narrowed
 
 if TYPE_CHECKING:

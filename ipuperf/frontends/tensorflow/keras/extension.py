@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from . import strategies
+from . import scopes
 from .data import DataFeed, IPUDataHandler
 from .graphs import build_for, check_calls, graph_of, has_graph, is_sequential
 from .layout import StagedModel, lay_out
@@ -89,7 +89,7 @@ class Extension:
 
     def replicas(self) -> int:
         """How many replicas run. ValueError: the configured device has too few IPUs for one."""
-        return strategies.replicas(self.shards())
+        return scopes.replicas(self.shards())
 
     def reset(self) -> None:
         """Forget programs: options, stages or what was compiled have changed."""
@@ -266,4 +266,4 @@ def extension(model: Any) -> Extension:
 
 def on_ipu(model: Any) -> bool:
     """Whether ``model`` was made inside an ``IPUStrategy``."""
-    return strategies.is_ipu(getattr(model, "_distribution_strategy", None))
+    return scopes.is_ipu(getattr(model, "_distribution_strategy", None))

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..pipelining.reduction import GradientAccumulationReductionMethod as Method
+from ..pipelining.accumulation import GradientAccumulationReductionMethod as Method
 
 _OF_PIPELINE = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",

@@ -1,4 +1,4 @@
-"""The arguments of ``pipeline``, checked: what becomes a :class:`.pipeline_trace.PipelineRequest`."""
+"""The arguments of ``pipeline``, checked: what becomes a :class:`.trace.PipelineRequest`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ipuperf.pipelines.schedules import RecomputationMode
 from ..effects import EFFECTS
 from ..programs.infeed import IPUInfeedQueue
 from ..programs.outfeed import IPUOutfeedMode, IPUOutfeedQueue
+from .accumulation import GradientAccumulationReductionMethod
 from .model import PipelineStageOptions, StageFunctions, StageOptions
-from .reduction import GradientAccumulationReductionMethod
 from .trace import PipelineRequest
 
 

@@ -16,14 +16,14 @@ from ipuperf.pipelines import Data, Offload, Pipeline, PipelineError, StageOutpu
 from ipuperf.pipelines.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
 
 from ..importer import Importer, Resource, Value, resource_of
-from ..importer.changes import changed_captures
+from ..importer.tracer import changed_captures
 from ..importer.tracing import device_dtype, frame_of, use_frame
 from ..programs import devices
 from ..programs.outfeed import OutfeedStore
 from ..programs.program import TracedProgram
 from ..state import state
 from .accumulation import accumulator_dtype
-from .gradient_tap import tap
+from .custom_gradients import tap
 from .rule import PipelineRule
 from .stages import StageImporter, StageLink
 from .trace import TracedPipeline, TracedTraining

@@ -14,9 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..importer import resource_of
-from ..importer.changes import changed_handles
-from ..importer.tracer import TracedFunction, trace
-from ..keras.optimizers.wrapping import GRADIENTS, KerasOptimizer, overridden, scales_loss
+from ..importer.tracer import TracedFunction, changed_handles, trace
+from ..keras.optimizers import GRADIENTS, KerasOptimizer, overridden, scales_loss
 from .accumulation import IpuOptimizer, Optimizer, innermost, wrappers
 from .update_slices import has_effect
 

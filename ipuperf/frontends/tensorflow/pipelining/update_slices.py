@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from ..importer import Resource, resource_of
-from ..importer.changes import changed_by
 from ..importer.needed import SideEffects
 from ..importer.operations import OPERATIONS
-from ..importer.tracer import TracedFunction
+from ..importer.tracer import TracedFunction, changed_by
 
 _EFFECTS = SideEffects(OPERATIONS)
 has_effect = _EFFECTS.of

@@ -13,8 +13,7 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import Loop
 
 from ..importer import Importer, Value, marker, tensor_of
-from ..importer.changes import changed_captures
-from ..importer.tracer import TracedFunction
+from ..importer.tracer import TracedFunction, changed_captures
 from ..importer.tracing import Frame, frame_of, use_frame
 from .infeed import IPUInfeedQueue
 

@@ -11,9 +11,8 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
-from ...configured import Configured
 from ...facade.norms import group_normalised
-from .checks import refuse
+from ..arguments import Configured, refuse
 
 _ARGUMENTS = "channels_axis center scale epsilon beta_initializer gamma_initializer"
 

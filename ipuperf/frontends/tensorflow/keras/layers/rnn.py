@@ -12,8 +12,8 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
-from ...configured import Configured
 from ...facade.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from ..arguments import Configured
 
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
 _REFUSED = """

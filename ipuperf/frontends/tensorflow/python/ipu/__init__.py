@@ -7,8 +7,8 @@ Raises (when imported):
 import importlib as _importlib
 import sys as _sys
 
+from ...state import check_version as _check_version
 from ...surface import make_modules as _make_modules
-from ...versions import check_version as _check_version
 
 try:
     from tensorflow import __version__ as _version

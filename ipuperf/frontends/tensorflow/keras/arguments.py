@@ -1,8 +1,47 @@
-"""Layers and optimizers of upstream that are not here, each with what to use instead."""
+"""Arguments that layers and optimizers tell or refuse, and classes of upstream that are not here."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import FunctionType
+from typing import Any, ClassVar
+
+import tf_keras
+
+
+class Configured:
+    """The ``get_config`` of a class that keeps arguments of its constructor in attributes of their names.
+
+    Class attributes:
+        arguments: those names, separated by spaces; the base class tells the others.
+    """
+
+    arguments: ClassVar[str] = ""
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments: activations by name, initializers as Keras writes them."""
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        return {**config, **{name: _written(getattr(self, name)) for name in self.arguments.split()}}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tf_keras.initializers.Initializer):
+        return tf_keras.initializers.serialize(value)
+    return value.__name__ if isinstance(value, FunctionType) else value
+
+
+def refuse(layer: str, **given: Any) -> None:
+    """Raise for the first argument that has a value.
+
+    Raises:
+        NotImplementedError: names the argument and Keras' own layer, which takes it.
+    """
+    for name, value in given.items():
+        if value:
+            raise NotImplementedError(
+                f"IPU custom {layer} layer does not support {name} (it is {value!r}); use tf.keras.layers.{layer}, "
+                "which runs on the IPU too."
+            )
+
 
 _TAPE = "compute these gradients with tf.GradientTape in a `train_step` of the model's own"
 _ACCUMULATE = "call `set_gradient_accumulation_options` of the model"

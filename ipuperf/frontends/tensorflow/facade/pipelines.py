@@ -20,7 +20,7 @@ from ..effects import checked_kinds
 from ..importer import Importer, Value, marker, tensor_of
 from ..importer.origins import user_line
 from ..pipelining.accumulation import GradientAccumulationReductionMethod
-from ..pipelining.arguments import PipelineArguments, PipelineSchedule, requested
+from ..pipelining.arguments import PipelineArguments, PipelineSchedule
 from ..pipelining.build import PipelineMeaning
 from ..pipelining.model import OptimizerFunctionOutput, PipelineStageOptions
 from ..pipelining.trace import trace_pipeline
@@ -90,33 +90,14 @@ def pipeline(
     Raises:
         ValueError, TypeError, NotImplementedError: an argument does not fit; the message says which and why.
     """
-    given = PipelineArguments(
-        computational_stages=computational_stages, gradient_accumulation_count=gradient_accumulation_count,
-        gradient_accumulation_dtype=gradient_accumulation_dtype,
-        gradient_accumulation_for_captured_grads=gradient_accumulation_for_captured_grads, repeat_count=repeat_count,
-        batch_serialization_iterations=batch_serialization_iterations, inputs=inputs, infeed_queue=infeed_queue,
-        outfeed_queue=outfeed_queue, optimizer_function=optimizer_function, device_mapping=device_mapping,
-        pipeline_schedule=pipeline_schedule, recomputation_mode=recomputation_mode,
-        forward_propagation_stages_poplar_options=forward_propagation_stages_poplar_options,
-        backward_propagation_stages_poplar_options=backward_propagation_stages_poplar_options,
-        weight_update_poplar_options=weight_update_poplar_options,
-        offload_weight_update_variables=offload_weight_update_variables,
-        replicated_optimizer_state_sharding=replicated_optimizer_state_sharding,
-        offload_activations=offload_activations,
-        offload_gradient_accumulation_buffers=offload_gradient_accumulation_buffers,
-        replicated_weight_sharding=replicated_weight_sharding, offload_weights=offload_weights,
-        continuous_weight_updates=continuous_weight_updates, outfeed_loss=outfeed_loss,
-        accumulate_outfeed=accumulate_outfeed, accumulate_outfeed_dtype=accumulate_outfeed_dtype,
-        outfeed_mask=outfeed_mask, reduction_method=reduction_method, name=name,
-    )  # fmt: skip
-    asked = requested(given)
+    arguments = PipelineArguments(**locals())
     if not isinstance(ops.get_default_graph(), FuncGraph):
         raise RuntimeError(
             "pipeline: no IPU program is being traced: call it in a function that is given to ipu_compiler.compile or "
             "IPUStrategy.run"
         )
-    meaning = PipelineMeaning(trace_pipeline(asked))
-    marker(asked.name, meaning, [*asked.inputs, *meaning.traced.outside], [])
+    meaning = PipelineMeaning(trace_pipeline(arguments))
+    marker(arguments.name, meaning, [*arguments.inputs, *meaning.traced.outside], [])
     found = ops.get_default_graph().get_operations()[-1]
     meaning.line = user_line(found)
     return found

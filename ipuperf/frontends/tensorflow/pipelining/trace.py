@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.pipelines.schedules import RecomputationMode
-
 from ..importer import resource_of
 from ..importer.collectives import reductions_of
 from ..importer.tracer import TracedFunction, resource_variables, trace
-from ..programs.infeed import IPUInfeedQueue, as_arguments
-from ..programs.outfeed import IPUOutfeedQueue
+from ..programs.infeed import as_arguments
 from .accumulation import (
     CrossReplicaOptimizer,
     accumulator_dtype,
@@ -22,37 +19,10 @@ from .accumulation import (
     innermost,
     wrappers,
 )
-from .model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
+from .arguments import PipelineArguments
+from .model import OptimizerFunctionOutput, check_optimizer
 from .own_gradients import GradientMapping, trace_gradients, with_own_gradients
 from .stages import TracedStage, not_a_resource
-
-
-@dataclass
-class PipelineRequest:
-    """The arguments of ``pipeline``, checked; names as there or plain."""
-
-    stages: Sequence[StageFunctions]
-    default_mapping: bool
-    micro_batches: int
-    repeats: int
-    inputs: list[tf.Tensor]
-    infeed_queue: IPUInfeedQueue | None
-    outfeed_queue: IPUOutfeedQueue | None
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
-    schedule: str
-    recompute: RecomputationMode
-    options: list[StageOptions]
-    accumulator_dtype: Any
-    reduction: str
-    outfeed_loss: bool
-    outfeed_mask: list[bool] | None
-    accumulate_outfeed: bool
-    accumulate_outfeed_dtype: Any
-    offload_state: bool | None
-    shard_state: bool
-    offload_activations: bool
-    offload_accumulators: bool
-    name: str
 
 
 @dataclass
@@ -91,7 +61,7 @@ class TracedPipeline:
         outside: tensors and handles from outside that all of it uses, each once.
     """
 
-    asked: PipelineRequest
+    arguments: PipelineArguments
     stages: list[list[TracedStage]]
     sent: list[tf.Tensor]
     training: TracedTraining | None
@@ -103,51 +73,51 @@ class TracedPipeline:
         return [part for stage in self.stages for part in stage]
 
 
-def trace_pipeline(asked: PipelineRequest) -> TracedPipeline:
+def trace_pipeline(arguments: PipelineArguments) -> TracedPipeline:
     """Trace the stages, the optimiser and its update.
 
     Raises:
         ValueError: a stage uses a tensor from outside, results without a queue, nothing to train.
     """
-    stages = _stages(asked)
+    stages = _stages(arguments)
     last = stages[-1]
     optimizer, sent, training = None, [], None
     with last[-1].traced.graph.as_default(), resource_variables():
-        if asked.optimizer_function is not None:
+        if arguments.optimizer_function is not None:
             tensors = [t for part in last for t in part.traced.tensors]
-            optimizer = check_optimizer(asked.optimizer_function(*tensors))
-        sent = _sent(asked, last, optimizer)
+            optimizer = check_optimizer(arguments.optimizer_function(*tensors))
+        sent = _sent(arguments, last, optimizer)
         if optimizer is not None:
-            training = _training(asked, [part for stage in stages for part in stage], optimizer)
+            training = _training(arguments, [part for stage in stages for part in stage], optimizer)
     _want(last, sent, training)
-    found = TracedPipeline(asked, stages, sent, training)
+    found = TracedPipeline(arguments, stages, sent, training)
     _collect(found)
     return found
 
 
-def _stages(asked: PipelineRequest) -> list[list[TracedStage]]:
+def _stages(arguments: PipelineArguments) -> list[list[TracedStage]]:
     made: list[list[TracedStage]] = []
-    arguments: list[Any] = list(asked.inputs)
+    operands: list[Any] = list(arguments.inputs)
     named: dict[str, Any] = {}
-    if asked.infeed_queue is not None:
-        positional, named = as_arguments(asked.infeed_queue.element_spec)
-        arguments += positional
-    for number, stage in enumerate(asked.stages):
+    if arguments.infeed_queue is not None:
+        positional, named = as_arguments(arguments.infeed_queue.element_spec)
+        operands += positional
+    for number, stage in enumerate(arguments.stages):
         parts = [
-            TracedStage(trace(f"stage_{number}", function, arguments, named), number, device)
+            TracedStage(trace(f"stage_{number}", function, operands, named), number, device)
             for function, device in zip(stage.functions, stage.devices)
         ]
         for part in parts:
-            if isinstance(part.traced.structure, dict) and number < len(asked.stages) - 1:
+            if isinstance(part.traced.structure, dict) and number < len(arguments.stages) - 1:
                 raise TypeError(f"stage {number} returns a dictionary; only the last stage of an inference may")
-        arguments = [t for part in parts for t in part.traced.tensors]
+        operands = [t for part in parts for t in part.traced.tensors]
         named = {}
         made.append(parts)
     return made
 
 
 def _sent(
-    asked: PipelineRequest, last: Sequence[TracedStage], optimizer: OptimizerFunctionOutput | None
+    arguments: PipelineArguments, last: Sequence[TracedStage], optimizer: OptimizerFunctionOutput | None
 ) -> list[tf.Tensor]:
     """What goes to the outfeed, declared to it; the default graph is that of the last stage.
 
@@ -155,11 +125,11 @@ def _sent(
         ValueError: results without a queue, or a mask of another length.
     """
     tensors = [t for part in last for t in part.traced.tensors]
-    if optimizer is not None and asked.outfeed_loss:
+    if optimizer is not None and arguments.outfeed_loss:
         structure: Any = optimizer.loss
     else:
-        if asked.outfeed_mask is not None:
-            mask = _flat_mask(asked.outfeed_mask, last)
+        if arguments.outfeed_mask is not None:
+            mask = _flat_mask(arguments.outfeed_mask, last)
             if len(mask) != len(tensors):
                 raise ValueError(
                     f"The last computational stage has {len(tensors)} outputs, but the `outfeed_mask` has elements "
@@ -168,17 +138,17 @@ def _sent(
             tensors = [t for t, masked in zip(tensors, mask) if not masked]
         if not tensors:
             return []
-        if asked.outfeed_queue is None:
+        if arguments.outfeed_queue is None:
             listed = ", ".join(str(t) for t in tensors)
             raise ValueError(
                 f"The last computational stage has tensor outputs: {listed}, but no outfeed_queue has been provided."
             )
         single = last[0].traced.structure if len(last) == 1 else None
-        keeps = optimizer is None and not asked.accumulate_outfeed and isinstance(single, (dict, tf.Tensor))
+        keeps = optimizer is None and not arguments.accumulate_outfeed and isinstance(single, (dict, tf.Tensor))
         structure = single if keeps else tensors
-    if asked.outfeed_queue is None:
+    if arguments.outfeed_queue is None:
         return []
-    return asked.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(asked, t), structure))
+    return arguments.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(arguments, t), structure))
 
 
 def _flat_mask(mask: Sequence[bool], last: Sequence[TracedStage]) -> list[bool]:
@@ -189,11 +159,11 @@ def _flat_mask(mask: Sequence[bool], last: Sequence[TracedStage]) -> list[bool]:
     return [masked for masked, output in zip(mask, outputs) for _ in tf.nest.flatten(output)]
 
 
-def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:
+def _sendable(arguments: PipelineArguments, tensor: tf.Tensor) -> tf.Tensor:
     """A tensor of its own in its stage's graph, in the type of the accumulated outfeed."""
     with tensor.graph.as_default():
-        if asked.accumulate_outfeed and asked.accumulate_outfeed_dtype is not None:
-            return tf.cast(tensor, accumulator_dtype(asked.accumulate_outfeed_dtype, tensor))
+        if arguments.accumulate_outfeed and arguments.accumulate_outfeed_dtype is not None:
+            return tf.cast(tensor, accumulator_dtype(arguments.accumulate_outfeed_dtype, tensor))
         return tf.identity(tensor, name="outfeed")
 
 
@@ -201,7 +171,7 @@ def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _training(
-    asked: PipelineRequest, parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput
+    arguments: PipelineArguments, parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput
 ) -> TracedTraining:
     variables = _trainable(parts, optimizer)
     opt = optimizer.opt
@@ -210,7 +180,7 @@ def _training(
         lambda *grads: opt.apply_gradients(
             list(zip(grads, variables)), *optimizer.apply_gradients_args, **optimizer.apply_gradients_kwargs
         ),
-        [tf.TensorSpec(v.shape, accumulator_dtype(asked.accumulator_dtype, v)) for v in variables],
+        [tf.TensorSpec(v.shape, accumulator_dtype(arguments.gradient_accumulation_dtype, v)) for v in variables],
         automatic=True,
     )
     name = (

@@ -15,6 +15,7 @@ from tf_keras.src.optimizers import optimizer
 
 from .arguments import refused
 
+__path__: list[str] = []  # upstream's is a package, whose modules are names of this one
 _OF_THE_WRAPPED = ("learning_rate", "lr", "iterations")
 
 

@@ -142,7 +142,7 @@ R = TypeVar("R")
 _KINDS = Kinds({"int": WHOLE, **dict.fromkeys(("Tensor", "Dataset", "DType", "Variable", "ndarray"), ANYTHING)})
 
 
-def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked_kinds(*unchecked: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator of functions and constructors: arguments must be of the kinds that their annotations say, those aside
-    that are the function's ``own`` to check."""
-    return checked(_KINDS, own)
+    that the function checks itself (``unchecked``)."""
+    return checked(_KINDS, unchecked)

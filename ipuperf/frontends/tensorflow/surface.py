@@ -83,19 +83,19 @@ def make_modules(package: str, table: Mapping[str, Names]) -> None:
     """
     for entry, names in table.items():
         full = f"{package}.{entry}"
-        parent, _, last = full.rpartition(".")
+        parent, _, short = full.rpartition(".")
         if full not in sys.modules:
-            module = NamesModule(full, names, last)
-            holds_others = any(other.startswith(f"{entry}.") for other in table)
+            module = NamesModule(full, names, short)
+            holds_others = any(name_of_other.startswith(f"{entry}.") for name_of_other in table)
             module.__spec__ = ModuleSpec(full, None, is_package=holds_others)
             module.__package__ = full if holds_others else parent
             if holds_others:
                 module.__path__ = []
             sys.modules[full] = module
         holder = sys.modules[parent]
-        setattr(holder, last, sys.modules[full])
+        setattr(holder, short, sys.modules[full])
         if isinstance(holder, NamesModule):
-            holder.__all__ = sorted({*holder.__all__, last})
+            holder.__all__ = sorted({*holder.__all__, short})
 
 
 def refused(name: str, instead: str) -> Callable[..., NoReturn]:

@@ -71,11 +71,11 @@ class IpuOptimizerBase(OptimizerV2):
             self._slot_names.append(slot_name)
         slots = self._slots.setdefault(_var_key(var), {})
         if slot_name not in slots:
-            wanted = dtype or self.get_slot_dtype(var, slot_name) or var.dtype
-            slots[slot_name] = made = self._made(var, slot_name, initializer, shape, tf.as_dtype(wanted))
-            backend.track_variable(made)
-            self._restore_slot_variable(slot_name=slot_name, variable=var, slot_variable=made)
-            self._weights.append(made)
+            slot_dtype = dtype or self.get_slot_dtype(var, slot_name) or var.dtype
+            slots[slot_name] = slot = self._made(var, slot_name, initializer, shape, tf.as_dtype(slot_dtype))
+            backend.track_variable(slot)
+            self._restore_slot_variable(slot_name=slot_name, variable=var, slot_variable=slot)
+            self._weights.append(slot)
         return slots[slot_name]
 
     def add_slot_with_dtype(self, var: tf.Variable, slot_name: str, dtype: Any, initializer: Any = "zeros") -> Any:
@@ -86,9 +86,9 @@ class IpuOptimizerBase(OptimizerV2):
         value = initializer
         if isinstance(initializer, str) or callable(initializer):
             from_checkpoint = tf.__internal__.tracking.CheckpointInitialValueCallable
-            found = tf_keras.initializers.get(initializer)
-            given = shape if shape is not None or isinstance(found, from_checkpoint) else var.shape
-            value = functools.partial(found, shape=given, dtype=dtype)
+            known = tf_keras.initializers.get(initializer)
+            slot_shape = shape if shape is not None or isinstance(known, from_checkpoint) else var.shape
+            value = functools.partial(known, shape=slot_shape, dtype=dtype)
         with self._distribution_strategy_scope():
             strategy = tf.distribute.get_strategy()
             if not strategy.extended.variable_created_in_scope(var):
@@ -140,11 +140,11 @@ def prepared(optimizer: IpuOptimizerBase, epsilon: float) -> dict[str, tf.Tensor
     ``beta_1_power`` for the update's number (from 1), ``one_minus_beta_1_t``, the same of ``beta_2``, ``epsilon``."""
     dtype = optimizer.opt_dtypes[0]
     number = tf.cast(optimizer.iterations + 1, dtype)
-    found = {"epsilon": tf.convert_to_tensor(epsilon, dtype)}
+    scalars = {"epsilon": tf.convert_to_tensor(epsilon, dtype)}
     for beta in ("beta_1", "beta_2"):
         value = tf.identity(optimizer._get_hyper(beta, dtype))
-        found |= {f"{beta}_t": value, f"{beta}_power": tf.pow(value, number), f"one_minus_{beta}_t": 1 - value}
-    return found
+        scalars |= {f"{beta}_t": value, f"{beta}_power": tf.pow(value, number), f"one_minus_{beta}_t": 1 - value}
+    return scalars
 
 
 def moved(grad: Any, m: Any, v: Any, at: Coefficients) -> tuple[tf.Tensor, tf.Tensor]:
@@ -217,17 +217,20 @@ class AdamIpuOptimizer(Configured, adam.Adam, IpuOptimizerBase):
 
         def step(grad: Any, value: Any, m: Any, v: Any, *largest: Any) -> list[tf.Tensor]:
             m, v = moved(grad, m, v, at)
-            held = [m, v]
+            moments = [m, v]
             if self.debiasing:
                 m, v = unbiased(m, v, at)
             if largest:
                 v = tf.maximum(tf.cast(largest[0], v.dtype), v)
-                held.append(v)
+                moments.append(v)
             change = tf.cast(at["lr_t"], m.dtype) * (m / (tf.sqrt(v) + at["epsilon"]))
-            return [value - tf.cast(change, value.dtype), *(tf.cast(new, slot.dtype) for new, slot in zip(held, state))]
+            return [
+                value - tf.cast(change, value.dtype),
+                *(tf.cast(new, slot.dtype) for new, slot in zip(moments, state)),
+            ]
 
-        found = self.outlined(step)(grad, var, *state)
-        return tf.group(*(variable.assign(new) for variable, new in zip([var, *state], found)))
+        values = self.outlined(step)(grad, var, *state)
+        return tf.group(*(variable.assign(new) for variable, new in zip([var, *state], values)))
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
         return IpuOptimizerBase._resource_apply_sparse(self, grad, var, indices, apply_state)
@@ -312,7 +315,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
         def step(grad: Any, value: Any, m: Any, v: Any) -> list[tf.Tensor]:
             m, v = moved(grad, m, v, at)
-            held = [tf.cast(new, slot.dtype) for new, slot in zip((m, v), slots)]
+            moments = [tf.cast(new, slot.dtype) for new, slot in zip((m, v), slots)]
             if self.debiasing:
                 m, v = unbiased(m, v, at)
             update = m / (tf.sqrt(v) + at["epsilon"])
@@ -320,10 +323,10 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
                 update += tf.cast(value, update.dtype) * at["weight_decay_rate"]
             rate = tf.cast(at["lr_t"], update.dtype) * self._trust(name, value, update)
             change = tf.cast(rate, self.opt_dtypes[1]) * tf.cast(update, self.opt_dtypes[1])
-            return [value - tf.cast(change, value.dtype), *held]
+            return [value - tf.cast(change, value.dtype), *moments]
 
-        found = self.outlined(step)(grad, handle, *slots)
-        return tf.group(*(variable.assign(new) for variable, new in zip((handle, *slots), found)))
+        values = self.outlined(step)(grad, handle, *slots)
+        return tf.group(*(variable.assign(new) for variable, new in zip((handle, *slots), values)))
 
     def _trust(self, name: str, value: Any, update: tf.Tensor) -> Any:
         """The norm of the variable over that of its step; 1 where either is 0 or the variable is excluded."""
@@ -337,12 +340,12 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
         hyper = ("learning_rate", "weight_decay_rate", "decay", "beta_1", "beta_2")
-        kept = (
+        names = (
             *("epsilon", "m_dtype", "v_dtype", "debiasing", "weight_norm_clip"),
             *("exclude_from_weight_decay", "exclude_from_layer_adaptation"),
         )
-        own = {name: self._serialize_hyperparameter(name) for name in hyper}
-        return super().get_config() | own | {name: getattr(self, name) for name in kept}
+        hyperparameters = {name: self._serialize_hyperparameter(name) for name in hyper}
+        return super().get_config() | hyperparameters | {name: getattr(self, name) for name in names}
 
 
 def _named(name: str, expressions: Sequence[str] | None) -> bool:
@@ -392,10 +395,10 @@ class SGDIpuOptimizer(Configured, gradient_descent.SGD, IpuOptimizerBase):
         at = self.coefficients(var, apply_state)
         accum = self.get_slot(var, "momentum")
 
-        def step(grad: Any, value: Any, held: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        def step(grad: Any, value: Any, momentum_before: Any) -> tuple[tf.Tensor, tf.Tensor]:
             momentum = at["momentum"]
             scaled = tf.cast(at["lr_t"], momentum.dtype) * tf.cast(grad, momentum.dtype)
-            moving = tf.cast(held, momentum.dtype) * momentum - scaled
+            moving = tf.cast(momentum_before, momentum.dtype) * momentum - scaled
             change = moving * momentum - scaled if self.nesterov else moving
             return value + tf.cast(change, value.dtype), tf.cast(moving, accum.dtype)
 

@@ -42,8 +42,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if isinstance(ops.get_default_graph(), FuncGraph) and not tf.executing_eagerly():
         return computation(*(inputs or ()))  # a part of the program that is being traced
     arguments = tf.nest.map_structure(tf.convert_to_tensor, list(inputs or ()), expand_composites=True)
-    given = getattr(computation, "__name__", "program")
-    name = given if given.isidentifier() else "program"
+    function_name = getattr(computation, "__name__", "program")
+    name = function_name if function_name.isidentifier() else "program"
     traced = trace(name, computation, arguments, automatic=tf.executing_eagerly())
     program = TracedProgram(traced, name)
     if not tf.executing_eagerly():
@@ -67,8 +67,8 @@ def _packed(traced: TracedFunction, results: list[tf.Tensor], done: tf.Operation
     )
     if flat:
         return results
-    rest = iter(results)
-    return tf.nest.map_structure(lambda leaf: next(rest) if isinstance(leaf, tf.Tensor) else done, structure)
+    remaining = iter(results)
+    return tf.nest.map_structure(lambda leaf: next(remaining) if isinstance(leaf, tf.Tensor) else done, structure)
 
 
 @checked_kinds()
@@ -136,13 +136,13 @@ def _results(outputs: Any, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         listed.pop()
     if any(not isinstance(o, tf.Tensor) for o in listed):
         raise ValueError("IPU loop body must return zero or more Tensor values followed by zero or more Operations.")
-    given, found = [t.dtype.name for t in carried], [t.dtype.name for t in listed]
-    if given != found:
-        raise TypeError(f"Mismatch between input types and output types for loop body: {given} vs {found}.")
-    for index, (before, after) in enumerate(zip(carried, listed)):
-        if not before.shape.is_compatible_with(after.shape):
+    start_types, end_types = [t.dtype.name for t in carried], [t.dtype.name for t in listed]
+    if start_types != end_types:
+        raise TypeError(f"Mismatch between input types and output types for loop body: {start_types} vs {end_types}.")
+    for index, (start, end) in enumerate(zip(carried, listed)):
+        if not start.shape.is_compatible_with(end.shape):
             raise ValueError(
-                f"loop body: value {index} has shape {before.shape} at the start of an iteration and {after.shape} "
+                f"loop body: value {index} has shape {start.shape} at the start of an iteration and {end.shape} "
                 "at its end; they must be the same"
             )
     return listed
@@ -164,8 +164,8 @@ def while_loop(
     """
     EFFECTS.given("ipu.loops.while_loop(use_while_v1)", use_while_v1)
     values = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    found = trace("condition", condition, [tf.convert_to_tensor(v) for v in values])
-    holds = tf.get_static_value(found.tensors[0]) if len(found.tensors) == 1 else None
+    traced = trace("condition", condition, [tf.convert_to_tensor(v) for v in values])
+    holds = tf.get_static_value(traced.tensors[0]) if len(traced.tensors) == 1 else None
     if holds is None:
         raise NotImplementedError(
             "loops.while_loop: a condition on values of the loop makes the number of iterations depend on data, which "

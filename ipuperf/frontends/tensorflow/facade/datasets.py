@@ -60,14 +60,14 @@ def dataset_benchmark(
     if tf.executing_eagerly():
         return tf.constant(measured(dataset), tf.string)
     spec = dataset.element_spec
-    found = script_ops.eager_py_func(
+    report = script_ops.eager_py_func(
         lambda variant: measured(dataset_ops._VariantDataset(variant, spec)),
         [dataset._variant_tensor],
         Tout=tf.string,
         name="dataset_benchmark",
     )
-    found.set_shape([1])
-    return found
+    report.set_shape([1])
+    return report
 
 
 def _print(epochs: list[dict[str, float]]) -> None:
@@ -106,16 +106,16 @@ def _measure(elements: Iterator[Any], count: int, copy: bool) -> dict[str, float
     buffers: dict[tuple[int, ...], np.ndarray] = {}
     total = 0
     start = time.perf_counter()
-    for taken in range(count):
+    for number in range(count):
         element = next(elements, None)
         if element is None:
             raise tf.errors.OutOfRangeError(
-                None, None, f"the dataset ended after {taken} of the {count} elements of an epoch; repeat() it"
+                None, None, f"the dataset ended after {number} of the {count} elements of an epoch; repeat() it"
             )
         for leaf in (t.numpy() for t in tf.nest.flatten(element)):
             if leaf.size == 0:
                 raise tf.errors.InvalidArgumentError(
-                    None, None, f"element {taken} has a tensor of shape {leaf.shape}: an axis of length 0"
+                    None, None, f"element {number} has a tensor of shape {leaf.shape}: an axis of length 0"
                 )
             total += leaf.nbytes
             if copy:

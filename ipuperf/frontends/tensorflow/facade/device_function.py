@@ -50,29 +50,29 @@ class DeviceFunction:
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Make them where the importer is."""
         order = self._order
-        taken: list[Any] = []
+        operands: list[Any] = []
         for value in self._present(inputs):
             if value is None:
-                taken.append(None)
+                operands.append(None)
                 continue
             placed = order is not None and len(value.shape) == len(order)
             if placed and isinstance(value, Arranged) and value.order == order:
-                taken.append(value.inner)
+                operands.append(value.inner)
                 continue
             tensor = tensor_of(plain(value), importer.place)
-            taken.append(permuted(tensor, order) if placed and order is not None else tensor)
-        found = _listed(self._function(*taken))
+            operands.append(permuted(tensor, order) if placed and order is not None else tensor)
+        results = _listed(self._function(*operands))
         if order is None:
-            return found
-        return [Arranged(t, order) if len(t.shape) == len(order) else t for t in found]
+            return results
+        return [Arranged(t, order) if len(t.shape) == len(order) else t for t in results]
 
     def _present(self, values: Sequence[Any]) -> list[Any]:
         """The operands, None for the absent ones."""
-        first = len(values) - self._absent
-        found = [None if i >= first and _is_zero(value) else value for i, value in enumerate(values)]
-        if self._absent and all(value is None for value in found[first:]):
-            found[first] = values[first]
-        return found
+        start = len(values) - self._absent
+        operands = [None if i >= start and _is_zero(value) else value for i, value in enumerate(values)]
+        if self._absent and all(value is None for value in operands[start:]):
+            operands[start] = values[start]
+        return operands
 
     def on_host(self, *operands: Any) -> list[np.ndarray]:
         """What they give for arrays."""
@@ -100,8 +100,8 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, np.ndarray) and not value.any()
 
 
-def _listed(found: Any) -> list[Tensor]:
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+def _listed(results: Any) -> list[Tensor]:
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def _variable(ir: Ir, number: int, array: np.ndarray) -> Tensor:
@@ -146,8 +146,8 @@ def device_function(
     def made(*operands: tf.Tensor) -> list[tf.Tensor]:
         if not tf.executing_eagerly():
             return marker(name, meaning, list(operands), list(specs), effect=False)
-        found = meaning.on_host(*(operand.numpy() for operand in operands))
-        return [tf.constant(array, spec.dtype) for array, spec in zip(found, specs, strict=True)]
+        arrays = meaning.on_host(*(operand.numpy() for operand in operands))
+        return [tf.constant(array, spec.dtype) for array, spec in zip(arrays, specs, strict=True)]
 
     if gradient is None:
         return made(*tensors)

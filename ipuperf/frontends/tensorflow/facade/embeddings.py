@@ -161,10 +161,10 @@ class HostEmbedding:
         Raises:
             RuntimeError: outside of a program.
         """
-        found = tf.convert_to_tensor(indices)
+        rows = tf.convert_to_tensor(indices)
         if clip_indices:
-            found = tf.clip_by_value(found, 0, int(self._variable.shape[0]) - 1)
-        return look_up(self._table, self._variable, self._dummy, found)
+            rows = tf.clip_by_value(rows, 0, int(self._variable.shape[0]) - 1)
+        return look_up(self._table, self._variable, self._dummy, rows)
 
 
 class HostEmbeddingScope:
@@ -222,8 +222,8 @@ class HostTable:
         table = self._registered()
         self._waiting.append((indices.copy(), grads.copy()))
         if len(self._waiting) >= self._count:
-            for where, what in self._waiting:
-                np.subtract.at(table, where, (self._rate * what).astype(table.dtype))
+            for where, row_grads in self._waiting:
+                np.subtract.at(table, where, (self._rate * row_grads).astype(table.dtype))
             self._waiting = []
         return [np.zeros((), np.float32)]
 

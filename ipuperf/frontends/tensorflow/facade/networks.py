@@ -55,12 +55,12 @@ def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str
         GraphError: one convolution needs the result of another (when the program is built).
     """
 
-    def decorated(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             if options is not None and not isinstance(options, dict):
                 raise TypeError(f"Expected the multi_conv `options` to be a `dict`, but got {options} instead.")
             with multi_conv_scope(options or {}):
-                return inner(*args)
+                return function(*args)
 
         return call
 
@@ -130,8 +130,8 @@ def ctc_beam_search_decoder(
         Negative logarithms of the paths' probabilities and the paths' lengths ``[batch, top_paths]``, their labels
         ``[batch, top_paths, time]``, padded with the blank.
     """
-    found = name or "ctc_beam_search"
-    return ctc_paths(found, logits, logits_lengths, beam_width, top_paths, blank_index, True)
+    op_name = name or "ctc_beam_search"
+    return ctc_paths(op_name, logits, logits_lengths, beam_width, top_paths, blank_index, True)
 
 
 @checked_kinds()
@@ -144,8 +144,8 @@ def ctc_beam_search_decoder_with_log_probs(
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """:func:`ctc_beam_search_decoder` of logarithms of probabilities."""
-    found = name or "ctc_beam_search"
-    return ctc_paths(found, log_probs, input_lengths, beam_width, top_paths, blank_index, False)
+    op_name = name or "ctc_beam_search"
+    return ctc_paths(op_name, log_probs, input_lengths, beam_width, top_paths, blank_index, False)
 
 
 def ctc_losses(
@@ -165,23 +165,23 @@ def ctc_losses(
     kind = scores.dtype if out_dtype is None else tf.as_dtype(out_dtype)
     if scores.dtype == tf.float32 and kind == tf.float16:
         raise ValueError("out_dtype cannot be float16 when dtype of data is float32.")
-    wanted = FLOAT16 if kind == tf.float16 else FLOAT32
+    loss_dtype = FLOAT16 if kind == tf.float16 else FLOAT32
 
-    def logs_of(given: Tensor) -> Tensor:
-        return networks.log_softmax(given, -1) if logits else given
+    def logs_of(scores: Tensor) -> Tensor:
+        return networks.log_softmax(scores, -1) if logits else scores
 
-    def forward(given: Tensor, *rest: Tensor) -> Tensor:
-        found = make(CtcLoss, logs_of(given), *rest, blank=blank)
-        return found if wanted == FLOAT32 else arithmetic.cast(found, wanted)
+    def forward(scores: Tensor, *sequences: Tensor) -> Tensor:
+        losses = make(CtcLoss, logs_of(scores), *sequences, blank=blank)
+        return losses if loss_dtype == FLOAT32 else arithmetic.cast(losses, loss_dtype)
 
-    def backward(grad: Tensor, given: Tensor, *rest: Tensor) -> Tensor:
+    def backward(grad: Tensor, scores: Tensor, *sequences: Tensor) -> Tensor:
         wide = grad if grad.dtype == FLOAT32 else arithmetic.cast(grad, FLOAT32)
-        return make(CtcLossGrad, wide, logs_of(given), *rest, blank=blank)
+        return make(CtcLossGrad, wide, logs_of(scores), *sequences, blank=blank)
 
     def gradient(inputs: Any, outputs: Any, grads: Any) -> list[Any]:
         spec = tf.TensorSpec(scores.shape, scores.dtype)
-        found = device_function(f"{name}_grad", backward, [grads[0], *inputs], [spec])
-        return [*found, None, None, None]
+        score_grads = device_function(f"{name}_grad", backward, [grads[0], *inputs], [spec])
+        return [*score_grads, None, None, None]
 
     operands = [scores, *(_whole(value) for value in (labels, data_length, label_length))]
     return device_function(name, forward, operands, [tf.TensorSpec(scores.shape[1:2], kind)], gradient)[0]
@@ -204,12 +204,12 @@ def ctc_paths(
     time, batch, classes = scores.shape.as_list()
     settings = {"blank": blank % classes, "beam_width": beam_width, "top_paths": top_paths}
 
-    def function(given: Tensor, sizes: Tensor) -> list[Tensor]:
-        logs = networks.log_softmax(given, -1) if logits else given
+    def function(scores: Tensor, sizes: Tensor) -> list[Tensor]:
+        logs = networks.log_softmax(scores, -1) if logits else scores
         names = ["probabilities", "lengths", "labels"]
-        found, counts, labels = make_all(CtcBeamSearchDecoder, [logs, sizes], names, **settings)
-        negative = arithmetic.negate(found)
-        return [negative if negative.dtype == given.dtype else arithmetic.cast(negative, given.dtype), counts, labels]
+        chances, counts, labels = make_all(CtcBeamSearchDecoder, [logs, sizes], names, **settings)
+        negative = arithmetic.negate(chances)
+        return [negative if negative.dtype == scores.dtype else arithmetic.cast(negative, scores.dtype), counts, labels]
 
     shape = [batch, top_paths]
     specs = [
@@ -276,8 +276,8 @@ def normalise_image(
         raise ValueError(f"normalise_image: the image has shape {image.shape}; three channels are needed")
     dtype = tf.float16 if image.dtype == tf.uint8 else image.dtype
     offsets, scales = tf.cast(channel_offsets, dtype), tf.cast(channel_scales, dtype)
-    found = (tf.cast(image, dtype) * tf.cast(scale, dtype) - offsets) * scales
-    return tf.pad(found, [*[[0, 0]] * (image.shape.rank - 1), [0, 1]], name=name)
+    normalised = (tf.cast(image, dtype) * tf.cast(scale, dtype) - offsets) * scales
+    return tf.pad(normalised, [*[[0, 0]] * (image.shape.rank - 1), [0, 1]], name=name)
 
 
 @checked_kinds()

@@ -138,11 +138,11 @@ def _normalised(
 
 
 def _parameter(
-    name: str, wanted: bool, channels: int, dtype: tf.DType, initializers: Any, collections: Any, trainable: bool
+    name: str, trained: bool, channels: int, dtype: tf.DType, initializers: Any, collections: Any, trainable: bool
 ) -> Any:
     """``beta`` or ``gamma``: a variable, or its neutral value."""
     plain = tf.compat.v1.zeros_initializer() if name == "beta" else tf.compat.v1.ones_initializer()
-    if not wanted:
+    if not trained:
         return plain((channels,), dtype)
     chosen = collections.get(name) if isinstance(collections, dict) else collections
     return tf.compat.v1.get_variable(

@@ -98,9 +98,9 @@ def pipeline(
         )
     meaning = PipelineMeaning(trace_pipeline(arguments))
     marker(arguments.name, meaning, [*arguments.inputs, *meaning.traced.outside], [])
-    found = ops.get_default_graph().get_operations()[-1]
-    meaning.line = user_line(found)
-    return found
+    op = ops.get_default_graph().get_operations()[-1]
+    meaning.line = user_line(op)
+    return op
 
 
 @checked_kinds()

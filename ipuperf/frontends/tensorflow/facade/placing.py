@@ -41,10 +41,10 @@ def ordinal_of(device: str) -> int:
     Raises:
         ValueError: another device name.
     """
-    found = re.fullmatch(r".*device:IPU:(\d+)", str(device), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r".*device:IPU:(\d+)", str(device), re.IGNORECASE)
+    if match is None:
         raise ValueError(f"ipu_scope({device!r}): a device such as '/device:IPU:0' is needed")
-    return int(found[1])
+    return int(match[1])
 
 
 @contextmanager
@@ -142,9 +142,9 @@ def get_shard_from_colocation(op: tf.Operation) -> int | None:
     """The shard of the ops that an op is to be with; None: there is none."""
     for group in op.colocation_groups():
         name = group.decode().removeprefix("loc:@")
-        other = op.graph.get_operation_by_name(name) if name != op.name else None
-        if other is not None and get_shard(other) is not None:
-            return get_shard(other)
+        neighbour = op.graph.get_operation_by_name(name) if name != op.name else None
+        if neighbour is not None and get_shard(neighbour) is not None:
+            return get_shard(neighbour)
     return None
 
 
@@ -153,22 +153,22 @@ def propagate_sharding(graph: tf.Graph) -> None:
     """Give ops without a shard that of an op that they read; gradient ops have that of their forward ops."""
     for op in graph.get_operations():
         if get_shard(op) is None:
-            found = next((get_shard(t.op) for t in op.inputs if get_shard(t.op) is not None), None)
-            if found is not None:
-                set_shard(op, found)
+            shard = next((get_shard(t.op) for t in op.inputs if get_shard(t.op) is not None), None)
+            if shard is not None:
+                set_shard(op, shard)
 
 
 @checked_kinds()
 def dependencies(roots: Iterable[tf.Operation]) -> list[tf.Operation]:
     """All ops that ``roots`` are computed from, ``roots`` among them."""
-    found: dict[tf.Operation, None] = {}
+    reached: dict[tf.Operation, None] = {}
     waiting = list(roots)
     while waiting:
         op = waiting.pop()
-        if op not in found:
-            found[op] = None
+        if op not in reached:
+            reached[op] = None
             waiting += [t.op for t in op.inputs]
-    return list(found)
+    return list(reached)
 
 
 _MARK = "_ipu_autoshard"
@@ -200,9 +200,9 @@ def automatic_sharding(
     Raises:
         ValueError: a number below 1, or fewer places to cut than are needed.
     """
-    for what, tensor in (("input_ts", input_ts), ("loss_ts", loss_ts)):
+    for argument, tensor in (("input_ts", input_ts), ("loss_ts", loss_ts)):
         if not isinstance(tensor, tf.Tensor) or not hasattr(tensor, "op"):
-            raise TypeError(f"automatic_sharding: {what} is {told(tensor)}; a tensor of a graph is needed")
+            raise TypeError(f"automatic_sharding: {argument} is {told(tensor)}; a tensor of a graph is needed")
     EFFECTS.given("ipu.autoshard.automatic_sharding(frozen_inference)", frozen_inference)
     if num_shards < 1:
         raise ValueError(f"automatic_sharding: num_shards is {num_shards}; at least 1 is needed")
@@ -225,31 +225,31 @@ def _between(start: tf.Tensor, end: tf.Tensor) -> list[tf.Operation]:
     """Ops from which ``end`` is computed and that are computed from ``start``, in order."""
     needed = set(dependencies([end.op]))
     marked = any(has_attr(op, _MARK) for op in needed)
-    reached, found = {start.op}, []
+    reached, chosen = {start.op}, []
     for op in end.graph.get_operations():
         if op in needed and any(t.op in reached for t in op.inputs):
             reached.add(op)
             if not marked or has_attr(op, _MARK):
-                found.append(op)
-    return found
+                chosen.append(op)
+    return chosen
 
 
 def _cuts(order: Sequence[tf.Operation], edge_filter: Callable[[tuple[str, str]], bool] | None) -> list[int]:
     """Places in the order before which one tensor passes."""
     place = {op: number for number, op in enumerate(order)}
-    last: dict[int, int] = {}
-    made: dict[int, int] = {}
+    last_use: dict[int, int] = {}
+    producer: dict[int, int] = {}
     for number, op in enumerate(order):
         for tensor in op.inputs:
             if tensor.op in place:
-                last[id(tensor)], made[id(tensor)] = number, place[tensor.op]
-    found = []
+                last_use[id(tensor)], producer[id(tensor)] = number, place[tensor.op]
+    cuts = []
     for number in range(1, len(order)):
-        passing = [key for key in last if made[key] < number <= last[key]]
+        passing = [key for key in last_use if producer[key] < number <= last_use[key]]
         edge = (order[number - 1].name, order[number].name)
         if len(passing) == 1 and not (edge_filter is not None and edge_filter(edge)):
-            found.append(number)
-    return found
+            cuts.append(number)
+    return cuts
 
 
 def _bytes(op: tf.Operation) -> int:
@@ -258,14 +258,14 @@ def _bytes(op: tf.Operation) -> int:
 
 def _balanced(sizes: Sequence[int], cuts: Sequence[int], shards: int) -> list[int]:
     """Of the possible cuts those nearest to equal shares, in order."""
-    total, before, sums = sum(sizes), 0, []
+    total, so_far, sums = sum(sizes), 0, []
     for size in sizes:
-        sums.append(before)
-        before += size
+        sums.append(so_far)
+        so_far += size
     chosen: list[int] = []
     for number in range(1, shards):
         left = shards - 1 - number
-        after = [c for c in cuts if not chosen or c > chosen[-1]]
-        possible = after[: len(after) - left]
+        later = [c for c in cuts if not chosen or c > chosen[-1]]
+        possible = later[: len(later) - left]
         chosen.append(min(possible, key=lambda c: abs(sums[c] - total * number / shards)))
     return chosen

@@ -129,9 +129,9 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
         return [inputs, self.kernel[:size], self.kernel[size:], *(tf.reshape(bias, [-1]) for bias in biases)]
 
 
-def _named(given: Any, allowed: Sequence[str]) -> str:
+def _named(activation: Any, allowed: Sequence[str]) -> str:
     return activation_name(
-        given, allowed, lambda name: f"activation {name!r} is not supported; allowed: {', '.join(allowed)}"
+        activation, allowed, lambda name: f"activation {name!r} is not supported; allowed: {', '.join(allowed)}"
     )
 
 
@@ -280,6 +280,6 @@ class PopnnAUGRU(_DynamicGru):
         inputs = time_first(inputs, time_major)
         scores = tf.convert_to_tensor(attention_score, self.dtype)
         time, batch, _ = inputs.shape
-        given = time_major and scores.shape.as_list() == [time, batch]
-        scores = scores if given else tf.transpose(scores)
+        by_time = time_major and scores.shape.as_list() == [time, batch]
+        scores = scores if by_time else tf.transpose(scores)
         return self._over(inputs, self._own_biases(), initial_state, training, seq_len, scores)

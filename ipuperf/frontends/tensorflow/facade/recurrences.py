@@ -64,58 +64,58 @@ class RecurrentLayer:
         attributes = {**self._attributes, "lengths": lengths is not None, "scored": scores is not None}
         inputs = [x, *operands[1:], *states, *rows]
 
-        def function(*given: Tensor) -> list[Tensor]:
-            return recurrent(given, trains=trains, **attributes)[0]
+        def function(*tensors: Tensor) -> list[Tensor]:
+            return recurrent(tensors, trains=trains, **attributes)[0]
 
-        def gradient(taken: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+        def gradient(operands: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
             if not trains:
                 raise ValueError(f"To use {name} in gradients, is_training must be set to True.")
-            return self._gradient(f"{name}_grad", {**attributes, "trains": True}, taken, results, grads)
+            return self._gradient(f"{name}_grad", {**attributes, "trains": True}, operands, results, grads)
 
         specs = self._specs(x, states[0].shape[-1], trains)
-        found = device_function(name, function, inputs, specs, gradient)
-        return found[0], found[1 : 1 + self._states]
+        outputs = device_function(name, function, inputs, specs, gradient)
+        return outputs[0], outputs[1 : 1 + self._states]
 
     def _specs(self, x: tf.Tensor, units: int, trains: bool) -> list[tf.TensorSpec]:
         time, batch, _ = x.shape
-        kept = [*[1] * (self._states - 1), CELLS[self._attributes["cell"]].kept] if trains else []
+        widths = [*[1] * (self._states - 1), CELLS[self._attributes["cell"]].kept] if trains else []
         return [
             tf.TensorSpec([time, batch, units], x.dtype),
             *[tf.TensorSpec([batch, units], x.dtype)] * self._states,
-            *(tf.TensorSpec([time, batch, each * units], x.dtype) for each in kept),
+            *(tf.TensorSpec([time, batch, width * units], x.dtype) for width in widths),
         ]
 
     def _gradient(
         self,
         name: str,
         attributes: Mapping[str, Any],
-        taken: Sequence[Any],
+        inputs: Sequence[Any],
         results: Sequence[Any],
         grads: Sequence[Any],
     ) -> list[Any]:
         """Gradients of what the layer has taken; those of lengths are None."""
-        number, ends = len(taken), 1 + self._states
+        number, ends = len(inputs), 1 + self._states
 
-        def backward(*given: Tensor | None) -> list[Tensor]:
-            tensors = [t for t in given[: number + len(results)] if t is not None]
-            arriving = [*given[number + len(results) :], *[None] * (len(results) - ends)]
-            made = recurrent_gradients(
+        def backward(*operands: Tensor | None) -> list[Tensor]:
+            tensors = [t for t in operands[: number + len(results)] if t is not None]
+            arriving = [*operands[number + len(results) :], *[None] * (len(results) - ends)]
+            gradients = recurrent_gradients(
                 CONTEXT.builder, attributes, tensors[:number], tensors[number:], arriving, lambda t: t
             )
-            return [grad for grad in made if grad is not None]
+            return [grad for grad in gradients if grad is not None]
 
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in taken if t.dtype.is_floating]
-        found = iter(device_function(name, backward, [*taken, *results, *grads[:ends]], specs, absent=ends))
-        return [next(found) if t.dtype.is_floating else None for t in taken]
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in inputs if t.dtype.is_floating]
+        gradients = iter(device_function(name, backward, [*inputs, *results, *grads[:ends]], specs, absent=ends))
+        return [next(gradients) if t.dtype.is_floating else None for t in inputs]
 
 
-def activation_name(given: Any, allowed: Sequence[str], message: Callable[[str], str]) -> str:
+def activation_name(activation: Any, allowed: Sequence[str], message: Callable[[str], str]) -> str:
     """The name of an activation (a name, or one of Keras' functions).
 
     Raises:
         ValueError: ``message(name)``, for one that is not among the ``allowed`` ones.
     """
-    name = given if isinstance(given, str) else getattr(given, "__name__", str(given))
+    name = activation if isinstance(activation, str) else getattr(activation, "__name__", str(activation))
     if name not in allowed:
         raise ValueError(message(name))
     return name
@@ -148,7 +148,7 @@ def plans(
 def _pass_plans(kind: DType, share: float | None, options: Mapping[str, Any]) -> dict[str, Any]:
     if set(options) - PLAN_OPTIONS:
         EFFECTS.given("ipu.keras.layers.LSTM(options, other keys)", dict(options))
-    own: dict[str, Any] = {"partials_dtype": kind}
+    attributes: dict[str, Any] = {"partials_dtype": kind}
     if share is not None and share != -1:
-        own["available_memory_proportion"] = float(share)
-    return {**own, **plan_attributes(options)}
+        attributes["available_memory_proportion"] = float(share)
+    return {**attributes, **plan_attributes(options)}

@@ -93,12 +93,12 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     """
     if op not in KINDS:
         raise ValueError(f"reduce_scatter: op={op!r}; allowed: {', '.join(KINDS)}")
-    given = [tf.convert_to_tensor(one) for one in tf.nest.flatten(x)]
-    if wrong := [one.shape for one in given if one.shape.rank != 1]:
+    vectors = [tf.convert_to_tensor(vector) for vector in tf.nest.flatten(x)]
+    if wrong := [vector.shape for vector in vectors if vector.shape.rank != 1]:
         raise ValueError(f"reduce_scatter: a tensor of shape {wrong[0]}; vectors are needed")
     stem = name or "reduce_scatter"
-    found = [collectives.reduce_scatter(one, replication_factor, KINDS[op], stem) for one in given]
-    return found[0] if len(found) == 1 else found
+    parts = [collectives.reduce_scatter(vector, replication_factor, KINDS[op], stem) for vector in vectors]
+    return parts[0] if len(parts) == 1 else parts
 
 
 class _Index:

@@ -59,12 +59,12 @@ def reduce_scatter(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
     for number, shard in enumerate(shards):
         with ipu_shard(number):
             padded.append(tf.pad(shard, [[0, part * count - shard.shape[0]]]))
-    found = []
+    results = []
     for number in range(count):
         with ipu_shard(number):
-            own = [whole[number * part : (number + 1) * part] for whole in padded]
-            found.append(own[number] if op == _LOCAL else reduce(_KINDS[op], own))
-    return found
+            parts = [whole[number * part : (number + 1) * part] for whole in padded]
+            results.append(parts[number] if op == _LOCAL else reduce(_KINDS[op], parts))
+    return results
 
 
 @checked_kinds()
@@ -75,15 +75,15 @@ def all_reduce(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
         ValueError: as :func:`reduce_scatter`.
     """
     length = max((shard.shape[0] for shard in _vectors(_checked(input_shards))), default=0)
-    found = []
+    results = []
     for number, whole in enumerate(_everywhere(reduce_scatter(input_shards, op), 0)):
         with ipu_shard(number):
-            found.append(whole[:length])
-    return found
+            results.append(whole[:length])
+    return results
 
 
-def _checked(given: Sequence[Any]) -> list[tf.Tensor]:
-    shards = [tf.convert_to_tensor(shard) for shard in given]
+def _checked(operands: Sequence[Any]) -> list[tf.Tensor]:
+    shards = [tf.convert_to_tensor(shard) for shard in operands]
     if not shards:
         raise ValueError("input_shards is empty; a tensor for each shard is needed.")
     if len({id(shard) for shard in shards}) != len(shards):
@@ -98,16 +98,16 @@ def _checked(given: Sequence[Any]) -> list[tf.Tensor]:
 def _vectors(shards: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     if shards[0].shape.rank > 1:
         raise ValueError(f"input_shards have shape {shards[0].shape}; scalars or vectors are needed.")
-    found = []
+    vectors = []
     for number, shard in enumerate(shards):
         with ipu_shard(number):
-            found.append(tf.reshape(shard, [1]) if shard.shape.rank == 0 else shard)
-    return found
+            vectors.append(tf.reshape(shard, [1]) if shard.shape.rank == 0 else shard)
+    return vectors
 
 
 def _everywhere(shards: Sequence[tf.Tensor], axis: int) -> list[tf.Tensor]:
-    found = []
+    copies = []
     for number in range(len(shards)):
         with ipu_shard(number):
-            found.append(tf.concat(shards, axis))
-    return found
+            copies.append(tf.concat(shards, axis))
+    return copies

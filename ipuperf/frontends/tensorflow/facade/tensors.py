@@ -59,12 +59,12 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     return sequence_slice(dst, src, counts, tf.cumsum(counts, exclusive=True), targets, zero_unused)
 
 
-def _numbers(**given: Any) -> list[tf.Tensor]:
-    found = [tf.cast(tf.convert_to_tensor(value), tf.int32) for value in given.values()]
-    first = found[0].shape
-    if first.rank != 1 or not first[0] or any(one.shape != first for one in found):
-        raise ValueError(f"{', '.join(given)} must have matching, nonzero shapes of rank 1.")
-    return found
+def _numbers(**arguments: Any) -> list[tf.Tensor]:
+    vectors = [tf.cast(tf.convert_to_tensor(value), tf.int32) for value in arguments.values()]
+    shape = vectors[0].shape
+    if shape.rank != 1 or not shape[0] or any(vector.shape != shape for vector in vectors):
+        raise ValueError(f"{', '.join(arguments)} must have matching, nonzero shapes of rank 1.")
+    return vectors
 
 
 def _check_rows(src: tf.Tensor, dst: tf.Tensor) -> None:
@@ -77,9 +77,9 @@ def _check_rows(src: tf.Tensor, dst: tf.Tensor) -> None:
 def _written(dst: tf.Tensor, src: tf.Tensor, counts: tf.Tensor, sources: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     rows = tf.range(dst.shape[0])[:, tf.newaxis]
     inside = tf.logical_and(rows >= targets, rows < targets + counts)
-    taken = tf.reduce_sum(tf.where(inside, rows - targets + sources, 0), axis=1)
+    source_rows = tf.reduce_sum(tf.where(inside, rows - targets + sources, 0), axis=1)
     written = tf.reshape(tf.reduce_any(inside, axis=1), [-1, *[1] * (dst.shape.rank - 1)])
-    return tf.where(written, tf.gather(src, taken), dst)
+    return tf.where(written, tf.gather(src, source_rows), dst)
 
 
 _FLOATS = (tf.float16, tf.float32)
@@ -141,8 +141,8 @@ def barrier(tensors: Any, insert_barrier_for_gradient: bool = False, name: str |
     EFFECTS.given("ipu.control_flow_ops.barrier(insert_barrier_for_gradient)", insert_barrier_for_gradient)
     flat = [tf.convert_to_tensor(t) for t in tf.nest.flatten(tensors)]
     with tf.control_dependencies(flat):
-        found = [tf.identity(t, name=name) for t in flat]
-    return tf.nest.pack_sequence_as(tensors, found)
+        results = [tf.identity(t, name=name) for t in flat]
+    return tf.nest.pack_sequence_as(tensors, results)
 
 
 @checked_kinds()
@@ -163,13 +163,13 @@ def outlined_function(
     EFFECTS.given("ipu.functional_ops.outlined_function(unique_sharding)", unique_sharding)
     EFFECTS.given("ipu.functional_ops.outlined_function(keep_input_layouts)", keep_input_layouts)
 
-    def decorated(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             with tf.name_scope(name or "function"):
-                found = inner(*(tf.nest.map_structure(tf.convert_to_tensor, a) for a in args))
-            if not any(tf.is_tensor(leaf) for leaf in tf.nest.flatten(found)):
+                results = function(*(tf.nest.map_structure(tf.convert_to_tensor, a) for a in args))
+            if not any(tf.is_tensor(leaf) for leaf in tf.nest.flatten(results)):
                 raise ValueError("outlined_function: the function has to return at least one tensor")
-            return found
+            return results
 
         return call
 

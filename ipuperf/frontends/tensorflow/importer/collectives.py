@@ -86,8 +86,8 @@ class _Exchange:
         frame = cast("Frame", importer.place.unconditional)
         tensor = tensor_of(inputs[0], importer.place)
         name = self._op_class.type.lower()
-        found = frame.program.collective(self._op_class, tensor, name, self._size, **self._attributes)
-        return [reshaped(found, self._shape)]
+        result = frame.program.collective(self._op_class, tensor, name, self._size, **self._attributes)
+        return [reshaped(result, self._shape)]
 
 
 def _exchange(
@@ -207,8 +207,8 @@ class _MeanAtEnd:
 def leave_out_reductions(ir: Ir) -> None:
     """A reduction over groups of one replica is its operand: no op. That of squares computes something."""
     for graph in ir.all_graphs():
-        found = [op for op in graph.ops if isinstance(op, _k.ReplicatedAllReduce) and op.group.group_size == 1]
-        elide(graph, [op for op in found if op.op != "square_add" and not op.aliases()])
+        reductions = [op for op in graph.ops if isinstance(op, _k.ReplicatedAllReduce) and op.group.group_size == 1]
+        elide(graph, [op for op in reductions if op.op != "square_add" and not op.aliases()])
 
 
 class _Apart:
@@ -256,14 +256,14 @@ def reduces(tensor: tf.Tensor) -> bool:
 def reductions_of(tensor: tf.Tensor, gradients: Collection[tf.Tensor] = ()) -> list[str]:
     """Kinds of the reductions that read a tensor at once, or after it was only cast, renamed or multiplied by a number
     that none of ``gradients`` has a part in (the scale of a loss): such a factor may as well come later."""
-    found = []
+    kinds = []
     for op in tensor.consumers():
         meaning = meaning_of(op) if is_marker(op) else None
         if isinstance(meaning, AllReduce):
-            found.append(meaning.kind)
+            kinds.append(meaning.kind)
         elif op.type in ("Identity", "Cast") or _scales(op, tensor, {id(g.op) for g in gradients}):
-            found += reductions_of(op.outputs[0], gradients)
-    return found
+            kinds += reductions_of(op.outputs[0], gradients)
+    return kinds
 
 
 def _scales(op: tf.Operation, tensor: tf.Tensor, gradients: Collection[int]) -> bool:
@@ -275,9 +275,9 @@ def _scales(op: tf.Operation, tensor: tf.Tensor, gradients: Collection[int]) -> 
         return False
     seen, waiting = set(), [factor.op]
     while waiting:
-        one = waiting.pop()
-        if id(one) in gradients:
+        op_before = waiting.pop()
+        if id(op_before) in gradients:
             return False
-        seen.add(id(one))
-        waiting += [t.op for t in one.inputs if id(t.op) not in seen]
+        seen.add(id(op_before))
+        waiting += [t.op for t in op_before.inputs if id(t.op) not in seen]
     return True

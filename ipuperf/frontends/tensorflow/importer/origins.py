@@ -27,17 +27,21 @@ class _PassedOver(dict[str, bool]):
     """By file: whether it is never the user's."""
 
     def __missing__(self, file: str) -> bool:
-        found = self[file] = any(file.startswith(root) for root in _ROOTS) or "__autograph_generated" in file
-        return found
+        passed = self[file] = any(file.startswith(root) for root in _ROOTS) or "__autograph_generated" in file
+        return passed
 
 
 def _roots() -> list[str]:
     site = {sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")}
     site.add(os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__))))
-    own = os.path.dirname(ipuperf.__file__)
+    package_folder = os.path.dirname(ipuperf.__file__)
     standard = os.path.dirname(os.path.abspath(os.__file__))
-    found = [os.path.join(folder, package) + os.sep for folder in site for package in _PACKAGES]
-    return [*found, own + os.sep, *(os.path.join(standard, name) for name in ("contextlib.py", "functools.py"))]
+    roots = [os.path.join(folder, package) + os.sep for folder in site for package in _PACKAGES]
+    return [
+        *roots,
+        package_folder + os.sep,
+        *(os.path.join(standard, name) for name in ("contextlib.py", "functools.py")),
+    ]
 
 
 _ROOTS = _roots()
@@ -67,10 +71,10 @@ def own_attribute(op: tf.Operation, name: str) -> Any:
     if not getattr(op.graph, "ipuperf_written", False):
         return None
     try:
-        found = op.get_attr(name)
+        value = op.get_attr(name)
     except ValueError:
         return None
-    return found.decode() if isinstance(found, bytes) else found
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def is_gradient(op: tf.Operation) -> bool:
@@ -105,26 +109,26 @@ class Origins:
         parts = scope.split("/")
         if _TAPE in parts:
             return self._of_forward("/".join(parts[parts.index(_TAPE) + 1 :]), op)
-        found = OpOrigin(scope, _line(forward))
-        self._known[forward.name] = found
-        self._known.setdefault(scope, found)
-        return found
+        origin = OpOrigin(scope, _line(forward))
+        self._known[forward.name] = origin
+        self._known.setdefault(scope, origin)
+        return origin
 
     def _of_forward(self, name: str, op: tf.Operation) -> OpOrigin:
         """The place of the forward op ``name``, or of the innermost known scope around it."""
-        inner = name
-        while inner:
-            if inner in self._known:
-                return self._known[inner]
-            inner = inner.rpartition("/")[0]
+        scope_name = name
+        while scope_name:
+            if scope_name in self._known:
+                return self._known[scope_name]
+            scope_name = scope_name.rpartition("/")[0]
         return OpOrigin(name, _line(op))
 
 
 def _line(op: tf.Operation) -> str:
     """The user's line of an op; where a library has made it for an object, that of the object."""
     line, known = user_line(op), own_attribute(op, LINE)
-    caller, _, own = (known or "").partition("\n")
-    return own if own and caller == line else line
+    caller, _, object_line = (known or "").partition("\n")
+    return object_line if object_line and caller == line else line
 
 
 SHARD = "_ipu_shard"
@@ -149,8 +153,8 @@ def shard_of(op: tf.Operation) -> int | None:
     chain = [op]
     while chain[-1]._original_op is not None:
         chain.append(chain[-1]._original_op)
-    found = (own_attribute(one, SHARD) for one in reversed(chain))
-    return next((int(shard) for shard in found if shard is not None), None)
+    shards = (own_attribute(ancestor, SHARD) for ancestor in reversed(chain))
+    return next((int(shard) for shard in shards if shard is not None), None)
 
 
 def phase_of(op: tf.Operation) -> Phase | None:

@@ -29,13 +29,13 @@ def _written(value: Any) -> Any:
     return value.__name__ if isinstance(value, FunctionType) else value
 
 
-def refuse(layer: str, **given: Any) -> None:
+def refuse(layer: str, **arguments: Any) -> None:
     """Raise for the first argument that has a value.
 
     Raises:
         NotImplementedError: names the argument and Keras' own layer, which takes it.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value:
             raise NotImplementedError(
                 f"IPU custom {layer} layer does not support {name} (it is {value!r}); use tf.keras.layers.{layer}, "

@@ -110,14 +110,14 @@ def graph_nodes(graph: Any) -> list[Any]:
 
 def _all_nodes(graph: Any) -> list[Any]:
     there = {str(id(tensor)) for tensor in graph.inputs}
-    found = []
+    nodes = []
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         for node in graph._nodes_by_depth[depth]:
             if node.is_input or not there.issuperset(node.flat_input_ids):
                 continue
-            found.append(node)
+            nodes.append(node)
             there.update(node.flat_output_ids)
-    return found
+    return nodes
 
 
 ADDITIONS = (base_layer.AddLoss, base_layer.AddMetric)
@@ -153,13 +153,13 @@ def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tupl
             continue
         assignment = assigned[id(node)]
         if assignment.is_nested_model:
-            inner = graph_of(assignment.nested_model)
+            nested = graph_of(assignment.nested_model)
             inside = (*path, id(node))
-            given = [(path, str(id(t))) for t in _arguments(inner, node)]
-            for reference, key in zip(inner.inputs, given):
-                layout.aliases[inside, str(id(reference))] = Alias(key, inner, reference)
-            _add(layout, inner, assignment.pipeline_stage_assignments, inside)
-            for outer, result in zip(node.flat_output_ids, inner.outputs):
+            sources = [(path, str(id(t))) for t in _arguments(nested, node)]
+            for reference, key in zip(nested.inputs, sources):
+                layout.aliases[inside, str(id(reference))] = Alias(key, nested, reference)
+            _add(layout, nested, assignment.pipeline_stage_assignments, inside)
+            for outer, result in zip(node.flat_output_ids, nested.outputs):
                 layout.aliases[path, outer] = Alias((inside, str(id(result))))
         else:
             layout.calls.append(Call(node, path, assignment.pipeline_stage))
@@ -168,49 +168,49 @@ def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tupl
 
 def _by_node(nodes: Sequence[Any], assignments: Sequence[Any]) -> dict[int, Any]:
     """The assignment of each node that has one."""
-    found: dict[int, Any] = {}
-    for one in assignments:
-        layer = one.nested_model if one.is_nested_model else one.layer
-        if hasattr(one, "node_index"):
-            node = layer._inbound_nodes[one.node_index]
+    by_node: dict[int, Any] = {}
+    for assignment in assignments:
+        layer = assignment.nested_model if assignment.is_nested_model else assignment.layer
+        if hasattr(assignment, "node_index"):
+            node = layer._inbound_nodes[assignment.node_index]
         else:
-            node = next(node for node in nodes if node.layer is layer and id(node) not in found)
-        found[id(node)] = one
-    return found
+            node = next(node for node in nodes if node.layer is layer and id(node) not in by_node)
+        by_node[id(node)] = assignment
+    return by_node
 
 
 def _place_additions(layout: StagedModel) -> None:
     """What ``add_loss`` and ``add_metric`` of a model have added since it was divided: each call stands where the last
     of its operands is made, a metric at the end, where metrics are read."""
-    made = {key: call.stage for call in layout.calls for key in call.writes()}
-    last = layout.stages - 1
+    stages_by_key = {key: call.stage for call in layout.calls for key in call.writes()}
+    last_stage = layout.stages - 1
     for node, path in layout.later:
-        stages = [made.get(layout.origin((path, name)), 0) for name in node.flat_input_ids]
-        stage = last if isinstance(node.layer, base_layer.AddMetric) else max(stages, default=0)
+        stages = [stages_by_key.get(layout.origin((path, name)), 0) for name in node.flat_input_ids]
+        stage = last_stage if isinstance(node.layer, base_layer.AddMetric) else max(stages, default=0)
         call = Call(node, path, stage)
         layout.calls.append(call)
-        made.update(dict.fromkeys(call.writes(), stage))
+        stages_by_key.update(dict.fromkeys(call.writes(), stage))
 
 
-def _arguments(inner: Any, node: Any) -> list[Any]:
-    """The Keras tensors of the call ``node`` of model ``inner``, one for each of its inputs."""
+def _arguments(graph: Any, node: Any) -> list[Any]:
+    """The Keras tensors of the call ``node`` of model ``graph``, one for each of its inputs."""
     inputs = node.call_args[0] if node.call_args else next(iter(node.call_kwargs.values()))
-    tensors: list[Any] = inner._flatten_to_reference_inputs(inputs)
+    tensors: list[Any] = graph._flatten_to_reference_inputs(inputs)
     if any(not hasattr(tensor, "_keras_history") for tensor in tensors):
         raise ValueError(
-            f"Model {inner.name} is called with a value that is no Keras tensor; a model inside a pipelined model "
+            f"Model {graph.name} is called with a value that is no Keras tensor; a model inside a pipelined model "
             "takes results of layers only. Put the call into one stage with `PipelineStage`."
         )
     return tensors
 
 
 def _check_numbers(layout: StagedModel) -> None:
-    found = sorted({call.stage for call in layout.calls})
-    missing = sorted(set(range(found[-1] + 1)) - set(found))
-    if missing or found[0] < 0:
+    numbers = sorted({call.stage for call in layout.calls})
+    missing = sorted(set(range(numbers[-1] + 1)) - set(numbers))
+    if missing or numbers[0] < 0:
         raise ValueError(
             "Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
-            f"{_listed(found)}, however the following pipeline stages are missing {_listed(missing)}."
+            f"{_listed(numbers)}, however the following pipeline stages are missing {_listed(missing)}."
         )
 
 

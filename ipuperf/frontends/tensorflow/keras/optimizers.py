@@ -58,8 +58,8 @@ class IpuOptimizer(tf_keras.optimizers.legacy.Optimizer):
 
     def variables(self) -> Any:
         """The wrapped optimizer's variables."""
-        held = self._opt.variables
-        return held() if callable(held) else held
+        state = self._opt.variables
+        return state() if callable(state) else state
 
     def get_config(self) -> dict[str, Any]:
         """Name and wrapped optimizer."""
@@ -143,10 +143,10 @@ class KerasOptimizer(tf.compat.v1.train.Optimizer):
             )
         if hasattr(self.optimizer, "get_grads"):  # Keras' wrapper of an optimizer of version 1
             return list(self.optimizer.get_grads(loss, list(var_list)))
-        own = overridden(self.optimizer, *GRADIENTS)
-        if own == "get_gradients":
+        method = overridden(self.optimizer, *GRADIENTS)
+        if method == "get_gradients":
             return list(zip(self.optimizer.get_gradients(loss, list(var_list)), var_list))
-        if own is not None:
+        if method is not None:
             compute = getattr(self.optimizer, "_compute_gradients", None) or self.optimizer.compute_gradients
             return list(compute(loss, list(var_list), tape=_GraphTape()))
         grads = tf.gradients(scaled_loss(self.optimizer, loss), list(var_list))
@@ -212,8 +212,8 @@ def overridden(optimizer: Any, *methods: str) -> str | None:
         owner = next((c for c in type(optimizer).__mro__ if method in vars(c)), None)
         if owner is not None and owner.__module__.split(".")[0] not in _LIBRARIES:
             return method
-    inner = next((vars(optimizer)[name] for name in _INNER if name in vars(optimizer)), None)
-    return None if inner is None else overridden(inner, *methods)
+    wrapped = next((vars(optimizer)[name] for name in _INNER if name in vars(optimizer)), None)
+    return None if wrapped is None else overridden(wrapped, *methods)
 
 
 def check_minimize(optimizer: Any) -> None:

@@ -97,10 +97,10 @@ def check_losses(model: Any) -> None:
                 f"The function `{name}` for the model {model.name} has been overridden. This is not supported for "
                 "pipelined Keras models."
             )
-    for one in [model, *model._flatten_layers(include_self=False)]:
-        if isinstance(one, Model) and one._callable_losses:
+    for layer in [model, *model._flatten_layers(include_self=False)]:
+        if isinstance(layer, Model) and layer._callable_losses:
             raise RuntimeError(
-                f"The model {one.name} has a loss that is a function (`add_loss(lambda: ...)`), which belongs to no "
+                f"The model {layer.name} has a loss that is a function (`add_loss(lambda: ...)`), which belongs to no "
                 "pipeline stage: add it to the layer whose weights it reads, or add a tensor."
             )
 
@@ -206,7 +206,7 @@ class Program:
             self._feed = feed
         for _ in range(self._runs):
             self._work.model.distribute_strategy.run(self._function)
-        flat = [np.asarray(one) for one in self._outfeed.dequeue()]
+        flat = [np.asarray(array) for array in self._outfeed.dequeue()]
         return Results(self._structure, flat, self._work.replicas, self._work.options.mean_metrics)
 
     def stop(self, feed: DataFeed) -> None:
@@ -298,11 +298,11 @@ class Program:
         functions = KerasStages(work.model, work.layout, self._element, work.mode == "train", end).functions()
         return [*functions[:-1], self._noting(functions[-1])]
 
-    def _noting(self, last: Callable[..., Any]) -> Callable[..., Any]:
-        """The ``last`` stage, with the structure of what is sent noted."""
+    def _noting(self, final: Callable[..., Any]) -> Callable[..., Any]:
+        """The ``final`` stage, with the structure of what is sent noted."""
 
         def stage(*tensors: Any) -> Any:
-            results = last(*tensors)
+            results = final(*tensors)
             loss, sent = results if self._work.mode == "train" else (None, results)
             self._structure = tf.nest.map_structure(lambda tensor: None, sent)
             flat = tuple(tf.nest.flatten(sent))

@@ -141,5 +141,5 @@ def _unpack(keys: Sequence[Key], masked: Sequence[Key], rest: int, tensors: Sequ
     values = dict(zip(keys, tensors))
     for key, mask in zip(masked, tensors[len(keys) :]):
         values[key]._keras_mask = mask
-    after = len(keys) + len(masked)
-    return StageState(values, list(tensors[after : after + rest]), list(tensors[after + rest :]))
+    end = len(keys) + len(masked)
+    return StageState(values, list(tensors[end : end + rest]), list(tensors[end + rest :]))

@@ -102,11 +102,11 @@ def innermost(optimizer: Any) -> Any:
 
 def wrappers(optimizer: Any) -> list[IpuOptimizer]:
     """The wrappers, outermost first."""
-    found = []
+    outer_first = []
     while isinstance(optimizer, IpuOptimizer):
-        found.append(optimizer)
+        outer_first.append(optimizer)
         optimizer = optimizer._opt
-    return found
+    return outer_first
 
 
 class CrossReplicaOptimizer(IpuOptimizer):
@@ -297,8 +297,8 @@ class _Accumulate:
         self, frame: Frame, name: str, gradient: Tensor, argument: tf.Tensor, counter: IrVariable | None
     ) -> IrVariable:
         """Add a gradient to its accumulator; the accumulator."""
-        wanted = device_dtype(argument.dtype)
-        accumulator = frame.program.data(f"{name}/accumulator", np.zeros(gradient.shape, wanted.numpy))
+        dtype = device_dtype(argument.dtype)
+        accumulator = frame.program.data(f"{name}/accumulator", np.zeros(gradient.shape, dtype.numpy))
         accumulator.ipu = gradient.ipu
         with CONTEXT.on_ipu(gradient.ipu or 0), CONTEXT.phase("bwd"):
             if counter is not None:
@@ -317,13 +317,13 @@ class _Accumulate:
         """
         if not isinstance(value, Tensor) or value.graph is not frame.graph:
             return value
-        found = next((outer for outer, image in frame.images.items() if image is value), None)
-        if found is None:
+        source = next((outer for outer, image in frame.images.items() if image is value), None)
+        if source is None:
             raise ValueError(
                 f"{self._optimizer._name}: the weight update uses {value.id!r}, which is computed in each mini batch; "
                 "it can use variables, numbers and values from outside of the loop"
             )
-        return found
+        return source
 
     def _update(
         self, frame: Frame, accumulators: Sequence[IrVariable], captured: Sequence[Value], counter: IrVariable | None
@@ -353,11 +353,11 @@ def check_types(update: TracedFunction, name: str) -> None:
     handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
     for op in update.graph.get_operations():
         if op.type.startswith("ResourceApply") and id(op.inputs[0]) in handles:
-            found, wanted = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
-            if found != wanted:
+            gradient_type, variable_type = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
+            if gradient_type != variable_type:
                 raise TypeError(
-                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {found.name}, the variable is "
-                    f"{wanted.name}; cast it in apply_gradients"
+                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {gradient_type.name}, the "
+                    f"variable is {variable_type.name}; cast it in apply_gradients"
                 )
 
 

@@ -99,8 +99,8 @@ class PipelineArguments(SimpleNamespace):
         return self.micro_batches * self.repeat_count
 
 
-def _inputs(given: Any) -> list[tf.Tensor]:
-    listed = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+def _inputs(inputs: Any) -> list[tf.Tensor]:
+    listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     return [tf.convert_to_tensor(value) for value in tf.nest.flatten(listed)]
 
 
@@ -134,12 +134,12 @@ def _check_parts(stages: Any, infeed: Any, outfeed: Any) -> None:
         raise ValueError("Pipeline requires at least two computational stages.")
 
 
-def _mapping(stages: Sequence[Any], given: Any, serialization: int) -> list[Any]:
+def _mapping(stages: Sequence[Any], mapping: Any, serialization: int) -> list[Any]:
     """The shard of each stage: as given, else one after the other, all on the first where batches are serialised."""
-    if given is not None:
-        if not isinstance(given, (list, tuple)):
+    if mapping is not None:
+        if not isinstance(mapping, (list, tuple)):
             raise TypeError("device_mapping argument needs to be a list or a tuple.")
-        return list(given)
+        return list(mapping)
     if any(isinstance(stage, (list, tuple)) for stage in stages):
         raise ValueError(
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
@@ -187,14 +187,16 @@ def _stages(functions: list[Any], mapping: list[Any]) -> list[StageFunctions]:
                 )
             if len(entry) != len(device) or not entry:
                 raise ValueError("Pipeline stage list and device_id list must be the same length.")
-            if any(isinstance(inner, (list, tuple)) for inner in entry):
+            if any(isinstance(function, (list, tuple)) for function in entry):
                 raise NotImplementedError("Multiple nested levels of pipeline stages is not supported.")
             stages.append(StageFunctions(list(entry), list(device)))
         else:
             stages.append(StageFunctions([entry], [device]))
-        for one in stages[-1].devices:
-            if isinstance(one, bool) or not isinstance(one, int) or one < 0:
-                raise ValueError(f"device_mapping: stage {number} is on {one!r}; a shard number of 0 or more is needed")
+        for shard in stages[-1].devices:
+            if isinstance(shard, bool) or not isinstance(shard, int) or shard < 0:
+                raise ValueError(
+                    f"device_mapping: stage {number} is on {shard!r}; a shard number of 0 or more is needed"
+                )
         if len(set(stages[-1].devices)) != len(stages[-1].devices):
             raise ValueError(f"device_mapping: concurrent stage {number} names an IPU twice: {stages[-1].devices}")
     return stages
@@ -224,12 +226,12 @@ def _stage_options(count: int, arguments: PipelineArguments, training: bool) -> 
     update = arguments.weight_update_poplar_options
     checked = _checked_options(count, forward, "forward_propagation_stages_poplar_options")
     if training:
-        other = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
+        backward_options = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
         if update is not None and not isinstance(update, PipelineStageOptions):
             raise TypeError(
                 f"weight_update_poplar_options to be of type PipelineStageOptions, but got {update} instead."
             )
-        if backward is not None and [o.plans() for o in other] != [o.plans() for o in checked]:
+        if backward is not None and [o.plans() for o in backward_options] != [o.plans() for o in checked]:
             raise NotImplementedError(
                 "pipeline: backward_propagation_stages_poplar_options with other options than "
                 "forward_propagation_stages_poplar_options: gradients take the options of their forward products"

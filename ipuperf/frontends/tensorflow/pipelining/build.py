@@ -48,21 +48,21 @@ class PipelineMeaning:
 
     def changed(self) -> list[int]:
         """Inputs that are variables which the pipeline may change."""
-        first, places = len(self.traced.arguments.inputs), {id(t): i for i, t in enumerate(self.traced.outside)}
+        start, places = len(self.traced.arguments.inputs), {id(t): i for i, t in enumerate(self.traced.outside)}
         graphs = [part.traced for part in self.traced.parts]
         training = self.traced.training
         handles = [] if training is None else [v.handle for v in training.variables]
-        found = {
-            first + places[id(graph.captured[i])]
+        indices = {
+            start + places[id(graph.captured[i])]
             for graph in [*graphs, *([] if training is None else training.graphs)]
             for i in changed_captures(graph, 0)
             if id(graph.captured[i]) in places
         }
         trained = {resource_of(h) for h in handles}
-        found |= {
-            first + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
+        indices |= {
+            start + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
         }
-        return sorted(found)
+        return sorted(indices)
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Import the stages; the pipeline itself is built when the program is completed.
@@ -103,10 +103,10 @@ class _Writer:
         self.program = program
         self.traced = traced
         self.arguments = traced.arguments
-        first = len(self.arguments.inputs)
-        outside = {id(t): value for t, value in zip(traced.outside, inputs[first:])}
+        start = len(self.arguments.inputs)
+        outside = {id(t): value for t, value in zip(traced.outside, inputs[start:])}
         self.importer = StageImporter(program, self.arguments.executions, outside)
-        self._import(inputs[:first])
+        self._import(inputs[:start])
         self.streams = self._declare()
         self.loss = None if traced.training is None else self._output(traced.training.loss)
         self.trainable: list[Variable] = []
@@ -136,12 +136,12 @@ class _Writer:
 
     def _output(self, tensor: tf.Tensor) -> tuple[int, int]:
         """A tensor of the last stage as an output of its graph: part and number."""
-        found = self.importer.part_of(tensor)
-        assert found is not None
-        part, value = found
+        place = self.importer.part_of(tensor)
+        assert place is not None
+        part, value = place
         frame = self.importer.parts[part].frame
-        held = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
-        if isinstance(value, Constant) or value in held:
+        unmade = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
+        if isinstance(value, Constant) or value in unmade:
             with use_frame(frame):
                 value = arithmetic.identity(value)
         return part, self.importer.output(StageLink(part, value)).output
@@ -160,11 +160,11 @@ class _Writer:
         Raises:
             NotImplementedError: it is computed in a stage.
         """
-        found = self.importer.part_of(tensor)
-        if found is None:
+        place = self.importer.part_of(tensor)
+        if place is None:
             value: Any = self.importer._outside[id(tensor)]
         else:
-            link = self.importer.origin(StageLink(*found))
+            link = self.importer.origin(StageLink(*place))
             source = self.importer.parts[link.part].frame.sources.get(link.tensor)
             value = (
                 link.tensor
@@ -254,23 +254,25 @@ class _Writer:
             self._hold(built, training.rule)
 
     def _training(self) -> Training | None:
-        found, program, arguments = self.traced.training, self.program, self.arguments
-        if found is None or self.loss is None:
+        traced, program, arguments = self.traced.training, self.program, self.arguments
+        if traced is None or self.loss is None:
             return None
-        if program.ir.replication_factor > 1 and found.reduction is None:
+        if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
                 f"pipeline: {program.ir.replication_factor} replicas are trained by an optimizer that does not reduce "
                 "gradients over them, so the replicas would go apart; wrap it in ipu.optimizers.CrossReplicaOptimizer"
             )
-        resources = [resource_of(v.handle) for v in found.variables]
+        resources = [resource_of(v.handle) for v in traced.variables]
         types = {
             program.variable(resource_of(v.handle)): device_dtype(
                 accumulator_dtype(arguments.gradient_accumulation_dtype, v)
             )
-            for v in found.variables
+            for v in traced.variables
         }
         sharded = arguments.replicated_optimizer_state_sharding and program.ir.replication_factor > 1
-        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded, arguments.repeat_count)
+        rule = PipelineRule(
+            program, traced.update, resources, traced.name, self.numbers, sharded, arguments.repeat_count
+        )
         return Training(
             self.loss[0],
             self.loss[1],
@@ -278,7 +280,7 @@ class _Writer:
             rule,
             joint=rule if rule.joins else None,
             reduction=arguments.reduction_method.name.lower(),
-            replica_reduction=found.reduction or "mean",
+            replica_reduction=traced.reduction or "mean",
             accumulator_dtype=types.__getitem__,
         )
 
@@ -359,9 +361,9 @@ def _offload(traced: TracedPipeline, training: bool) -> Offload:
     for name in ("offload_weight_update_variables", "offload_activations", "offload_gradient_accumulation_buffers"):
         if getattr(arguments, name) and not supported:
             raise ValueError(f"pipeline: {name}=True, but the machine has no Streaming Memory (remote buffers)")
-    asked = arguments.offload_weight_update_variables
+    state_option = arguments.offload_weight_update_variables
     return Offload(
-        optimiser_state=training and (supported if asked is None else asked),
+        optimiser_state=training and (supported if state_option is None else state_option),
         activations=bool(arguments.offload_activations),
         accumulators=training and bool(arguments.offload_gradient_accumulation_buffers),
         shard_optimiser_state=training and bool(arguments.replicated_optimizer_state_sharding),

@@ -71,15 +71,15 @@ class CustomGradient(Op):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
         """What the function makes of ``grad``."""
-        held = {resource: builder.forward(self.inputs[i]) for resource, i in self.read.items()}
-        frame = _GradientFrame(self.program, builder, held)
+        reads = {resource: builder.forward(self.inputs[i]) for resource, i in self.read.items()}
+        frame = _GradientFrame(self.program, builder, reads)
         values = [builder.forward(self.inputs[c]) if isinstance(c, int) else c for c in self.captured]
         with use_frame(frame):
-            found = iter(self.traced.build(frame, [grad], values))
-            made = [None if t is None else tensor_of(next(found), frame) for t in self.traced.structure]
+            results = iter(self.traced.build(frame, [grad], values))
+            operand_grads = [None if t is None else tensor_of(next(results), frame) for t in self.traced.structure]
         grads: list[Tensor | None] = [None] * len(self.inputs)
         for number, index in self.operands.items():
-            grads[index] = made[number]
+            grads[index] = operand_grads[number]
         return grads
 
 
@@ -99,12 +99,12 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
         inputs.append(tensor)
         return len(inputs) - 1
 
-    own = int(op.type == "IdentityN")  # whose first operand is the result
-    placed = {i: place(v) for i, v in enumerate(operands) if i >= own and isinstance(v, Tensor)}
-    taken = [_taken(node, t) for t in traced.captured]
-    read = {v: place(_read(frame, node, v)) for v in taken if isinstance(v, Resource)}
-    captured = [place(v) if isinstance(v, Tensor) else v for v in taken]
-    made = frame.create(
+    skipped = int(op.type == "IdentityN")  # whose first operand is the result
+    placed = {i: place(v) for i, v in enumerate(operands) if i >= skipped and isinstance(v, Tensor)}
+    operands_read = [_taken(node, t) for t in traced.captured]
+    read = {v: place(_read(frame, node, v)) for v in operands_read if isinstance(v, Resource)}
+    captured = [place(v) if isinstance(v, Tensor) else v for v in operands_read]
+    op_made = frame.create(
         CustomGradient,
         inputs,
         [result.name],
@@ -114,7 +114,7 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
         captured=captured,
         read=read,
     )
-    return [made.outputs[0], *results[1:]]
+    return [op_made.outputs[0], *results[1:]]
 
 
 def _traced(node: Node) -> TracedFunction:
@@ -123,8 +123,8 @@ def _traced(node: Node) -> TracedFunction:
     function = tf_ops.get_gradient_function(op)
 
     def gradients(grad: tf.Tensor) -> list[Any]:
-        found = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        grads = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
+        return list(grads) if isinstance(grads, (list, tuple)) else [grads]
 
     with op.graph.as_default():
         traced = trace("custom_gradient", gradients, [op.outputs[0]], automatic=False)
@@ -204,19 +204,19 @@ class GradientTap(Op):
         traced, number = self.mapping.traced, self.number
         frame = _MappingFrame(self.program, builder, self.images, self.executions)
         captured = [resource_of(t) if t.dtype == tf.resource else t.numpy() for t in traced.captured]
-        given = [grad] * len(traced.arguments)
+        grads = [grad] * len(traced.arguments)
         with use_frame(frame):
-            made = traced.build(frame, given, captured, [traced.tensors[number]], self.mapping.effects[number])
-            return [tensor_of(made[0], frame)]
+            mapped = traced.build(frame, grads, captured, [traced.tensors[number]], self.mapping.effects[number])
+            return [tensor_of(mapped[0], frame)]
 
 
 def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:
     """Let all ops of ``graph`` that read its input ``tensor`` read it through a :class:`GradientTap`."""
     readers = [op for op in graph.ops if tensor in op.inputs]
-    made = Builder(graph).create(GradientTap, [tensor], [f"{tensor.name}_tapped"], **attributes)
+    tapped = Builder(graph).create(GradientTap, [tensor], [f"{tensor.name}_tapped"], **attributes)
     graph.ops.insert(0, graph.ops.pop())
     for op in readers:
-        op.inputs = [made.outputs[0] if t is tensor else t for t in op.inputs]
+        op.inputs = [tapped.outputs[0] if t is tensor else t for t in op.inputs]
     count = tensor.consumers.count
-    made.outputs[0].consumers += [op for op in tensor.consumers if op is not made]
-    tensor.consumers = [made] if count(made) else []
+    tapped.outputs[0].consumers += [op for op in tensor.consumers if op is not tapped]
+    tensor.consumers = [tapped] if count(tapped) else []

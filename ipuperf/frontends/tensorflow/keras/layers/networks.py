@@ -153,8 +153,8 @@ class Embedding(tf_keras.layers.Embedding):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the layer."""
-        own = ("name", "trainable", "dtype", "batch_input_shape", "input_dim", "output_dim", "embeddings_initializer")
-        config = {name: value for name, value in super().get_config().items() if name in own}
+        names = ("name", "trainable", "dtype", "batch_input_shape", "input_dim", "output_dim", "embeddings_initializer")
+        config = {name: value for name, value in super().get_config().items() if name in names}
         return {**config, "serialization_factor": self.serialization_factor}
 
 

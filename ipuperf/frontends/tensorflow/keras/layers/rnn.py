@@ -90,22 +90,22 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         self.return_sequences, self.return_state = return_sequences, return_state
         self.stateful, self.time_major = stateful, time_major
 
-    def _refuse(self, given: dict[str, Any]) -> None:
+    def _refuse(self, arguments: dict[str, Any]) -> None:
         for name in _REFUSED:
-            value = given.get(name)
+            value = arguments.get(name)
             neutral = _NEUTRAL.get(name, (None, False))
-            if name in given and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
+            if name in arguments and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
                 raise ValueError(
                     f"IPU custom {type(self).__name__} layer does not support {name} = {value!r}; use "
                     f"tf.keras.layers.{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
                 )
 
-    def _activation(self, given: Any, allowed: tuple[str, ...], what: str) -> str:
+    def _activation(self, activation: Any, allowed: tuple[str, ...], role: str) -> str:
         def message(name: str) -> str:
-            known = ",".join(f'"{one}"' for one in allowed)
-            return f"IPU custom RNN layer does not support '{name}' as {what}. Acceptable value are {known}"
+            known = ",".join(f'"{name_of}"' for name_of in allowed)
+            return f"IPU custom RNN layer does not support '{name}' as {role}. Acceptable value are {known}"
 
-        return activation_name(given, allowed, message)
+        return activation_name(activation, allowed, message)
 
     def build(self, input_shape: Any) -> None:
         """Make kernel ``[inputs, gates * units]``, recurrent kernel ``[units, gates * units]`` and biases."""
@@ -176,8 +176,8 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
 
     def _first(self, x: Any, initial_state: Any) -> list[Any]:
         if initial_state is not None:
-            given = initial_state if isinstance(initial_state, (list, tuple)) else [initial_state]
-            return [tf.convert_to_tensor(state) for state in given]
+            states = initial_state if isinstance(initial_state, (list, tuple)) else [initial_state]
+            return [tf.convert_to_tensor(state) for state in states]
         if self.stateful:
             return [tf.convert_to_tensor(state) for state in self.states]
         batch = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
@@ -209,8 +209,8 @@ class PopnnLSTM(_Recurrent):
     def _biases(self, size: int) -> Any:
         def initialise(shape: Any, *args: Any, **kwargs: Any) -> Any:
             start = self.bias_initializer([self.units], *args, **kwargs)
-            rest = self.bias_initializer([2 * self.units], *args, **kwargs)
-            return tf.concat([start, tf.ones([self.units], start.dtype), rest], 0)
+            end = self.bias_initializer([2 * self.units], *args, **kwargs)
+            return tf.concat([start, tf.ones([self.units], start.dtype), end], 0)
 
         return self.add_weight(
             "biases", shape=[size], initializer=initialise if self.unit_forget_bias else self.bias_initializer

@@ -167,7 +167,7 @@ class IPUConfig(_Category):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")
         if self.io_tiles.num_io_tiles > 0 and self.norms.experimental.distributed_batch_norm_replica_group_size > 1:
             raise ValueError(
-                "I/O tiles do not go with norms.experimental.distributed_batch_norm_replica_group_size above 1."
+                f"I/O tiles do not go with {_NormsExperimental.path}.distributed_batch_norm_replica_group_size above 1."
             )
         super().check()
 

@@ -240,8 +240,8 @@ def _checked_graph(model: Any, assignments: list[Any]) -> list[Any]:
     if len(assignments) != len(nodes):
         raise ValueError(
             f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the total "
-            f"number of invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a model "
-            "needs to be assigned to a pipeline stage (excluding input layers)."
+            f"number of invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a "
+            "model needs to be assigned to a pipeline stage (excluding input layers)."
         )
     _check_kinds(assignments, kinds, f"`{kinds[0].__name__}`")
     for assignment in flat(assignments):
@@ -292,8 +292,8 @@ def _checked_sequential(model: Any, assignments: list[Any]) -> list[Any]:
     if len(assignments) != len(layers):
         raise ValueError(
             f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number "
-            f"of layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned to "
-            "a pipeline stage."
+            f"of layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned "
+            "to a pipeline stage."
         )
     if all(isinstance(assignment, int) and not isinstance(assignment, bool) for assignment in assignments):
         assignments = [

@@ -20,6 +20,7 @@ from built import FOLDER
 
 from ipuperf import ir, ops
 from ipuperf.tensorflow import config, state
+from ipuperf.tensorflow.facade import placing as autoshard
 from ipuperf.tensorflow.importer import origins
 from ipuperf.tensorflow.keras import options
 from ipuperf.tensorflow.pipelining import accumulation
@@ -27,7 +28,7 @@ from ipuperf.tensorflow.pipelining import arguments as pipeline_arguments
 from ipuperf.tensorflow.pipelining import model as pipeline_model
 from ipuperf.tensorflow.pipelining import trace as pipeline_trace
 from ipuperf.tensorflow.programs import devices, infeed, outfeed, program
-from ipuperf.tensorflow.python.ipu import autoshard, utils
+from ipuperf.tensorflow.python.ipu import utils
 
 tf1 = tf.compat.v1
 

@@ -11,7 +11,7 @@ from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
-from ipuperf.tensorflow.keras.stage_functions import KerasStages  # noqa: E402
+from ipuperf.tensorflow.keras.stages import KerasStages  # noqa: E402
 from ipuperf.tensorflow.python.ipu import config as ipu_config  # noqa: E402
 from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 

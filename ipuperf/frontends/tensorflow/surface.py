@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -22,7 +23,7 @@ class Names(NamedTuple):
         doc: its docstring.
         content: by module of this front end (``facade.placing``), names that it has, separated by spaces.
         refused: by the reason, names that are there to be refused.
-        removed: by the ending of a name that later releases took away, what to use instead.
+        removed: by the pattern of names that later releases took away, what to use instead.
     """
 
     doc: str
@@ -42,7 +43,7 @@ def table(text: str) -> dict[str, Names]:
         elif key.startswith("refused, "):
             names.refused[key.removeprefix("refused, ")] = value
         elif key.startswith("removed, "):
-            names.removed[value.removeprefix("*")] = key.removeprefix("removed, ")
+            names.removed[value] = key.removeprefix("removed, ")
         else:
             names.content[key] = value
     return modules
@@ -63,8 +64,8 @@ class NamesModule(ModuleType):
         """Import the name, which later uses find in the module itself."""
         source = vars(self).get("_sources", {}).get(name)
         if source is None:
-            endings = vars(self).get("_removed", {})
-            raise absent(self.__name__, name, next((endings[end] for end in endings if name.endswith(end)), ""))
+            removed = vars(self).get("_removed", {})
+            raise absent(self.__name__, name, next((removed[p] for p in removed if fnmatchcase(name, p)), ""))
         value = getattr(import_module(f"{_FRONT_END}.{source}"), name)
         setattr(self, name, value)
         return value

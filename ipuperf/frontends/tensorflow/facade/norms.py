@@ -44,12 +44,7 @@ def group_norm(
     Raises:
         ValueError: another axis, an unknown number of channels, or one that the groups do not divide.
     """
-    EFFECTS.given("ipu.normalization_ops.group_norm(reduction_axes)", reduction_axes)
-    EFFECTS.given("ipu.normalization_ops.group_norm(training)", training)
-    return _normalised(
-        inputs, groups, channels_axis, center, scale, epsilon, param_initializers, reuse, variables_collections,
-        trainable, scope, "GroupNorm",
-    )  # fmt: skip
+    return _normalised("GroupNorm", **locals())
 
 
 @checked_kinds()
@@ -68,12 +63,7 @@ def layer_norm(
     scope: Any = None,
 ) -> tf.Tensor:
     """:func:`group_norm` with one group."""
-    EFFECTS.given("ipu.normalization_ops.layer_norm(reduction_axes)", reduction_axes)
-    EFFECTS.given("ipu.normalization_ops.layer_norm(training)", training)
-    return _normalised(
-        inputs, 1, channels_axis, center, scale, epsilon, param_initializers, reuse, variables_collections, trainable,
-        scope, "LayerNorm",
-    )  # fmt: skip
+    return _normalised("LayerNorm", groups=1, **locals())
 
 
 @checked_kinds()
@@ -92,38 +82,34 @@ def instance_norm(
     scope: Any = None,
 ) -> tf.Tensor:
     """:func:`group_norm` with a group for each channel."""
-    EFFECTS.given("ipu.normalization_ops.instance_norm(reduction_axes)", reduction_axes)
-    EFFECTS.given("ipu.normalization_ops.instance_norm(training)", training)
-    return _normalised(
-        inputs, None, channels_axis, center, scale, epsilon, param_initializers, reuse, variables_collections,
-        trainable, scope, "InstanceNorm",
-    )  # fmt: skip
+    return _normalised("InstanceNorm", groups=None, **locals())
 
 
 def _normalised(
+    kind: str,
     inputs: Any,
     groups: int | None,
-    axis: int,
-    center: bool,
-    scale: bool,
+    channels_axis: int,
     epsilon: float,
-    initializers: Any,
     reuse: Any,
-    collections: Any,
-    trainable: bool,
     scope: Any,
-    kind: str,
+    **arguments: Any,
 ) -> tf.Tensor:
+    """The functions above, whose arguments these are; ``groups``: None for one of each channel."""
+    function = {"GroupNorm": "group_norm", "LayerNorm": "layer_norm", "InstanceNorm": "instance_norm"}[kind]
+    for name in ("reduction_axes", "training"):
+        EFFECTS.given(f"ipu.normalization_ops.{function}({name})", arguments[name])
     x = tf.convert_to_tensor(inputs)
     if x.shape.rank is None:
         raise ValueError(f"Inputs {x.name} has undefined rank.")
-    if not -x.shape.rank <= axis < x.shape.rank:
+    if not -x.shape.rank <= channels_axis < x.shape.rank:
         raise ValueError("Axis is out of bounds.")
-    axis = axis % x.shape.rank
+    axis = channels_axis % x.shape.rank
     channels = x.shape.as_list()[axis]
     if axis not in (1, x.shape.rank - 1):
-        raise ValueError("Unsupported data format, group norm only supports NCHW (channel axis 1) and NHWC (channel "
-                         "axis -1).")  # fmt: skip
+        raise ValueError(
+            "Unsupported data format, group norm only supports NCHW (channel axis 1) and NHWC (channel axis -1)."
+        )
     if channels is None:
         raise ValueError(f"Inputs {x.name} has undefined channel dimension: {axis}.")
     groups = channels if groups is None else groups
@@ -132,26 +118,24 @@ def _normalised(
     if channels % groups:
         raise ValueError(f"{channels} channels is not commensurate with {groups} groups.")
     with tf.compat.v1.variable_scope(scope, kind, [x], reuse=reuse):
-        beta = _parameter("beta", center, channels, x.dtype, initializers, collections, trainable)
-        gamma = _parameter("gamma", scale, channels, x.dtype, initializers, collections, trainable)
+        beta = _parameter("beta", arguments["center"], channels, x.dtype, arguments)
+        gamma = _parameter("gamma", arguments["scale"], channels, x.dtype, arguments)
         return group_normalised(kind, x, gamma, beta, groups, axis, epsilon, True)
 
 
-def _parameter(
-    name: str, trained: bool, channels: int, dtype: tf.DType, initializers: Any, collections: Any, trainable: bool
-) -> Any:
+def _parameter(name: str, trained: bool, channels: int, dtype: tf.DType, arguments: Mapping[str, Any]) -> Any:
     """``beta`` or ``gamma``: a variable, or its neutral value."""
     plain = tf.compat.v1.zeros_initializer() if name == "beta" else tf.compat.v1.ones_initializer()
     if not trained:
         return plain((channels,), dtype)
-    chosen = collections.get(name) if isinstance(collections, dict) else collections
+    collections = arguments["variables_collections"]
     return tf.compat.v1.get_variable(
         name,
         shape=(channels,),
         dtype=dtype,
-        initializer=(initializers or {}).get(name, plain),
-        collections=chosen,
-        trainable=trainable,
+        initializer=(arguments["param_initializers"] or {}).get(name, plain),
+        collections=collections.get(name) if isinstance(collections, dict) else collections,
+        trainable=arguments["trainable"],
     )
 
 

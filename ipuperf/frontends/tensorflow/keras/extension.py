@@ -16,9 +16,9 @@ import tf_keras
 from . import scopes
 from .data import DataFeed, IPUDataHandler
 from .graphs import build_for, check_calls, graph_of, has_graph, is_sequential
-from .layout import StagedModel, lay_out
 from .options import Options
 from .programs import ModelExecution, Program
+from .stages import StagedModel, lay_out
 from .staging import find_scoped
 
 _ATTRIBUTE = "_ipu_extension"

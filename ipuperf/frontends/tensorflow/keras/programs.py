@@ -16,10 +16,9 @@ from tf_keras.src.engine import data_adapter
 from ..importer.collectives import apart, mean_at_end
 from . import scopes
 from .data import DataFeed
-from .layout import StagedModel
 from .optimizers import KerasOptimizer, UnscalingOptimizer, check_minimize, overridden, scaled_loss, scales_loss
 from .options import Options
-from .stage_functions import KerasStages
+from .stages import KerasStages, StagedModel
 
 Step = Callable[[Any], Any]
 Finish = Callable[..., Any]

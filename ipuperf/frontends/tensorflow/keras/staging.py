@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .graphs import graph_of, has_graph, is_functional, is_sequential
-from .layout import graph_nodes, is_model, lay_out
 from .scopes import stage_of
+from .stages import graph_nodes, is_model, lay_out
 
 
 class _OfOneCall:

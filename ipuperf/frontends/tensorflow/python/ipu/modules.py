@@ -151,7 +151,7 @@ utils: The configuration under its older address, and small helpers.
         export_inputs_to_file
     refused, run the program by `ipuperf run --report DIR`: extract_all_events extract_all_strings_from_event_trace
         extract_compile_reports extract_execute_reports
-    removed, the fields of ipu.config.IPUConfig: *_options
+    removed, the fields of ipu.config.IPUConfig: set_*_options
 vertex_edsl: Vertices in Python.
     refused, write the formula with TensorFlow's operations (custom_ops.codelet_expression_op calls it):
         PlaceholderVertexExpr

@@ -156,7 +156,7 @@ def ipuperf_command() -> list[str]:
     """The installed console script, else the module it calls."""
     script = Path(sys.executable).with_name("ipuperf")
     found = str(script) if script.is_file() else shutil.which("ipuperf")
-    return [found] if found else [sys.executable, "-m", "ipuperf.cli"]
+    return [found] if found else [sys.executable, "-m", "ipuperf"]
 
 
 @pytest.fixture(scope="session")

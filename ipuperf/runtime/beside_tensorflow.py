@@ -9,7 +9,10 @@ from __future__ import annotations
 _IPU = "ipuperf.frontends.tensorflow.python.ipu"
 _KERAS = "ipuperf.frontends.tensorflow.keras"
 _ADDONS = "ipuperf.frontends.tensorflow.addons"
-_LAYERS = ("assume_equal_across_replicas", "effective_transformer", "embedding_lookup", "recomputation")
+_LAYERS = (
+    *("assume_equal_across_replicas", "ctc", "dense", "dropout", "effective_transformer", "embedding_lookup"),
+    "recomputation",
+)
 
 
 def _files(package: str, files: tuple[str, ...], module: str) -> dict[str, str]:
@@ -20,7 +23,6 @@ MODULES = {
     "tensorflow.python.ipu": _IPU,
     "tensorflow.python.ipu.keras": _KERAS,
     "tensorflow.keras.ipu": _KERAS,
-    "tensorflow.python.ipu.horovod.popdist_strategy": f"{_IPU}.distributed.popdist_strategy",
     **_files(
         "tensorflow.python.ipu.keras.optimizers",
         ("cross_replica_optimizer", "gradient_accumulation_optimizer", "map_gradient_optimizer", "als_optimizer"),

@@ -21,7 +21,7 @@ from ipuperf.validation.handwritten import HandPlacedAdd, HandPlacedTriad
 if importlib.util.find_spec("tensorflow") is None:
     FRONT_END: set[type[ir.Op]] = set()
 else:
-    from ipuperf.tensorflow.pipelining.gradient_tap import GradientTap
+    from ipuperf.tensorflow.pipelining.custom_gradients import GradientTap
     from ipuperf.tensorflow.programs.outfeed import OutfeedStore
 
     FRONT_END = {GradientTap, OutfeedStore}

@@ -26,7 +26,7 @@ OF_EXECUTABLES: tuple[str, ...] = (
     "host_processes",
 )
 OF_EXECUTABLES += ("samples_per_run", "values_each_run", "copies_weights", "floating_point_exceptions", "runs")
-FRONT_END = "ipuperf.tensorflow."
+FRONT_END = "ipuperf.frontends.tensorflow."
 """Whose own objects hold TensorFlow's."""
 PATHS = re.compile(r"""[^\s'"(]*/(?=[^\s/'"(]+)""")
 """Folders before a name."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipuperf.tensorflow.facade import compiling
 from ipuperf.tensorflow.programs.program import TracedProgram
-from ipuperf.tensorflow.python.ipu import ipu_compiler
 
 tf1 = tf.compat.v1
 
@@ -49,12 +49,12 @@ class Compiled:
         self._values = [v.astype(np.float32) if v.dtype == np.float64 else v for v in self._values]
         self._holders = [tf1.placeholder(v.dtype, v.shape) for v in self._values]
         made: list[TracedProgram] = []
-        kept = ipu_compiler.TracedProgram
-        ipu_compiler.TracedProgram = lambda *a: made.append(kept(*a)) or made[-1]
+        kept = compiling.TracedProgram
+        compiling.TracedProgram = lambda *a: made.append(kept(*a)) or made[-1]
         try:
-            self.result = ipu_compiler.compile(function, self._holders)
+            self.result = compiling.compile(function, self._holders)
         finally:
-            ipu_compiler.TracedProgram = kept
+            compiling.TracedProgram = kept
         self.program = made[-1]
         self._queues = list(queues)
         self._started: Any = None

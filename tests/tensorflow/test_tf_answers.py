@@ -19,15 +19,16 @@ import tensorflow as tf
 from answers import asked
 
 from ipuperf import ir, ops
-from ipuperf.tensorflow import config, versions
-from ipuperf.tensorflow.importer import attributes
+from ipuperf.tensorflow import config, state
+from ipuperf.tensorflow.facade import placing as autoshard
+from ipuperf.tensorflow.importer import origins
 from ipuperf.tensorflow.keras import options
-from ipuperf.tensorflow.pipelining import accumulation, reduction
+from ipuperf.tensorflow.pipelining import accumulation
 from ipuperf.tensorflow.pipelining import arguments as pipeline_arguments
 from ipuperf.tensorflow.pipelining import model as pipeline_model
 from ipuperf.tensorflow.pipelining import trace as pipeline_trace
 from ipuperf.tensorflow.programs import devices, infeed, outfeed, program
-from ipuperf.tensorflow.python.ipu import autoshard, utils
+from ipuperf.tensorflow.python.ipu import utils
 
 tf1 = tf.compat.v1
 
@@ -66,7 +67,7 @@ def shards(count: int, *sizes: int, leave: str = "-", **options_: Any) -> list[A
     """The shards that the ops of a chain get."""
     start, end, graph = chain(*sizes)
     autoshard.automatic_sharding(count, start, end, lambda edge: edge[1].startswith(leave), **options_)
-    return [(op.type, attributes.shard_of(op)) for op in graph.get_operations() if attributes.shard_of(op) is not None]
+    return [(op.type, origins.shard_of(op)) for op in graph.get_operations() if origins.shard_of(op) is not None]
 
 
 def pipeline(**given: Any) -> SimpleNamespace:
@@ -98,8 +99,8 @@ BLOCKS = {"optimizations__cholesky_block_size": 5, "optimizations__triangular_so
 NAMES = {
     **vars(devices), **vars(config), **vars(pipeline_arguments), **vars(pipeline_model), **vars(options),
     "c": configured, "sent": sent, "shards": shards, "pipeline": pipeline, "told": told, "np": np, "tf": tf, "tf1": tf1,
-    "Method": reduction.GradientAccumulationReductionMethod, "Schedule": pipeline_arguments.PipelineSchedule,
-    "ALL": outfeed.IPUOutfeedMode.ALL, "LAST": outfeed.IPUOutfeedMode.LAST, "check_version": versions.check_version,
+    "Method": accumulation.GradientAccumulationReductionMethod, "Schedule": pipeline_arguments.PipelineSchedule,
+    "ALL": outfeed.IPUOutfeedMode.ALL, "LAST": outfeed.IPUOutfeedMode.LAST, "check_version": state.check_version,
     "accumulation": accumulation, "infeed": infeed, "autoshard": autoshard, "utils": utils, "k": ops, "ir": ir,
     "sgd": lambda: tf1.train.GradientDescentOptimizer(0.5), "program": program, "BLOCKS": BLOCKS,
     "Infeed": infeed.IPUInfeedQueue, "Dataset": tf.data.Dataset,

@@ -8,7 +8,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf2
 from sessions import Compiled, graphs
 
-from ipuperf.tensorflow.programs.concrete import program_of
+from ipuperf.tensorflow.programs.hosting import program_of
 from ipuperf.tensorflow.python import ipu
 
 tf = tf2.compat.v1

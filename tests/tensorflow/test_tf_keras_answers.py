@@ -21,7 +21,7 @@ from answers import asked
 from kerasruns import ipus
 
 from ipuperf.tensorflow.addons.v1 import layers as popnn
-from ipuperf.tensorflow.keras import assignments, data, graphs, layers, programs, saving, staging, strategies
+from ipuperf.tensorflow.keras import data, graphs, layers, programs, saving, scopes, staging
 from ipuperf.tensorflow.keras import extension as sides
 from ipuperf.tensorflow.python.ipu.config import IPUConfig
 
@@ -145,12 +145,12 @@ def of_ipus(count: int, shards: int) -> int:
     config = IPUConfig()
     config.auto_select_ipus = count
     config.configure_ipu_system()
-    return strategies.replicas(shards)
+    return scopes.replicas(shards)
 
 
 NAMES = {
     "np": np, "tf": tf, "tf_keras": tf_keras, "Dataset": Dataset, "Called": Called, "SimpleNamespace": SimpleNamespace,
-    **vars(graphs), **vars(assignments), **{name: value for name, value in globals().items() if callable(value)},
+    **vars(graphs), **vars(staging), **{name: value for name, value in globals().items() if callable(value)},
     "sides": sides, "saving": saving, "staging": staging, "extension": sides.extension,
 }  # fmt: skip
 FED = [

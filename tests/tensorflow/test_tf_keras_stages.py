@@ -11,7 +11,7 @@ from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
-from ipuperf.tensorflow.keras.stage_functions import KerasStages  # noqa: E402
+from ipuperf.tensorflow.keras.stages import KerasStages  # noqa: E402
 from ipuperf.tensorflow.python.ipu import config as ipu_config  # noqa: E402
 from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
@@ -230,7 +230,7 @@ def test_sequential_assignments_that_are_not_allowed():
     model = keras.Sequential([keras.layers.Dense(2, name=f"d{i}") for i in range(3)])
     for stages, message in (
         ([1, 1, 1], "first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage"),
-        ([0, 2, 2], "Layer d1 has been assigned to pipeline stage 2, however the previous layer"),
+        ([0, 2, 2], "Layer d1 has been assigned to pipeline stage 2, but the layer before it"),
         ([0, 1], r"\(2\) does not match the number of layers in the model \(currently 3\)"),
         ([0.0, 1.0, 2.0], "either `int` or `SequentialLayerPipelineStageAssignment`"),
     ):

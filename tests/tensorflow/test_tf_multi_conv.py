@@ -8,7 +8,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from ipuperf.tensorflow.importer.errors import GraphError
-from ipuperf.tensorflow.programs.concrete import program_of
+from ipuperf.tensorflow.programs.hosting import program_of
 from ipuperf.tensorflow.python import ipu
 
 RNG = np.random.default_rng(3)

@@ -9,7 +9,7 @@ pytest.importorskip("tf_keras")
 from kerasruns import beside, ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
-from ipuperf.tensorflow.programs.concrete import _HOSTS  # noqa: E402
+from ipuperf.tensorflow.programs.hosting import _HOSTS  # noqa: E402
 
 RNG = np.random.default_rng(4)
 

@@ -11,8 +11,8 @@ import tensorflow as tf
 from graphcases import Program
 from kerasruns import beside, same
 
-from ipuperf.tensorflow.functions.norms import group_normalised
-from ipuperf.tensorflow.programs.concrete import program_of
+from ipuperf.tensorflow.facade.norms import group_normalised
+from ipuperf.tensorflow.programs.hosting import program_of
 from ipuperf.tensorflow.python import ipu
 
 GROUPS, EPSILON = 3, 1e-3

@@ -11,7 +11,7 @@ pytest.importorskip("tf_keras")
 from kerasruns import ipus  # noqa: E402
 
 from ipuperf.tensorflow.addons.v1 import layers  # noqa: E402
-from ipuperf.tensorflow.functions.host_embedding import HostTable  # noqa: E402
+from ipuperf.tensorflow.facade.embeddings import HostTable  # noqa: E402
 from ipuperf.tensorflow.keras import attach, detach  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import ipu_infeed_queue, pipelining_ops, sharding  # noqa: E402

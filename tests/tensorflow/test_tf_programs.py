@@ -360,7 +360,7 @@ def test_a_program_of_version_1_as_the_command_runs_it(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(PIPELINE)
     done = subprocess.run(
-        [sys.executable, "-m", "ipuperf.cli", "run", str(script)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ipuperf", "run", str(script)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "(80, 2) float16 True" in done.stdout

@@ -17,9 +17,8 @@ from tensorflow.python.framework.function import Defun  # noqa: E402
 from tensorflow.python.ops import functional_ops  # noqa: E402
 
 from ipuperf.tensorflow.addons.keras.optimizers import SGDIpuOptimizer  # noqa: E402
-from ipuperf.tensorflow.functions.collectives import all_reduce, reduces, reductions_of  # noqa: E402
-from ipuperf.tensorflow.importer.changes import changed_by, changed_captures, changed_handles  # noqa: E402
-from ipuperf.tensorflow.importer.tracer import trace  # noqa: E402
+from ipuperf.tensorflow.importer.collectives import all_reduce, reduces, reductions_of  # noqa: E402
+from ipuperf.tensorflow.importer.tracer import changed_by, changed_captures, changed_handles, trace  # noqa: E402
 from ipuperf.tensorflow.keras.optimizers import CrossReplicaOptimizer  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import (  # noqa: E402

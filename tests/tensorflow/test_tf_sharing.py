@@ -13,7 +13,7 @@ import tensorflow as tf
 from graphcases import Program, check
 from kerasruns import ipus, same
 
-from ipuperf.tensorflow.programs import concrete as functions
+from ipuperf.tensorflow.programs import hosting as functions
 from ipuperf.tensorflow.programs.program import TracedProgram
 
 RNG = np.random.default_rng(0)

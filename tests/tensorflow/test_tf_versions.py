@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ipuperf.tensorflow.versions import END, FIRST, check_version
+from ipuperf.tensorflow.state import END, FIRST, check_version
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

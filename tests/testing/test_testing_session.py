@@ -95,7 +95,7 @@ def test_a_poptorch_executor_is_a_program(tmp_path: Path) -> None:
 
 def test_a_function_of_tensorflow_is_a_program(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
-    from ipuperf.tensorflow.programs.concrete import call, program_of
+    from ipuperf.tensorflow.programs.hosting import call, program_of
     from ipuperf.tensorflow.python import ipu  # noqa: F401
     from ipuperf.tensorflow.state import isolated
 

@@ -81,10 +81,10 @@ class _Category:
 
     def items(self) -> dict[str, Any]:
         """Full attribute names and values."""
-        found = {self._full(name): getattr(self, name) for name in self.options}
+        values = {self._full(name): getattr(self, name) for name in self.options}
         for name in self.categories:
-            found.update(getattr(self, name).items())
-        return found
+            values.update(getattr(self, name).items())
+        return values
 
 
 def _listed(ipus: int | list[int] | tuple[int, ...]) -> list[int]:
@@ -167,7 +167,7 @@ class IPUConfig(_Category):
             raise ValueError("All MultiIPU indices in `select_ipus` must be unique.")
         if self.io_tiles.num_io_tiles > 0 and self.norms.experimental.distributed_batch_norm_replica_group_size > 1:
             raise ValueError(
-                "norms.experimental.distributed_batch_norm_replica_group_size is not supported with I/O tiles."
+                f"I/O tiles do not go with {_NormsExperimental.path}.distributed_batch_norm_replica_group_size above 1."
             )
         super().check()
 
@@ -249,9 +249,9 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     EFFECTS.given("ipu.config.configure_ipu_system(reset_configuration)", reset_configuration)
     config.check()
     _tell_effects(config)
-    taken = IPUConfig.from_dict(config.to_dict())
-    taken.served_by(config._host_processes)
-    state().config = taken
+    copy = IPUConfig.from_dict(config.to_dict())
+    copy.served_by(config._host_processes)
+    state().config = copy
 
 
 def get_ipu_config() -> list[IPUConfig]:

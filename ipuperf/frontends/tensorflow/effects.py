@@ -1,11 +1,16 @@
-"""Arguments and attributes of TensorFlow's interface that do nothing here or are refused, and all of ``IPUConfig``.
+"""Arguments of TensorFlow's interface: their kinds, those that do nothing here or are refused, all of ``IPUConfig``.
 
-See :mod:`ipuperf.runtime.effects`. What upstream does with them: ``tensorflow: python/ipu/config.py`` and the
-docstrings beside it.
+See :mod:`ipuperf.kinds` and :mod:`ipuperf.runtime.effects`. What upstream does with them: ``tensorflow:
+python/ipu/config.py`` and the docstrings beside it. What becomes a tensor, a data set or a type of elements, TensorFlow
+says itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from ipuperf.kinds import ANYTHING, WHOLE, Kinds, checked
 from ipuperf.runtime.effects import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, Effect, Effects
 
 from .config_options import COMPILER, OPTIONS, SLICES
@@ -130,3 +135,14 @@ _CONFIG = {
 EFFECTS = Effects(
     "tensorflow", {**_FUNCTIONS, **{f"ipu.config.IPUConfig.{name}": row for name, row in _CONFIG.items()}}
 )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_KINDS = Kinds({"int": WHOLE, **dict.fromkeys(("Tensor", "Dataset", "DType", "Variable", "ndarray"), ANYTHING)})
+
+
+def checked_kinds(*unchecked: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator of functions and constructors: arguments must be of the kinds that their annotations say, those aside
+    that the function checks itself (``unchecked``)."""
+    return checked(_KINDS, unchecked)

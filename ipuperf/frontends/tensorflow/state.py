@@ -1,4 +1,4 @@
-"""What TensorFlow for the IPU keeps per process: the configuration, the active device.
+"""What TensorFlow for the IPU keeps per process: the configuration, the active device; the versions that it runs on.
 
 Upstream has one of each per process, so there is one :class:`State` here too (in :data:`RUN`), shared by all threads.
 ``ipu.config.reset_ipu_configuration()`` clears it; :func:`isolated` gives a block (a test, an embedded program) a state
@@ -40,3 +40,19 @@ def state() -> State:
 def isolated() -> AbstractContextManager[State]:
     """A fresh state within the block."""
     return RUN.fresh(State)
+
+
+FIRST, END = (2, 16), (2, 22)
+"""The first version (major, minor) that works, and the first one that has not been tried."""
+
+
+def check_version(installed: str) -> None:
+    """Raise ImportError unless TensorFlow ``installed`` (``2.21.0``) is one of these versions."""
+    parts = tuple(int(part) for part in installed.split(".")[:2])
+    if not FIRST <= parts < END:
+        oldest, end = (".".join(map(str, version)) for version in (FIRST, END))
+        raise ImportError(
+            f"TensorFlow {installed} is installed, and programs for the IPU run on TensorFlow {oldest} and newer, "
+            f"below {end}, with tf-keras of the same version: pip install 'ipuperf[tensorflow]'",
+            name="tensorflow",
+        )

@@ -39,10 +39,10 @@ class Arranged:
         """The tensor in TensorFlow's order; made when first asked for (in a graph inside of the tensor's each time)."""
         if self._outer is not None:
             return self._outer
-        found = permuted(self.inner, [self.order.index(axis) for axis in range(len(self.order))])
-        if found.graph is self.inner.graph:
-            self._outer = found
-        return found
+        tensor = permuted(self.inner, [self.order.index(axis) for axis in range(len(self.order))])
+        if tensor.graph is self.inner.graph:
+            self._outer = tensor
+        return tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,31 +76,31 @@ def taken(node: Node, index: int, value: Value, order: tuple[int, ...]) -> Tenso
     if isinstance(value, Arranged) and value.order == order:
         return value.inner
     outer = node.tensor(plain(value))
-    inner = permuted(outer, order)
-    if inner is not outer:
-        node.importer.values[id(node.op.inputs[index])] = Arranged(inner, order, outer)
-    return inner
+    tensor = permuted(outer, order)
+    if tensor is not outer:
+        node.importer.values[id(node.op.inputs[index])] = Arranged(tensor, order, outer)
+    return tensor
 
 
 def together(node: Node, values: Sequence[Value]) -> tuple[list[Tensor], tuple[int, ...]] | None:
     """The operands of an element-wise op in the order that one of them has, and that order; None where none has one, or
     where one has another shape than a number's, a channel vector's or that of all."""
-    first = next((v for v in values if isinstance(v, Arranged)), None)
-    if first is None:
+    arranged = next((v for v in values if isinstance(v, Arranged)), None)
+    if arranged is None:
         return None
-    found = [_beside(node, v, first) for v in values]
-    return None if any(t is None for t in found) else ([t for t in found if t is not None], first.order)
+    tensors = [_beside(node, v, arranged) for v in values]
+    return None if any(t is None for t in tensors) else ([t for t in tensors if t is not None], arranged.order)
 
 
-def _beside(node: Node, value: Value, first: Arranged) -> Tensor | None:
+def _beside(node: Node, value: Value, arranged: Arranged) -> Tensor | None:
     if isinstance(value, Arranged):
-        return value.inner if value.order == first.order and value.shape == first.shape else None
+        return value.inner if value.order == arranged.order and value.shape == arranged.shape else None
     if not isinstance(value, (np.ndarray, Tensor)):
         return None
-    shape, rank = tuple(value.shape), len(first.order)
+    shape, rank = tuple(value.shape), len(arranged.order)
     if set(shape) <= {1} and len(shape) <= rank:
         return reshaped(node.tensor(value), ())
-    if shape == first.shape[-1:]:
-        place = first.order.index(rank - 1)
+    if shape == arranged.shape[-1:]:
+        place = arranged.order.index(rank - 1)
         return reshaped(node.tensor(value), [shape[0] if axis == place else 1 for axis in range(rank)])
     return None

@@ -1,17 +1,52 @@
-"""How often a loop runs: it follows from loop variables that are known before the loop and change by known steps."""
+"""Values that are known when the program is compiled: folded constants, and how often a loop runs.
+
+TensorFlow computes ops whose operands are known on the host. A number of iterations follows from loop variables that
+are known before the loop and change by known steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context, execute
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from .folding import fold
 from .needed import function_of
 from .values import Value
+
+#: Attributes that say where or how an op runs, not what it computes.
+_IGNORED = ("_", "parallel_iterations")
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, tf.DType):
+        return value.as_datatype_enum
+    if isinstance(value, (list, tuple)):
+        return [_attribute(v) for v in value]
+    if isinstance(value, tf.TensorShape):
+        return value.as_list() if value.rank is not None else None
+    if type(value).__name__ == "TensorShapeProto":
+        return _attribute(tf.TensorShape(value))
+    return value
+
+
+def fold(op: tf.Operation, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of ``op`` for these operands."""
+    attributes: list[Any] = []
+    for name in op.node_def.attr:
+        if not name.startswith(_IGNORED):
+            attributes += [name, _attribute(op.get_attr(name))]
+    with context.eager_mode(), tf.device("/CPU:0"):
+        eager = [tf.convert_to_tensor(a, t.dtype) for a, t in zip(operands, op.inputs, strict=True)]
+        results = execute.execute(
+            op.type.encode(), len(op.outputs), inputs=eager, attrs=tuple(attributes), ctx=context.context()
+        )
+        return [np.asarray(t.numpy()) for t in results]
+
 
 #: Iterations after which a loop whose counters change by other than constant steps counts as endless.
 MOST_STEPS = 100_000
@@ -62,8 +97,8 @@ class _Evaluation:
         operands = [self.value(t) for t in op.inputs]
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             called = function_of(op, "f")
-            inner = _Evaluation({id(t): v for t, v in zip(called.inputs, operands, strict=True)})
-            return [inner.value(t) for t in called.outputs[: len(op.outputs)]]
+            evaluation = _Evaluation({id(t): v for t, v in zip(called.inputs, operands, strict=True)})
+            return [evaluation.value(t) for t in called.outputs[: len(op.outputs)]]
         if not OPERATIONS.folds(op.type):
             raise UnknownValue(op.name)
         return operands if op.type == "Identity" else fold(op, operands)
@@ -80,7 +115,7 @@ def _parts(condition: tf.Tensor) -> list[tf.Tensor]:
     origin = _origin(condition)
     if origin.op.type != "LogicalAnd":
         return [origin]
-    return [part for given in origin.op.inputs for part in _parts(given)]
+    return [part for operand in origin.op.inputs for part in _parts(operand)]
 
 
 class _Loop:
@@ -94,7 +129,7 @@ class _Loop:
         self.cond, self.body, self.values = cond, body, values
         self.data: UnknownValue | None = None
         pairs = list(zip(body.inputs, body.outputs, strict=True))
-        self.invariant = {i for i, (given, result) in enumerate(pairs) if _origin(result) is given}
+        self.invariant = {i for i, (argument, result) in enumerate(pairs) if _origin(result) is argument}
         self.fixed = {i: v for i, v in enumerate(values) if i in self.invariant and isinstance(v, np.ndarray)}
         self.steps = {i: step for i in range(len(pairs)) if (step := self._step(i)) is not None}
 
@@ -102,26 +137,26 @@ class _Loop:
         """What a variable changes by in each iteration; None where that is not a known number."""
         if index in self.invariant or not isinstance(self.values[index], np.ndarray):
             return None
-        given, change = self.body.inputs[index], _origin(self.body.outputs[index]).op
+        argument, change = self.body.inputs[index], _origin(self.body.outputs[index]).op
         if change.type not in ("Add", "AddV2", "Sub"):
             return None
         left, right = (_origin(t) for t in change.inputs)
-        if left is not given and (right is not given or change.type == "Sub"):
+        if left is not argument and (right is not argument or change.type == "Sub"):
             return None
         known = _Evaluation({id(self.body.inputs[i]): v for i, v in self.fixed.items()})
         try:
-            step = known.value(right if left is given else left)
+            step = known.value(right if left is argument else left)
         except UnknownValue:
             return None
         return -step if change.type == "Sub" else step
 
     def at(self, trip: int) -> dict[int, np.ndarray]:
         """Variables that are known before iteration ``trip``."""
-        found = dict(self.fixed)
+        values = dict(self.fixed)
         for i, step in self.steps.items():
             start = self.values[i]
-            found[i] = np.asarray(start + np.asarray(trip).astype(start.dtype) * step).astype(start.dtype)
-        return found
+            values[i] = np.asarray(start + np.asarray(trip).astype(start.dtype) * step).astype(start.dtype)
+        return values
 
     def holds(self, known: Mapping[int, np.ndarray]) -> bool:
         """The condition, or those parts of it, joined by "and", that follow from these variables.
@@ -130,15 +165,15 @@ class _Loop:
             UnknownValue: none of them does.
         """
         evaluation = _Evaluation({id(self.cond.inputs[i]): v for i, v in known.items()})
-        found = []
+        values = []
         for part in _parts(self.cond.outputs[0]):
             try:
-                found.append(bool(np.asarray(evaluation.value(part)).reshape(())))
+                values.append(bool(np.asarray(evaluation.value(part)).reshape(())))
             except UnknownValue as reason:
                 self.data = reason
-        if not found:
+        if not values:
             raise self.data or UnknownValue(self.cond.name)
-        return all(found)
+        return all(values)
 
     def trips_of_steps(self) -> int:
         """The number of iterations where all counters change by constant steps: the condition holds up to one and not
@@ -163,13 +198,13 @@ class _Loop:
             if not self.holds(state):
                 return trip
             evaluation = _Evaluation({id(self.body.inputs[i]): v for i, v in state.items()})
-            after: dict[int, np.ndarray] = {}
+            next_values: dict[int, np.ndarray] = {}
             for i in state:
                 try:
-                    after[i] = evaluation.value(self.body.outputs[i])
+                    next_values[i] = evaluation.value(self.body.outputs[i])
                 except UnknownValue:
                     continue
-            state = after
+            state = next_values
         raise UnknownValue("the loop does not end")
 
 

@@ -31,15 +31,13 @@ from ipuperf.functions.arithmetic import identity
 from ipuperf.ir import CONTEXT, DType, IrError, Tensor
 
 from .arranged import Values, plain
-from .errors import GraphError
-from .folding import fold
-from .hints import hint
-from .needed import SideEffects, needed_operations
+from .counting import fold
+from .errors import GraphError, hint
+from .needed import PASSED_ON, SideEffects, needed_operations, reads_to_copy
 from .node import Node
 from .operations import OPERATIONS
 from .origins import Origins
 from .place import Place
-from .reads import PASSED_ON, reads_to_copy
 from .sharing import EqualOps, storage_of
 from .values import Resource, Value, resource_of
 
@@ -91,14 +89,14 @@ class Importer:
         self.values.update(self.known)
         operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone, known=self.known)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
-        kept, first = (self.place.naming, self.place.location), len(self.place.graph.ops)
+        names_before, start = (self.place.naming, self.place.location), len(self.place.graph.ops)
         try:
             for op in operations:
                 if not op.outputs or id(op.outputs[0]) not in self.values:
                     self._import(op)
         finally:
-            self.place.naming, self.place.location = kept
-        self.place.imported(self.graph, first)
+            self.place.naming, self.place.location = names_before
+        self.place.imported(self.graph, start)
         look_up = self.values.arranged if self.called else self.values.__getitem__
         return [look_up(id(t)) for t in outputs]
 
@@ -140,12 +138,12 @@ class Importer:
     def _equal_or_made(self, node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
         """What an equal op has given, or what the handler makes."""
         op, graph, shared = node.op, self.place.graph, OPERATIONS.folds(node.op.type)
-        found = self.equal.find(op, operands) if shared else None
-        if found is not None:
-            return found
-        first = len(graph.ops)
+        equal = self.equal.find(op, operands) if shared else None
+        if equal is not None:
+            return equal
+        start = len(graph.ops)
         results = [self._own(value, op.type) for value in _made(node, handler, operands)]
-        self.equal.ran(graph.ops[first:])
+        self.equal.ran(graph.ops[start:])
         if shared:
             self.equal.add(op, operands, results)
         return results
@@ -175,8 +173,8 @@ class Importer:
         """Whether the results of these numbers, or effects, of a function use its input ``index``."""
         outputs = [graph.outputs[i] for i in results]
         needed = needed_operations(graph, outputs, graph.control_outputs, _EFFECTS)
-        given = graph.inputs[index]
-        return any(t is given for op in needed for t in op.inputs) or any(t is given for t in outputs)
+        argument = graph.inputs[index]
+        return any(t is argument for op in needed for t in op.inputs) or any(t is argument for t in outputs)
 
     def call(self, graph: FuncGraph, arguments: Sequence[Value], results: int | None = None) -> list[Value]:
         """Import the body of a function where its call stands; the values that it returns.
@@ -185,21 +183,21 @@ class Importer:
             results: how many values the call has, the first of the function's (default: all). TensorFlow appends what a
                 backward pass reads to the outputs of a graph, also where a call made without a tape shares the graph.
         """
-        inner = Importer(graph, self.place, called=True)
-        inner._constants, inner.equal, inner.live = self._constants, self.equal, self.live
-        return inner.run(graph.inputs, arguments, graph.outputs[:results], graph.control_outputs)
+        importer = Importer(graph, self.place, called=True)
+        importer._constants, importer.equal, importer.live = self._constants, self.equal, self.live
+        return importer.run(graph.inputs, arguments, graph.outputs[:results], graph.control_outputs)
 
 
 def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
     try:
-        found = handler(node, *operands)
+        results = handler(node, *operands)
     except GraphError:
         raise
     except (IrError, NotImplementedError) as error:
         raise node.error(str(error)) from error
-    if found is None:
+    if results is None:
         return []
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def _unknown(node: Node) -> GraphError:
@@ -237,11 +235,11 @@ def import_graph(
     Raises:
         GraphError: an op without counterpart, a dynamic shape, a callback of the host.
     """
-    wanted = graph.outputs if outputs is None else outputs
+    tensors = graph.outputs if outputs is None else outputs
     effects = graph.control_outputs if targets is None else targets
     importer = Importer(graph, place)
     importer.known = dict(known or {})
-    return importer.run(graph.inputs, arguments, list(wanted), list(effects), alone)
+    return importer.run(graph.inputs, arguments, list(tensors), list(effects), alone)
 
 
 def captured_values(graph: FuncGraph) -> list[Value]:
@@ -250,18 +248,18 @@ def captured_values(graph: FuncGraph) -> list[Value]:
     Raises:
         GraphError: it captures a tensor of another graph, which is an argument then.
     """
-    found: list[Value] = []
+    values: list[Value] = []
     for outside, inside in graph.captures:
         if outside.dtype == tf.resource:
-            found.append(resource_of(outside))
+            values.append(resource_of(outside))
         elif hasattr(outside, "numpy"):
-            found.append(np.asarray(outside.numpy()))
+            values.append(np.asarray(outside.numpy()))
         else:
             raise GraphError(
                 f"graph {graph.name!r} uses tensor {outside.name!r} of a graph around it ({inside.name!r}): pass it as "
                 "an argument"
             )
-    return found
+    return values
 
 
 def tensor_of(value: Value, place: Place) -> Tensor:

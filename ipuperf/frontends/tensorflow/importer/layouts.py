@@ -33,8 +33,8 @@ class ImageLayout:
     @property
     def order(self) -> tuple[int, ...]:
         """Axes of TensorFlow's images in the order ``(N, C, *spatial)``."""
-        last = self.axes + 1
-        return tuple(range(last + 1)) if self.first else (0, last, *range(1, last))
+        channel_axis = self.axes + 1
+        return tuple(range(channel_axis + 1)) if self.first else (0, channel_axis, *range(1, channel_axis))
 
     def inner(self, node: Node, index: int, value: Value) -> Tensor:
         """Operand ``index`` as ``(N, C, *spatial)``."""
@@ -55,10 +55,10 @@ class ImageLayout:
 
 def layout_of(node: Node) -> ImageLayout:
     """The layout that an op's attribute ``data_format`` names."""
-    found = node.attr("data_format")
-    if not found.startswith("NC") and not found.endswith("C"):
-        raise node.error(f"data_format={found!r}; allowed: channels second (NCHW) or last (NHWC)")
-    return ImageLayout(found.startswith("NC"), 3 if "3D" in node.op.type else 2)
+    data_format = node.attr("data_format")
+    if not data_format.startswith("NC") and not data_format.endswith("C"):
+        raise node.error(f"data_format={data_format!r}; allowed: channels second (NCHW) or last (NHWC)")
+    return ImageLayout(data_format.startswith("NC"), 3 if "3D" in node.op.type else 2)
 
 
 @dataclass(frozen=True)

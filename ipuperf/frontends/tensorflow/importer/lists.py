@@ -43,9 +43,9 @@ class TensorList:
         """
         if not -len(self.items) <= index < len(self.items):
             raise node.error(f"item {index} of a list of {len(self.items)}")
-        found = self.items[index]
-        if found is not None:
-            return found
+        value = self.items[index]
+        if value is not None:
+            return value
         known = self.shape if self.shape is not None else shape
         if known is None:
             raise node.error(f"item {index} has not been written, and the shape of the list's elements is not known")

@@ -83,19 +83,19 @@ def marker(
         The outputs; a marker without outputs is the last of the graph's ops.
     """
     graph = ops.get_default_graph()
-    kept = _Marker(f"{PREFIX}{next(_NUMBERS)}", name, meaning)
-    _MARKERS[kept.token] = kept
-    script_ops._py_funcs._funcs[kept.token] = kept
-    _keep(graph, kept)
+    entry = _Marker(f"{PREFIX}{next(_NUMBERS)}", name, meaning)
+    _MARKERS[entry.token] = entry
+    script_ops._py_funcs._funcs[entry.token] = entry
+    _keep(graph, entry)
     make = tf.raw_ops.PyFunc if effect else tf.raw_ops.PyFuncStateless
 
     def made(*operands: tf.Tensor) -> list[tf.Tensor]:
         types = [spec.dtype for spec in outputs]
-        result = make(input=list(operands), token=kept.token, Tout=types, name=name)
-        found = list(result) if isinstance(result, (list, tuple)) else []
-        for tensor, spec in zip(found, outputs, strict=True):
+        result = make(input=list(operands), token=entry.token, Tout=types, name=name)
+        tensors = list(result) if isinstance(result, (list, tuple)) else []
+        for tensor, spec in zip(tensors, outputs, strict=True):
             tensor.set_shape(spec.shape)
-        return found
+        return tensors
 
     return made(*inputs) if gradient is None else _differentiable(made, list(inputs), gradient)
 
@@ -108,26 +108,26 @@ def _differentiable(
 
     @tf.custom_gradient
     def function(*operands: tf.Tensor) -> Any:
-        given = dict(zip(places, operands, strict=True))
-        found = made(*(given.get(i, t) for i, t in enumerate(inputs)))
+        by_place = dict(zip(places, operands, strict=True))
+        results = made(*(by_place.get(i, t) for i, t in enumerate(inputs)))
 
         def backward(*grads: tf.Tensor) -> list[tf.Tensor | None]:
-            gained = gradient(found[0].op, *grads)
-            every = list(gained) if isinstance(gained, (list, tuple)) else [gained]
-            return [every[i] for i in places]
+            gained = gradient(results[0].op, *grads)
+            flat_grads = list(gained) if isinstance(gained, (list, tuple)) else [gained]
+            return [flat_grads[i] for i in places]
 
-        return found, backward
+        return results, backward
 
-    found = function(*(inputs[i] for i in places))
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    results = function(*(inputs[i] for i in places))
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _keep(graph: Any, kept: _Marker) -> None:
+def _keep(graph: Any, entry: _Marker) -> None:
     """Let a marker live as long as the graph and those around it."""
     while graph is not None:
         if not hasattr(graph, "ipuperf_markers"):
             graph.ipuperf_markers = []
-        graph.ipuperf_markers.append(kept)
+        graph.ipuperf_markers.append(entry)
         graph = getattr(graph, "outer_graph", None)
 
 

@@ -25,10 +25,10 @@ def named_function(op: tf.Operation, name: str) -> FuncGraph:
     """The graph of the function of this name that an op calls."""
     graph: Any = op.graph
     while graph is not None:
-        found = graph._functions.get(name) if hasattr(graph, "_functions") else None
-        found = found or graph._get_function(name)
-        if found is not None:
-            return found.graph if hasattr(found, "graph") else _graph_of_definition(graph, found)
+        function = graph._functions.get(name) if hasattr(graph, "_functions") else None
+        function = function or graph._get_function(name)
+        if function is not None:
+            return function.graph if hasattr(function, "graph") else _graph_of_definition(graph, function)
         graph = getattr(graph, "outer_graph", None)
     raise LookupError(f"{op.name}: the graph has no function {name!r}")
 
@@ -38,8 +38,8 @@ def _graph_of_definition(around: tf.Graph, function: Any) -> FuncGraph:
     if not hasattr(function, "ipuperf_graph"):
         with around.as_default():
             function.ipuperf_graph = function_def_to_graph.function_def_to_graph(function.definition)
-    found: FuncGraph = function.ipuperf_graph
-    return found
+    graph: FuncGraph = function.ipuperf_graph
+    return graph
 
 
 def functions_of(op: tf.Operation) -> list[FuncGraph]:
@@ -110,7 +110,7 @@ def needed_operations(
         if used:
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs if id(t) not in known]
-        waiting += [] if alone else [(other, False) for other in op.control_inputs]
+        waiting += [] if alone else [(control, False) for control in op.control_inputs]
     ordered = _sorted([op for op in graph.get_operations() if id(op) in seen], known)
     return [op for op in ordered if id(op) in needed]
 
@@ -118,18 +118,49 @@ def needed_operations(
 def _sorted(operations: Sequence[tf.Operation], known: Collection[int]) -> list[tf.Operation]:
     """Ops with what they wait for before them, otherwise in their order."""
     done: set[int] = set()
-    found: list[tf.Operation] = []
-    for first in operations:
-        stack = [first]
+    order: list[tf.Operation] = []
+    for root in operations:
+        stack = [root]
         while stack:
             op = stack[-1]
             waits = [t.op for t in op.inputs if id(t) not in known and id(t.op) not in done]
-            waits += [other for other in op.control_inputs if id(other) not in done]
+            waits += [control for control in op.control_inputs if id(control) not in done]
             if waits:
                 stack += reversed(waits)
                 continue
             stack.pop()
             if id(op) not in done:
                 done.add(id(op))
-                found.append(op)
-    return found
+                order.append(op)
+    return order
+
+
+#: Ops whose result is their operand itself.
+PASSED_ON = frozenset(
+    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "EnsureShape", "Snapshot", "Reshape", "Transpose"}
+)
+
+
+def reads_to_copy(
+    operations: Sequence[tf.Operation], outputs: Sequence[tf.Tensor], effects: SideEffects, *, called: bool
+) -> set[int]:
+    """Identities of those ops of ``operations`` (in order) that read a variable and whose value is used after a later
+    op may have changed the variable: also after the graph, if it is ``called`` by another one."""
+    changes: dict[int, int] = {}
+    last_use: dict[int, int] = {id(t): len(operations) + called for t in outputs}
+    copies: set[int] = set()
+    for place in range(len(operations) - 1, -1, -1):
+        op = operations[place]
+        if op.type in PASSED_ON:
+            for result, operand in zip(op.outputs, op.inputs):
+                last_use[id(operand)] = max(last_use.get(id(operand), place), last_use.get(id(result), place))
+        else:
+            for tensor in op.inputs:
+                last_use.setdefault(id(tensor), place)
+        if op.type == "ReadVariableOp":
+            handle, value = id(op.inputs[0]), id(op.outputs[0])
+            if changes.get(handle, len(operations)) < last_use.get(value, place):
+                copies.add(id(op))
+        elif effects.of(op):
+            changes.update((id(t), place) for t in op.inputs if t.dtype == tf.resource)
+    return copies

@@ -13,7 +13,7 @@ from ipuperf.ir import DType, Tensor
 
 from .arranged import plain
 from .errors import GraphError
-from .lines import user_line
+from .origins import user_line
 from .place import Place
 from .values import DTYPES, Resource, Value
 
@@ -42,8 +42,8 @@ class Node:
 
     def attr(self, name: str) -> Any:
         """An attribute; strings as ``str``."""
-        found = self.op.get_attr(name)
-        return found.decode() if isinstance(found, bytes) else found
+        value = self.op.get_attr(name)
+        return value.decode() if isinstance(value, bytes) else value
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
         """Shape of an output as TensorFlow inferred it.
@@ -51,10 +51,10 @@ class Node:
         Raises:
             GraphError: it is not fixed.
         """
-        found = self.op.outputs[index].shape
-        if not found.is_fully_defined():
+        known_shape = self.op.outputs[index].shape
+        if not known_shape.is_fully_defined():
             raise self.dynamic(self.op.outputs[index])
-        return tuple(found.as_list())
+        return tuple(known_shape.as_list())
 
     def dtype(self, index: int = 0) -> DType:
         """Element type of an output on the IPU."""
@@ -81,16 +81,16 @@ class Node:
         """
         value = plain(value)
         if isinstance(value, Tensor):
-            found = self.place.get(value)
-            return found if dtype is None or found.dtype == dtype else arithmetic.cast(found, dtype)
+            tensor_here = self.place.get(value)
+            return tensor_here if dtype is None or tensor_here.dtype == dtype else arithmetic.cast(tensor_here, dtype)
         if not isinstance(value, np.ndarray):
             raise self.error(f"operand {value!r} is no tensor of numbers")
-        own = dtype or self.narrowed(tf.as_dtype(value.dtype))
-        if value.dtype in (np.int64, np.uint64) and value.size and own.is_integer:
-            limits, ends = np.iinfo(own.numpy), (int(value.min()), int(value.max()))
+        element_type = dtype or self.narrowed(tf.as_dtype(value.dtype))
+        if value.dtype in (np.int64, np.uint64) and value.size and element_type.is_integer:
+            limits, ends = np.iinfo(element_type.numpy), (int(value.min()), int(value.max()))
             if wrong := [n for n in ends if not limits.min <= n <= limits.max]:
-                raise self.error(f"the constant {wrong[0]} does not fit into {own.name}")
-        return self.importer.constant(value, own)
+                raise self.error(f"the constant {wrong[0]} does not fit into {element_type.name}")
+        return self.importer.constant(value, element_type)
 
     def tensors(self, values: Sequence[Value]) -> list[Tensor]:
         """Several values as tensors."""

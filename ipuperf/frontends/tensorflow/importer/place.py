@@ -45,8 +45,8 @@ class Place(Builder):
         """What is in force while ops for ``op`` are made: its IPU, what it is for."""
         return nullcontext()
 
-    def imported(self, graph: tf.Graph, first: int) -> None:
-        """Called when ``graph`` has been imported; its ops are those from number ``first`` on."""
+    def imported(self, graph: tf.Graph, start: int) -> None:
+        """Called when ``graph`` has been imported; its ops are those from number ``start`` on."""
 
     def read(self, resource: Resource) -> Tensor:
         """The present value of a variable, as a tensor of this graph (it may be the variable itself, which changes when

@@ -40,7 +40,9 @@ class EqualOps:
     def find(self, op: tf.Operation, operands: Sequence[Value]) -> list[Value] | None:
         """The values that an equal op has given; None without."""
         same = self._made.get(_op_key(op, operands), ())
-        return next((list(made.results) for made in same if _attributes(made.op) == _attributes(op)), None)
+        return next(
+            (list(candidate.results) for candidate in same if _attributes(candidate.op) == _attributes(op)), None
+        )
 
     def add(self, op: tf.Operation, operands: Sequence[Value], results: Sequence[Value]) -> None:
         """``op`` has given these values."""
@@ -82,8 +84,8 @@ def _op_key(op: tf.Operation, operands: Sequence[Value]) -> Any:
 
 def _key(what: Any, operands: Sequence[Value]) -> Any:
     """What is computed, from what, on which shard and in which phase; None where an operand has no identity."""
-    found = tuple(_identity(value) for value in operands)
-    return None if None in found else (what, found, tuple(CONTEXT.ipus[-1:]), tuple(CONTEXT.phases[-1:]))
+    identities = tuple(_identity(value) for value in operands)
+    return None if None in identities else (what, identities, tuple(CONTEXT.ipus[-1:]), tuple(CONTEXT.phases[-1:]))
 
 
 def _identity(value: Value) -> Any:
@@ -101,9 +103,11 @@ def _identity(value: Value) -> Any:
 
 def _attributes(op: tf.Operation | None) -> dict[str, bytes]:
     """What the op computes with, besides its operands; not what is written on it for reports and for TensorFlow."""
-    found = {} if op is None else op.node_def.attr
+    attributes = {} if op is None else op.node_def.attr
     return {
-        name: found[name].SerializeToString(deterministic=True) for name in sorted(found) if not name.startswith("_")
+        name: attributes[name].SerializeToString(deterministic=True)
+        for name in sorted(attributes)
+        if not name.startswith("_")
     }
 
 

@@ -108,11 +108,11 @@ class StackedList:
         """Where the item ``index`` is; negative ones count from the end."""
         if index >= 0 or self.counter is None:
             return index if index >= 0 else index + self.length
-        first = index + self.length
+        offset = index + self.length
         number = node.place.get(self.counter.tensor)
         if self.step < 0:
-            return arithmetic.sub(constant(first, INT32), number)
-        return number if not first else arithmetic.add(number, constant(first, INT32))
+            return arithmetic.sub(constant(offset, INT32), number)
+        return number if not offset else arithmetic.add(number, constant(offset, INT32))
 
     def end(self, node: Node) -> Tensor | int:
         """Where the next item goes."""
@@ -125,11 +125,11 @@ class StackedList:
         if isinstance(index, int):
             if not 0 <= index < buffer.shape[0]:
                 raise node.error(f"item {index} of a list of {self.length}")
-            found = cut(buffer, 0, index, index + 1)
-            found = arithmetic.identity(found) if found is buffer and self.storage is not None else found
+            row = cut(buffer, 0, index, index + 1)
+            row = arithmetic.identity(row) if row is buffer and self.storage is not None else row
         else:
-            found = dynamic_slice(buffer, reshaped(node.place.get(index), (1,)), [0], [1])
-        return reshaped(found, self.shape)
+            row = dynamic_slice(buffer, reshaped(node.place.get(index), (1,)), [0], [1])
+        return reshaped(row, self.shape)
 
     def with_item(self, node: Node, index: Tensor | int, item: Value) -> StackedList:
         """Another item at a position: where it is, if nothing else uses the list as it is before."""
@@ -188,9 +188,9 @@ def _last_use(node: Node) -> bool:
     """Whether the op is the last one that uses the lists that it takes."""
     returned = {id(t) for t in getattr(node.op.graph, "outputs", ())}
     return all(
-        id(given) not in returned and all(op is node.op or op._id < node.op._id for op in given.consumers())
-        for given in node.op.inputs
-        if given.dtype == tf.variant
+        id(operand) not in returned and all(op is node.op or op._id < node.op._id for op in operand.consumers())
+        for operand in node.op.inputs
+        if operand.dtype == tf.variant
     )
 
 

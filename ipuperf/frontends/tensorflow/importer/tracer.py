@@ -13,6 +13,8 @@ from tensorflow.python.framework import auto_control_deps, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from . import Place, Value, import_graph, resource_of
+from .markers import is_marker, meaning_of
+from .needed import functions_of
 
 
 @dataclass
@@ -74,10 +76,10 @@ class TracedFunction:
         ``only``: these ops with effects instead of all; ``known``: values of tensors within, by their identity.
         """
         self.graph.inputs = [*self.arguments, *self.captures]
-        wanted = self.tensors if outputs is None else list(outputs)
+        tensors = self.tensors if outputs is None else list(outputs)
         effects = self.targets if only is None else list(only)
         return import_graph(
-            self.graph, [*values, *captured], place, wanted, effects, alone=only is not None, known=known
+            self.graph, [*values, *captured], place, tensors, effects, alone=only is not None, known=known
         )
 
 
@@ -108,21 +110,21 @@ def trace(
 
         positional = [tf.nest.map_structure(holder, a) for a in arguments]
         keywords = {key: tf.nest.map_structure(holder, a) for key, a in (named or {}).items()}
-        found = TracedFunction(graph, holders)
+        traced = TracedFunction(graph, holders)
         if not automatic:
-            found.structure = tf.nest.map_structure(_result, function(*positional, **keywords))
+            traced.structure = tf.nest.map_structure(_result, function(*positional, **keywords))
         else:
             with auto_control_deps.AutomaticControlDependencies() as control:
                 returned = tf.nest.map_structure(_result, function(*positional, **keywords))
-                found.structure = tf.nest.map_structure(
+                traced.structure = tf.nest.map_structure(
                     lambda r: control.mark_as_return(r) if isinstance(r, tf.Tensor) else r, returned
                 )
             graph.control_outputs.extend(control.ops_which_must_run)
             graph._add_control_dependencies = True
-    flat = tf.nest.flatten(found.structure)
-    found.tensors = [r for r in flat if isinstance(r, tf.Tensor)]
-    found.operations = [r for r in flat if isinstance(r, tf.Operation)]
-    return found
+    flat = tf.nest.flatten(traced.structure)
+    traced.tensors = [r for r in flat if isinstance(r, tf.Tensor)]
+    traced.operations = [r for r in flat if isinstance(r, tf.Operation)]
+    return traced
 
 
 def _result(value: Any) -> Any:
@@ -153,3 +155,55 @@ def resource_variables() -> Iterator[None]:
 
     with tf.variable_creator_scope(create):
         yield
+
+
+_READS = frozenset(
+    {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp", "Identity"}
+)
+
+
+def changed_handles(traced: TracedFunction) -> list[tf.Tensor]:
+    """Of the handles that a function captures, those that it may change."""
+    changed = _changed(traced.graph)
+    return [outside for outside, inside in traced.graph.captures if id(inside) in changed]
+
+
+def _changed(graph: tf.Graph) -> set[int]:
+    """Identities of tensors of a graph that are handles of variables which its ops may change."""
+    changed: set[int] = set()
+    for op in graph.get_operations():
+        handles = [t for t in op.inputs if t.dtype == tf.resource]
+        if not handles or op.type in _READS:
+            continue
+        changed.update(id(op.inputs[i]) for i in _changed_inputs(op))
+    return changed
+
+
+def _changed_inputs(op: tf.Operation) -> Sequence[int]:
+    """Which inputs of an op are handles that it may change."""
+    everything = [i for i, t in enumerate(op.inputs) if t.dtype == tf.resource]
+    if is_marker(op):
+        known = getattr(meaning_of(op), "changed", None)
+        return everything if known is None else known()
+    graphs = functions_of(op)
+    if not graphs:
+        return everything
+    offset = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1}.get(op.type, 0)
+    changed = set()
+    for graph in graphs:
+        inside = _changed(graph)
+        changed |= {i + offset for i, t in enumerate(graph.inputs) if id(t) in inside}
+    return [i for i in everything if i in changed]
+
+
+def changed_by(op: tf.Operation) -> list[tf.Tensor]:
+    """The handles that an op may change."""
+    if op.type in _READS:
+        return []
+    return [op.inputs[i] for i in _changed_inputs(op)]
+
+
+def changed_captures(traced: TracedFunction, start: int) -> list[int]:
+    """Inputs of a marker that may change, where the captures of ``traced`` begin at input ``start``."""
+    changed = _changed(traced.graph)
+    return [start + i for i, t in enumerate(traced.captures) if id(t) in changed]

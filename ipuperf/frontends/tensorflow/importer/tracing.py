@@ -19,10 +19,10 @@ from ipuperf.ir.builder import OpT
 from ipuperf.ops import CopyVarUpdate, IncrementModInplace, IpuCopy, Loop
 from ipuperf.pipelines.remote import remote_load, remote_store
 
-from ..functions.collectives import reduces
-from ..functions.multi_convs import join_multi_convs
 from . import Place, Resource, Value
-from .attributes import phase_of, shard_of
+from .collectives import reduces
+from .multi_convs import join_multi_convs
+from .origins import phase_of, shard_of
 from .values import DTYPES, narrowed
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ class Frame(Place):
 
     def bring(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the IPU of the active shard: itself, or a copy between IPUs."""
-        here, there = CONTEXT.ipus[-1] if CONTEXT.ipus else 0, tensor.ipu or 0
-        if here == there or isinstance(tensor, Constant):
+        target, there = CONTEXT.ipus[-1] if CONTEXT.ipus else 0, tensor.ipu or 0
+        if target == there or isinstance(tensor, Constant):
             return tensor
-        names = [f"{tensor.name}_ipu{here}"]
-        return super().create_with(IpuCopy, [tensor], names, {"source": there, "destination": here}).outputs[0]
+        names = [f"{tensor.name}_ipu{target}"]
+        return super().create_with(IpuCopy, [tensor], names, {"source": there, "destination": target}).outputs[0]
 
     def chain(self, ops: Sequence[Op]) -> None:
         """Execute ``ops`` in this order, after all ops so far."""
@@ -143,13 +143,13 @@ class Frame(Place):
         following = ops[place:]
         del ops[place:]
         yield
-        made = ops[place:]
+        added = ops[place:]
         ops += following
         if following:
-            for op in made:
+            for op in added:
                 self.graph.constrain(op, following[0])
-        elif made:
-            self.last = made[-1]
+        elif added:
+            self.last = added[-1]
 
     # -- what the importer asks (:class:`.graph.Place`) ----------------------------------------------------------------
 
@@ -167,9 +167,9 @@ class Frame(Place):
                 stack.enter_context(CONTEXT.phase(phase))
             yield
 
-    def imported(self, graph: tf.Graph, first: int) -> None:
+    def imported(self, graph: tf.Graph, start: int) -> None:
         """Make one op of the convolutions of a ``multi_conv``."""
-        join_multi_convs(self, graph, first)
+        join_multi_convs(self, graph, start)
 
     def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
         """The shard of an op: that of the variable that it changes, or the one that it was made on."""
@@ -194,15 +194,15 @@ class Frame(Place):
         self.program.changes(resource)
         target, variable = self.read(resource), self.program.variable(resource)
         with CONTEXT.on_ipu(variable.ipu or 0):
-            found = self.create(CopyVarUpdate, [target, value], [f"{variable.name}_assigned"]).outputs[0]
+            assigned = self.create(CopyVarUpdate, [target, value], [f"{variable.name}_assigned"]).outputs[0]
             if variable.remote is not None and not self.offload:
-                remote_store(*variable.remote, found)
+                remote_store(*variable.remote, assigned)
 
     def in_place(self, resource: Resource) -> Tensor | None:
         """The variable's tensor, which is changed; None for one in Streaming Memory outside of a weight update."""
         self.program.changes(resource)
-        found = self.read(resource)
-        return found if self.offload or self.program.variable(resource).remote is None else None
+        tensor = self.read(resource)
+        return tensor if self.offload or self.program.variable(resource).remote is None else None
 
     def store_loaded(self) -> None:
         """Bring what has been loaded from Streaming Memory back there."""

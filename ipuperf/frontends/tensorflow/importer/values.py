@@ -46,8 +46,8 @@ def narrowed(value: np.ndarray, dtype: DType | None = None, what: str = "a const
     Raises:
         ValueError: whole numbers that the type cannot hold.
     """
-    wanted = _NARROWED.get(value.dtype.name, value.dtype) if dtype is None else dtype.numpy
-    return converted(value, np.dtype(wanted), what)
+    target = _NARROWED.get(value.dtype.name, value.dtype) if dtype is None else dtype.numpy
+    return converted(value, np.dtype(target), what)
 
 
 @dataclass(frozen=True)

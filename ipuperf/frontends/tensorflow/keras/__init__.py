@@ -9,9 +9,14 @@ from typing import NoReturn as _NoReturn
 
 from ipuperf.frontends.popart.offering import offered as _offered
 
-from ..refusals import absent as _absent
-from . import extensions, layers, losses, optimizers
-from .assignments import (
+from ..surface import absent as _absent
+from ..surface import make_modules as _make_modules
+from ..surface import table as _table
+from . import layers, optimizers
+from .attaching import attach, detach
+from .optimizers import ALSOptimizer, ALSOptimizerGradientAccumulationWrapper
+from .scopes import PipelineStage
+from .staging import (
     FunctionalLayerPipelineStageAssignment,
     FunctionalNestedModelPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
@@ -19,9 +24,16 @@ from .assignments import (
     SequentialLayerPipelineStageAssignment,
     SequentialNestedModelPipelineStageAssignment,
 )
-from .attaching import attach, detach
-from .optimizers import ALSOptimizer, ALSOptimizerGradientAccumulationWrapper
-from .stage_scope import PipelineStage
+
+_make_modules(
+    __name__,
+    _table("""
+extensions: Methods that models have inside an ``IPUStrategy``.
+    keras.methods: FunctionalExtension ModelExtension SequentialExtension
+losses: Losses.
+    keras.layers: CTCLoss
+"""),
+)
 
 __all__ = _offered(__name__, "extensions layers losses optimizers")
 

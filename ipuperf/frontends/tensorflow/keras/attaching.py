@@ -19,14 +19,13 @@ from tf_keras.src.optimizers import optimizer
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 from tf_keras.src.saving.legacy.saved_model import load as saved_model
 
-from ..importer.attributes import PHASE, written
-from . import methods, strategies
+from ..importer.origins import PHASE, written
+from . import methods, scopes
 from .data import IPUDataHandler
 from .extension import extension, on_ipu
 from .graphs import is_functional, is_sequential, keras_inputs, trace
-from .lines import placing
 from .saving import config_with_options, model_with_options, reconstructed_with_options
-from .stage_scope import MARKED, marking
+from .scopes import MARKED, marking, placing
 
 _KEPT: list[tuple[Any, str, Any]] = []
 _ABSENT = object()
@@ -47,7 +46,7 @@ def attach() -> None:
     _replace(tf_keras.Model, "_reset_compile_cache", _resetting)
     _replace(tf_keras.Model, "build", _building)
     _replace(data_adapter, "get_data_handler", _data_handler)
-    _replace(loss_scale_optimizer, "strategy_supports_loss_scaling", strategies.supporting_loss_scaling)
+    _replace(loss_scale_optimizer, "strategy_supports_loss_scaling", scopes.supporting_loss_scaling)
     _replace(functional.Functional, "_init_graph_network", _adopting)
     for name in ("add", "pop"):
         _replace(sequential.Sequential, name, _invalidating(name))
@@ -102,7 +101,7 @@ def _making(mode: str) -> Callable[[Any], Any]:
 
 
 def _check_made_outside(model: Any, mode: str) -> None:
-    if mode == "train" and strategies.is_ipu(tf.distribute.get_strategy()):
+    if mode == "train" and scopes.is_ipu(tf.distribute.get_strategy()):
         raise RuntimeError(
             f"Model {model.name} is trained inside `IPUStrategy.scope()`, but was not made there: make the model "
             "in the scope."
@@ -124,7 +123,7 @@ def _updating(apply: Any) -> Any:
 
     @wraps(apply)
     def update(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly() or not strategies.is_ipu(tf.distribute.get_strategy()):
+        if tf.executing_eagerly() or not scopes.is_ipu(tf.distribute.get_strategy()):
             return apply(self, *args, **kwargs)
         with written(PHASE, "update"):
             return apply(self, *args, **kwargs)

@@ -34,8 +34,8 @@ class Element:
 
     def pack(self, tensors: Sequence[Any]) -> Any:
         """An element of the dataset from its flat tensors."""
-        given = iter(tensors)
-        flat = [None if spec is None else next(given) for spec in tf.nest.flatten(self.specification)]
+        leaves = iter(tensors)
+        flat = [None if spec is None else next(leaves) for spec in tf.nest.flatten(self.specification)]
         return tf.nest.pack_sequence_as(self.specification, flat)
 
     def parts(self, tensors: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -46,8 +46,8 @@ class Element:
     def targets(self, tensors: Sequence[Any]) -> tuple[Any, Any]:
         """Targets and sample weights from their flat tensors."""
         _, y, weights = self.parts_specification
-        given = iter(tensors)
-        flat = [None if spec is None else next(given) for spec in tf.nest.flatten((y, weights))]
+        leaves = iter(tensors)
+        flat = [None if spec is None else next(leaves) for spec in tf.nest.flatten((y, weights))]
         y, weights = tf.nest.pack_sequence_as((y, weights), flat)
         return y, weights
 
@@ -141,8 +141,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         size = int(self._dataset.cardinality())
         if size == tf.data.UNKNOWN_CARDINALITY:
             tf.get_logger().info(
-                "The provided set of data has an unknown size. This can result in runtime errors if not enough data is "
-                "provided during execution."
+                "How many batches the data have is unknown; an execution fails where they end too early."
             )
         elif size != tf.data.INFINITE_CARDINALITY:
             epochs = 1 if self._adapter.should_recreate_iterator() else self._epochs - self._initial_epoch
@@ -193,9 +192,9 @@ class IPUDataHandler(data_adapter.DataHandler):
             yield from super().steps()
             return
         self._step_increment = 0
-        first: int = self._initial_step  # type: ignore[has-type]
+        start: int = self._initial_step  # type: ignore[has-type]
         self._initial_step = 0
-        for step in range(first, self._inferred_steps):
+        for step in range(start, self._inferred_steps):
             self._current_step = step
             yield step
 

@@ -13,12 +13,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from . import strategies
+from . import scopes
 from .data import DataFeed, IPUDataHandler
 from .graphs import build_for, check_calls, graph_of, has_graph, is_sequential
-from .layout import StagedModel, lay_out
 from .options import Options
 from .programs import ModelExecution, Program
+from .stages import StagedModel, lay_out
 from .staging import find_scoped
 
 _ATTRIBUTE = "_ipu_extension"
@@ -89,7 +89,7 @@ class Extension:
 
     def replicas(self) -> int:
         """How many replicas run. ValueError: the configured device has too few IPUs for one."""
-        return strategies.replicas(self.shards())
+        return scopes.replicas(self.shards())
 
     def reset(self) -> None:
         """Forget programs: options, stages or what was compiled have changed."""
@@ -218,9 +218,8 @@ class Extension:
         self._waiting.clear()
         if handler.steps_per_execution == 1:
             tf.get_logger().info(
-                f"The model `{self.model.name}` has been configured with only 1 steps per execution. Consider "
-                "increasing the value for the `steps_per_execution` argument passed to the `compile()` method to "
-                "improve performance."
+                f"The model `{self.model.name}` makes 1 step in an execution; a larger `steps_per_execution` of "
+                "`compile()` makes it faster."
             )
 
     def tell_of_arrays(self, x: Any, y: Any) -> None:
@@ -231,9 +230,8 @@ class Extension:
                 _ARRAYS_SEEN[name] = _ARRAYS_SEEN.get(name, 0) + 1
                 if _ARRAYS_SEEN[name] == 2:
                     tf.get_logger().warning(
-                        f"{name} is of type `np.ndarray`. This will be cast to `tf.Tensor` during every call to: "
-                        f"{functions}. If you plan to call any of these functions multiple times in your program, it "
-                        "is recommended to pre-emptively cast to `tf.Tensor` to avoid the repeated computation."
+                        f"{name} is of type `np.ndarray`, which every call of {functions} converts to `tf.Tensor`: "
+                        "convert it once, before the calls."
                     )
 
     def _tell_batch_size(self, handler: IPUDataHandler) -> None:
@@ -266,4 +264,4 @@ def extension(model: Any) -> Extension:
 
 def on_ipu(model: Any) -> bool:
     """Whether ``model`` was made inside an ``IPUStrategy``."""
-    return strategies.is_ipu(getattr(model, "_distribution_strategy", None))
+    return scopes.is_ipu(getattr(model, "_distribution_strategy", None))

@@ -55,12 +55,12 @@ def graph_of(model: Any) -> Any:
 
 def check_calls(model: Any) -> None:
     """A pipeline calls the layers of a model with a graph, never its ``call``. RuntimeError: it has one of its own."""
-    for one in [model, *model._flatten_layers(include_self=False)]:
-        known = tf_keras.Sequential if is_sequential(one) else functional.Functional if is_functional(one) else None
-        if known is not None and type(one).call is not known.call:
+    for layer in [model, *model._flatten_layers(include_self=False)]:
+        known = tf_keras.Sequential if is_sequential(layer) else functional.Functional if is_functional(layer) else None
+        if known is not None and type(layer).call is not known.call:
             raise RuntimeError(
-                f"model {one.name} has a `call` of its own, which its pipeline would leave out: stages call the layers "
-                f"of a {known.__name__} model one by one; put what it does into a layer"
+                f"model {layer.name} has a `call` of its own, which its pipeline would leave out: stages call the "
+                f"layers of a {known.__name__} model one by one; put what it does into a layer"
             )
 
 

@@ -33,13 +33,13 @@ class ModelExtension:
         Raises:
             ValueError: a number, method or argument that is not allowed.
         """
-        own = extension(self)
-        own.options.set_accumulation(
+        side = extension(self)
+        side.options.set_accumulation(
             gradient_accumulation_steps_per_replica,
             gradient_accumulation_reduction_method,
             gradient_accumulation_optimizer_kwargs,
         )
-        own.reset()
+        side.reset()
 
     def set_pipelining_options(
         self,
@@ -62,15 +62,15 @@ class ModelExtension:
         Raises:
             ValueError: a number, mapping, method or argument that is not allowed.
         """
-        own = extension(self)
-        own.options.set_pipelining(
+        side = extension(self)
+        side.options.set_pipelining(
             gradient_accumulation_steps_per_replica,
             device_mapping,
             accumulate_outfeed,
             gradient_accumulation_reduction_method,
             pipelining_kwargs,
         )
-        own.reset()
+        side.reset()
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Whether callbacks are called for every batch, also when an execution has several."""
@@ -79,21 +79,21 @@ class ModelExtension:
     def set_metrics_options(self, mean_over_replicas: bool = False) -> None:
         """Whether metrics are means over the replicas; otherwise those of the last one, as upstream (which has no such
         option). It is not saved with the model."""
-        own = extension(self)
-        own.options.mean_metrics = bool(mean_over_replicas)
-        own.reset()
+        side = extension(self)
+        side.options.mean_metrics = bool(mean_over_replicas)
+        side.reset()
 
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
         """Arguments of the ``IPUInfeedQueue`` of ``fit``, ``evaluate`` and ``predict``. ValueError: not allowed."""
-        own = extension(self)
-        own.options.set_infeed(kwargs)
-        own.reset()
+        side = extension(self)
+        side.options.set_infeed(kwargs)
+        side.reset()
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
         """Arguments of their ``IPUOutfeedQueue``. ValueError: not allowed."""
-        own = extension(self)
-        own.options.set_outfeed(kwargs)
-        own.reset()
+        side = extension(self)
+        side.options.set_outfeed(kwargs)
+        side.reset()
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """The stage of each call of a layer, in order: what was set, or assignments without a stage.
@@ -101,8 +101,8 @@ class ModelExtension:
         Raises:
             RuntimeError: a subclass of ``Model`` that has not been built.
         """
-        own = extension(self)
-        return list(own.assignments) if own.assignments else unassigned(self)
+        side = extension(self)
+        return list(side.assignments) if side.assignments else unassigned(self)
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Pipeline the model: an assignment for each call of a layer (``Sequential``: or a number for each layer).
@@ -138,6 +138,6 @@ def public() -> dict[str, Any]:
 
 def namespace() -> ModuleType:
     """``tf.keras.ipu``."""
-    from ipuperf.frontends.tensorflow import keras
+    from .. import keras
 
     return keras

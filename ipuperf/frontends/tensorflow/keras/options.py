@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..pipelining.reduction import GradientAccumulationReductionMethod as Method
+from ..pipelining.accumulation import GradientAccumulationReductionMethod as Method
 
 _OF_PIPELINE = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
@@ -136,14 +136,14 @@ class Options:
 
     def saved(self) -> dict[str, Any]:
         """What a saved model keeps: plain values (keyword arguments of optimizer and pipeline are not kept)."""
-        found = {key: getattr(self, name) for key, name in _SAVED.items()}
-        return {**found, "gradient_accumulation_reduction_method": self.reduction.name}
+        values = {key: getattr(self, name) for key, name in _SAVED.items()}
+        return {**values, "gradient_accumulation_reduction_method": self.reduction.name}
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> Options:
         """The options that :meth:`saved` has written."""
-        found = {name: copy(saved[key]) for key, name in _SAVED.items()}
-        return cls(**found, reduction=Method[saved["gradient_accumulation_reduction_method"]])
+        values = {name: copy(saved[key]) for key, name in _SAVED.items()}
+        return cls(**values, reduction=Method[saved["gradient_accumulation_reduction_method"]])
 
 
 def _check_steps(steps: Any) -> None:

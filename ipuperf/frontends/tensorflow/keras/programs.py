@@ -1,6 +1,6 @@
 """One run of the IPU for each execution: a model's steps as a loop or a pipeline, with its queues.
 
-It stands on the public interface alone: ``IPUStrategy.run``, ``loops.repeat``, ``pipelining_ops.pipeline``, queues.
+It stands on the public interface alone: ``IPUStrategy.run``, ``compiling.repeat``, ``pipelines.pipeline``, queues.
 """
 
 from __future__ import annotations
@@ -11,14 +11,97 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tf_keras.src.engine import data_adapter
 
-from ..functions.collectives import apart, mean_at_end
-from . import lines, steps
+from ..importer.collectives import apart, mean_at_end
+from . import scopes
 from .data import DataFeed
-from .layout import StagedModel
-from .optimizers.wrapping import UnscalingOptimizer, check_minimize, scaled_loss, scales_loss
+from .optimizers import KerasOptimizer, UnscalingOptimizer, check_minimize, overridden, scaled_loss, scales_loss
 from .options import Options
-from .stage_functions import KerasStages
+from .stages import KerasStages, StagedModel
+
+Step = Callable[[Any], Any]
+Finish = Callable[..., Any]
+
+
+def train_step(model: Any, accumulation: int, options: dict[str, Any], reduction: Any) -> Step:
+    """A step of training; gradients of ``accumulation`` steps are combined before the weights are updated."""
+    if accumulation > 1:
+        return _accumulating(model, accumulation, options, reduction)
+    method = overridden(model.optimizer, "get_gradients", "compute_gradients")
+    if method == "get_gradients" or (method and hasattr(model.optimizer, "get_grads")):
+        tf.get_logger().warning(
+            f"`{method}` of {type(model.optimizer).__name__} acts with gradient accumulation and in pipelines only: "
+            "Keras' own training takes its gradients from a tape."
+        )
+    return model.train_step
+
+
+def _accumulating(model: Any, accumulation: int, options: dict[str, Any], reduction: Any) -> Step:
+    from ..pipelining.accumulation import GradientAccumulationOptimizerV2
+
+    check_minimize(model.optimizer)
+    optimizer = GradientAccumulationOptimizerV2(
+        KerasOptimizer(model.optimizer), accumulation, reduction_method=reduction, **options
+    )
+
+    def step(data: Any) -> Any:
+        x, y, weights = data_adapter.unpack_x_y_sample_weight(data)
+        predictions = model(x, training=True)
+        loss = model.compute_loss(x, y, predictions, weights)
+        model._validate_target_and_loss(y, loss)
+        pairs = optimizer.compute_gradients(loss, model.trainable_variables)
+        with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+            return tf.nest.map_structure(tf.identity, model.compute_metrics(x, y, predictions, weights))
+
+    return step
+
+
+def finish_train(model: Any, share: float) -> Finish:
+    """The end of the last stage in training: ``(loss, metrics)``, metrics times ``share``."""
+    check_losses(model)
+
+    def finish(y: Any, predictions: Any, weights: Any, losses: Sequence[Any]) -> tuple[Any, Any]:
+        loss = model.compiled_loss(y, predictions, weights, regularization_losses=list(losses))
+        model._validate_target_and_loss(y, loss)
+        return loss, _metrics(model, y, predictions, weights, share)
+
+    return finish
+
+
+def finish_test(model: Any, share: float) -> Finish:
+    """The end of the last stage in evaluation: the metrics times ``share``."""
+    check_losses(model)
+
+    def finish(y: Any, predictions: Any, weights: Any, losses: Sequence[Any]) -> Any:
+        model.compiled_loss(y, predictions, weights, regularization_losses=list(losses))
+        return _metrics(model, y, predictions, weights, share)
+
+    return finish
+
+
+def _metrics(model: Any, y: Any, predictions: Any, weights: Any, share: float) -> Any:
+    model.compiled_metrics.update_state(y, predictions, weights)
+    results = model.get_metrics_result()
+    return results if share == 1 else tf.nest.map_structure(lambda metric: metric * share, results)
+
+
+def check_losses(model: Any) -> None:
+    """A pipelined model computes its loss as Keras does, of what stages have. RuntimeError: it has a way of its own."""
+    from tf_keras import Model
+
+    for name in ("compute_loss", "compute_metrics"):
+        if getattr(type(model), name) is not getattr(Model, name):
+            raise RuntimeError(
+                f"The function `{name}` for the model {model.name} has been overridden. This is not supported for "
+                "pipelined Keras models."
+            )
+    for layer in [model, *model._flatten_layers(include_self=False)]:
+        if isinstance(layer, Model) and layer._callable_losses:
+            raise RuntimeError(
+                f"The model {layer.name} has a loss that is a function (`add_loss(lambda: ...)`), which belongs to no "
+                "pipeline stage: add it to the layer whose weights it reads, or add a tensor."
+            )
 
 
 @dataclass
@@ -101,8 +184,8 @@ class Program:
     """
 
     def __init__(self, work: ModelExecution, feed: DataFeed) -> None:
-        from ..python.ipu.ipu_infeed_queue import IPUInfeedQueue
-        from ..python.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+        from ..programs.infeed import IPUInfeedQueue
+        from ..programs.outfeed import IPUOutfeedQueue
 
         self._work = work
         self._element = feed.element
@@ -122,7 +205,7 @@ class Program:
             self._feed = feed
         for _ in range(self._runs):
             self._work.model.distribute_strategy.run(self._function)
-        flat = [np.asarray(one) for one in self._outfeed.dequeue()]
+        flat = [np.asarray(array) for array in self._outfeed.dequeue()]
         return Results(self._structure, flat, self._work.replicas, self._work.options.mean_metrics)
 
     def stop(self, feed: DataFeed) -> None:
@@ -135,7 +218,7 @@ class Program:
         """``build`` under the name of the program in reports: of the model and what is done with it."""
 
         def program() -> None:
-            with lines.program():
+            with scopes.program():
                 build()
 
         program.__name__ = f"{self._work.model.name}_{self._work.mode}"
@@ -144,7 +227,7 @@ class Program:
     # -- one IPU -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        from ..python.ipu import loops
+        from ..facade import compiling
 
         step = self._step()
 
@@ -153,7 +236,7 @@ class Program:
             self._structure = tf.nest.map_structure(lambda tensor: None, results)
             return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
 
-        loops.repeat(self._work.steps, body, [], self._infeed)
+        compiling.repeat(self._work.steps, body, [], self._infeed)
         self._merge_metrics()
 
     def _merge_metrics(self) -> None:
@@ -165,17 +248,17 @@ class Program:
             else:
                 apart(states)
 
-    def _step(self) -> steps.Step:
+    def _step(self) -> Step:
         work = self._work
         if work.mode == "train":
             options = work.options
-            return steps.train_step(work.model, work.accumulation, options.accumulation_options, options.reduction)
+            return train_step(work.model, work.accumulation, options.accumulation_options, options.reduction)
         return work.model.test_step if work.mode == "test" else work.model.predict_step
 
     # -- several IPUs ------------------------------------------------------------------------------------------------
 
     def _pipeline(self) -> None:
-        from ..python.ipu import pipelining_ops
+        from ..facade import pipelines
 
         work, options = self._work, self._work.options
         training = work.mode == "train"
@@ -186,9 +269,9 @@ class Program:
             variables, optimizer = work.model.trainable_variables, work.model.optimizer
             applied = UnscalingOptimizer(optimizer) if scales_loss(optimizer) else optimizer
             scaled = scaled_loss(optimizer, loss)
-            return pipelining_ops.OptimizerFunctionOutput(applied, scaled, variables=variables)
+            return pipelines.OptimizerFunctionOutput(applied, scaled, variables=variables)
 
-        pipelining_ops.pipeline(
+        pipelines.pipeline(
             self._stages(),
             gradient_accumulation_count=work.accumulation,
             repeat_count=work.steps // work.accumulation // self._runs,
@@ -210,15 +293,15 @@ class Program:
         share = 1 / work.accumulation if work.accumulates_outfeed else 1
         end = None
         if work.mode != "predict":
-            end = (steps.finish_train if work.mode == "train" else steps.finish_test)(work.model, share)
+            end = (finish_train if work.mode == "train" else finish_test)(work.model, share)
         functions = KerasStages(work.model, work.layout, self._element, work.mode == "train", end).functions()
         return [*functions[:-1], self._noting(functions[-1])]
 
-    def _noting(self, last: Callable[..., Any]) -> Callable[..., Any]:
-        """The ``last`` stage, with the structure of what is sent noted."""
+    def _noting(self, final: Callable[..., Any]) -> Callable[..., Any]:
+        """The ``final`` stage, with the structure of what is sent noted."""
 
         def stage(*tensors: Any) -> Any:
-            results = last(*tensors)
+            results = final(*tensors)
             loss, sent = results if self._work.mode == "train" else (None, results)
             self._structure = tf.nest.map_structure(lambda tensor: None, sent)
             flat = tuple(tf.nest.flatten(sent))

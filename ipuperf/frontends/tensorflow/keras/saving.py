@@ -26,10 +26,10 @@ def config_with_options(get_config: Any) -> Any:
     def get(self: Any) -> dict[str, Any]:
         config: dict[str, Any] = get_config(self)
         if on_ipu(self) and _KEY not in config:
-            own = extension(self)
-            _tell_unsaved(own)
-            stages = [one.pipeline_stage for one in flat(own.assignments)] if own.valid else []
-            config[_KEY] = {"options": own.options.saved(), "stages": stages}
+            side = extension(self)
+            _tell_unsaved(side)
+            stages = [assignment.pipeline_stage for assignment in flat(side.assignments)] if side.valid else []
+            config[_KEY] = {"options": side.options.saved(), "stages": stages}
         return config
 
     return get
@@ -61,29 +61,29 @@ def reconstructed_with_options(reconstruct: Any) -> Any:
 def _restore(model: Any, config: dict[str, Any]) -> None:
     saved = config.get(_KEY)
     if saved is not None and on_ipu(model):
-        own = extension(model)
-        own.options = Options.restored(saved["options"])
+        side = extension(model)
+        side.options = Options.restored(saved["options"])
         if saved["stages"]:
-            own.assign(_with_stages(unassigned(model), saved["stages"]))
+            side.assign(_with_stages(unassigned(model), saved["stages"]))
 
 
 def _with_stages(assignments: list[Any], stages: Sequence[int]) -> list[Any]:
-    for one, stage in zip(flat(assignments), stages):
-        one.pipeline_stage = stage
+    for assignment, stage in zip(flat(assignments), stages):
+        assignment.pipeline_stage = stage
     return assignments
 
 
-def _tell_unsaved(own: Any) -> None:
-    for kept, name, setter in (
+def _tell_unsaved(side: Any) -> None:
+    for options, name, setter in (
         (
-            own.options.accumulation_options,
+            side.options.accumulation_options,
             "gradient_accumulation_optimizer_kwargs",
             "set_gradient_accumulation_options",
         ),
-        (own.options.pipeline_options, "pipelining_kwargs", "set_pipelining_options"),
+        (side.options.pipeline_options, "pipelining_kwargs", "set_pipelining_options"),
     ):
-        if kept:
+        if options:
             tf.get_logger().info(
-                f"Calling get_config() on {own.model.name} - `{name}` cannot be serialized and you will need to call "
+                f"Calling get_config() on {side.model.name} - `{name}` cannot be serialized and you will need to call "
                 f"`{setter}` again if the model is restored."
             )

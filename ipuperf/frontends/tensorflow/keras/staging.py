@@ -9,17 +9,129 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .assignments import (
-    FunctionalLayerPipelineStageAssignment,
-    FunctionalNestedModelPipelineStageAssignment,
-    ModelLayerPipelineStageAssignment,
-    NestedModelPipelineStageAssignment,
-    SequentialLayerPipelineStageAssignment,
-    SequentialNestedModelPipelineStageAssignment,
-)
 from .graphs import graph_of, has_graph, is_functional, is_sequential
-from .layout import graph_nodes, is_model, lay_out
-from .stage_scope import stage_of
+from .scopes import stage_of
+from .stages import graph_nodes, is_model, lay_out
+
+
+class _OfOneCall:
+    """The part of an assignment that says which call of a layer or an inner model it is of."""
+
+    _called: Any
+    _node_index: int
+
+    @property
+    def node_index(self) -> int:
+        """Which call is assigned."""
+        return self._node_index
+
+    @property
+    def inbound_layers(self) -> list[Any]:
+        """The layers whose results this call reads."""
+        return [node.layer for node in self._called._inbound_nodes[self._node_index].parent_nodes]
+
+
+class SequentialLayerPipelineStageAssignment:
+    """The stage of a layer of a ``Sequential`` model.
+
+    Args:
+        layer: the layer.
+        pipeline_stage: number of its stage, from 0; None: not assigned yet.
+    """
+
+    is_nested_model = False
+
+    def __init__(self, layer: Any, pipeline_stage: int | None = None) -> None:
+        self._layer = layer
+        self.pipeline_stage = pipeline_stage
+
+    @property
+    def layer(self) -> Any:
+        """The layer that is assigned."""
+        return self._layer
+
+    def __str__(self) -> str:
+        return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"
+
+
+class ModelLayerPipelineStageAssignment(_OfOneCall, SequentialLayerPipelineStageAssignment):
+    """The stage of one call of a layer in a subclass of ``Model``.
+
+    Args:
+        layer: the layer.
+        node_index: which of its calls: 0 is the first one.
+        pipeline_stage: number of its stage, from 0; None: not assigned yet.
+    """
+
+    def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
+        super().__init__(layer, pipeline_stage)
+        self._called, self._node_index = layer, node_index
+
+    def __str__(self) -> str:
+        return (
+            f"Layer: {self.layer.name} (node index {self.node_index}) is assigned to pipeline stage: "
+            f"{self.pipeline_stage}"
+        )
+
+
+class FunctionalLayerPipelineStageAssignment(ModelLayerPipelineStageAssignment):
+    """The stage of one call of a layer in a ``Functional`` model."""
+
+
+class SequentialNestedModelPipelineStageAssignment:
+    """The stages of the layers of a model that is a layer of a ``Sequential`` model.
+
+    Args:
+        nested_model: the inner model.
+        pipeline_stage_assignments: one for each of its layers.
+    """
+
+    is_nested_model = True
+
+    def __init__(self, nested_model: Any, pipeline_stage_assignments: Sequence[Any]) -> None:
+        self._nested_model = nested_model
+        self._assignments = list(pipeline_stage_assignments)
+
+    @property
+    def nested_model(self) -> Any:
+        """The inner model."""
+        return self._nested_model
+
+    @property
+    def pipeline_stage_assignments(self) -> list[Any]:
+        """The assignments of its layers."""
+        return list(self._assignments)
+
+    def __str__(self) -> str:
+        return f"Model: {self.nested_model.name} has the following pipeline stage assignments:" + self._lines()
+
+    def _lines(self) -> str:
+        return "".join(f"\n  {assignment}" for assignment in self._assignments)
+
+
+class NestedModelPipelineStageAssignment(_OfOneCall, SequentialNestedModelPipelineStageAssignment):
+    """The stages of the layers of one call of a model inside a subclass of ``Model``.
+
+    Args:
+        nested_model: the inner model.
+        node_index: which of its calls: 0 is the first one.
+        pipeline_stage_assignments: one for each call of its layers.
+    """
+
+    def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
+        super().__init__(nested_model, pipeline_stage_assignments)
+        self._called, self._node_index = nested_model, node_index
+
+    def __str__(self) -> str:
+        return (
+            f"Model: {self.nested_model.name} (node index {self.node_index}) has the following pipeline stage "
+            "assignments:" + self._lines()
+        )
+
+
+class FunctionalNestedModelPipelineStageAssignment(NestedModelPipelineStageAssignment):
+    """The stages of the layers of one call of a model inside a ``Functional`` model."""
+
 
 _KINDS = {
     "functional": (FunctionalLayerPipelineStageAssignment, FunctionalNestedModelPipelineStageAssignment),
@@ -46,13 +158,13 @@ def find_scoped(model: Any) -> list[Any]:
     """
     assignments = _assignments(model, stage_of)
     leaves = list(flat(assignments))
-    if all(one.pipeline_stage is None for one in leaves):
+    if all(leaf.pipeline_stage is None for leaf in leaves):
         return []
-    for one in leaves:
-        if one.pipeline_stage is None:
+    for leaf in leaves:
+        if leaf.pipeline_stage is None:
             raise ValueError(
                 "All layers of a pipelined model must have an associated pipeline stage. However, "
-                f"{one.layer.name} has not been assigned to one. Pipeline stages can be assigned when a layer is "
+                f"{leaf.layer.name} has not been assigned to one. Pipeline stages can be assigned when a layer is "
                 "constructed, or each time a layer is called. Different pipeline stages can assigned to each call."
             )
     lay_out(graph_of(model), assignments)
@@ -61,22 +173,22 @@ def find_scoped(model: Any) -> list[Any]:
 
 def flat(assignments: Sequence[Any]) -> Iterator[Any]:
     """The assignments of layers, those in inner models included."""
-    for one in assignments:
-        if one.is_nested_model:
-            yield from flat(one.pipeline_stage_assignments)
+    for assignment in assignments:
+        if assignment.is_nested_model:
+            yield from flat(assignment.pipeline_stage_assignments)
         else:
-            yield one
+            yield assignment
 
 
-def checked(model: Any, given: Any) -> list[Any]:
+def checked(model: Any, assignments: Any) -> list[Any]:
     """The argument of ``set_pipeline_stage_assignment``, checked for ``model``.
 
     Raises:
         ValueError: it is no valid assignment.
     """
-    if not isinstance(given, list):
+    if not isinstance(assignments, list):
         raise ValueError("`pipeline_stage_assignment` needs to be a list")
-    return _checked_sequential(model, given) if is_sequential(model) else _checked_graph(model, given)
+    return _checked_sequential(model, assignments) if is_sequential(model) else _checked_graph(model, assignments)
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------
@@ -89,78 +201,80 @@ def _assignments(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
             model_kind(layer, _inner(layer, stage)) if is_model(layer) and has_graph(layer) else layer_kind(layer)
             for layer in model.layers
         ]
-    made = []
+    assignments = []
     for node in graph_nodes(graph_of(model)):
         layer, index = node.layer, node.layer._inbound_nodes.index(node)
         if is_model(layer) and has_graph(layer) and stage(node) is None:
-            made.append(model_kind(layer, index, _inner(layer, stage)))
+            assignments.append(model_kind(layer, index, _inner(layer, stage)))
         else:
-            made.append(layer_kind(layer, index, stage(node)))
-    return made
+            assignments.append(layer_kind(layer, index, stage(node)))
+    return assignments
 
 
 def _inner(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
     """Assignments of a model that is a layer: its own ones are the default."""
     from .extension import extension, on_ipu
 
-    own = extension(model).assignments if on_ipu(model) else []
-    if not own:
+    assignments = extension(model).assignments if on_ipu(model) else []
+    if not assignments:
         return _assignments(model, stage)
-    return _copied(own)
+    return _copied(assignments)
 
 
 def _copied(assignments: Sequence[Any]) -> list[Any]:
     copies = []
-    for one in assignments:
-        index = [one.node_index] if hasattr(one, "node_index") else []
-        if one.is_nested_model:
-            copies.append(type(one)(one.nested_model, *index, _copied(one.pipeline_stage_assignments)))
+    for assignment in assignments:
+        index = [assignment.node_index] if hasattr(assignment, "node_index") else []
+        if assignment.is_nested_model:
+            copies.append(
+                type(assignment)(assignment.nested_model, *index, _copied(assignment.pipeline_stage_assignments))
+            )
         else:
-            copies.append(type(one)(one.layer, *index, one.pipeline_stage))
+            copies.append(type(assignment)(assignment.layer, *index, assignment.pipeline_stage))
     return copies
 
 
-def _checked_graph(model: Any, given: list[Any]) -> list[Any]:
+def _checked_graph(model: Any, assignments: list[Any]) -> list[Any]:
     nodes = graph_nodes(graph_of(model))
     kinds = _KINDS[kind(model)]
-    if len(given) != len(nodes):
+    if len(assignments) != len(nodes):
         raise ValueError(
-            f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the total number of "
-            f"invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a model needs "
-            "to be assigned to a pipeline stage (excluding input layers)."
+            f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the total "
+            f"number of invocations of layers in the model (currently {len(nodes)}). Each invocation of a layer in a "
+            "model needs to be assigned to a pipeline stage (excluding input layers)."
         )
-    _check_kinds(given, kinds, f"`{kinds[0].__name__}`")
-    for one in flat(given):
-        if one.pipeline_stage is None:
-            index = f" with node index {one.node_index}" if hasattr(one, "node_index") else ""
-            raise ValueError(f"Layer {one.layer.name}{index} has not been assigned a pipeline stage.")
-    ordered = _in_order(nodes, given)
+    _check_kinds(assignments, kinds, f"`{kinds[0].__name__}`")
+    for assignment in flat(assignments):
+        if assignment.pipeline_stage is None:
+            index = f" with node index {assignment.node_index}" if hasattr(assignment, "node_index") else ""
+            raise ValueError(f"Layer {assignment.layer.name}{index} has not been assigned a pipeline stage.")
+    ordered = _in_order(nodes, assignments)
     lay_out(graph_of(model), ordered)
     return ordered
 
 
-def _check_kinds(given: Sequence[Any], kinds: tuple[type, ...], named: str) -> None:
-    if not all(isinstance(one, kinds) for one in given):
+def _check_kinds(assignments: Sequence[Any], kinds: tuple[type, ...], named: str) -> None:
+    if not all(isinstance(assignment, kinds) for assignment in assignments):
         raise ValueError(f"All elements of `pipeline_stage_assignment` need to be instances of {named}.")
 
 
-def _in_order(nodes: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _in_order(nodes: Sequence[Any], assignments: Sequence[Any]) -> list[Any]:
     """One assignment for each node; they may come in any order."""
     by_node: dict[int, Any] = {}
-    for one in given:
-        layer = one.nested_model if one.is_nested_model else one.layer
+    for assignment in assignments:
+        layer = assignment.nested_model if assignment.is_nested_model else assignment.layer
         calls = layer._inbound_nodes
-        if not 0 <= one.node_index < len(calls):
+        if not 0 <= assignment.node_index < len(calls):
             raise ValueError(
                 f"Layer {layer.name} has {len(calls)} invocation(s) in the graph, but `pipeline_stage_assignment` "
-                f"contains an assignment for node_index {one.node_index}."
+                f"contains an assignment for node_index {assignment.node_index}."
             )
-        if id(calls[one.node_index]) in by_node:
+        if id(calls[assignment.node_index]) in by_node:
             raise ValueError(
-                f"Duplicate assignment for layer {layer.name} with node index {one.node_index}. Each layer invocation "
-                "can only be assigned to a single pipeline stage."
+                f"Duplicate assignment for layer {layer.name} with node index {assignment.node_index}. Each layer "
+                "invocation can only be assigned to a single pipeline stage."
             )
-        by_node[id(calls[one.node_index])] = one
+        by_node[id(calls[assignment.node_index])] = assignment
     for node in nodes:
         if id(node) not in by_node:
             raise ValueError(
@@ -173,32 +287,34 @@ def _in_order(nodes: Sequence[Any], given: Sequence[Any]) -> list[Any]:
 # -- lists of layers ---------------------------------------------------------------------------------------------------
 
 
-def _checked_sequential(model: Any, given: list[Any]) -> list[Any]:
+def _checked_sequential(model: Any, assignments: list[Any]) -> list[Any]:
     layers = model.layers
-    if len(given) != len(layers):
+    if len(assignments) != len(layers):
         raise ValueError(
-            f"The size of the provided `pipeline_stage_assignment` ({len(given)}) does not match the number of layers "
-            f"in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned to a "
-            "pipeline stage."
+            f"The size of the provided `pipeline_stage_assignment` ({len(assignments)}) does not match the number "
+            f"of layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned "
+            "to a pipeline stage."
         )
-    if all(isinstance(one, int) and not isinstance(one, bool) for one in given):
-        given = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in zip(layers, given)]
-    _check_kinds(given, _KINDS["sequential"], "either `int` or `SequentialLayerPipelineStageAssignment`")
-    for i, (one, layer) in enumerate(zip(given, layers)):
-        assigned = one.nested_model if one.is_nested_model else one.layer
+    if all(isinstance(assignment, int) and not isinstance(assignment, bool) for assignment in assignments):
+        assignments = [
+            SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in zip(layers, assignments)
+        ]
+    _check_kinds(assignments, _KINDS["sequential"], "either `int` or `SequentialLayerPipelineStageAssignment`")
+    for i, (assignment, layer) in enumerate(zip(assignments, layers)):
+        assigned = assignment.nested_model if assignment.is_nested_model else assignment.layer
         if assigned is not layer:
             raise ValueError(
                 f"The provided assignment at index {i} `pipeline_stage_assignment` is for layer {assigned.name}, but "
                 f"the layer in the Sequential model at index {i} is {layer.name}."
             )
-    _check_sequence(list(flat(given)))
-    return given
+    _check_sequence(list(flat(assignments)))
+    return assignments
 
 
 def _check_sequence(assignments: Sequence[Any]) -> None:
     previous = 0
-    for i, one in enumerate(assignments):
-        stage, name = one.pipeline_stage, one.layer.name
+    for i, assignment in enumerate(assignments):
+        stage, name = assignment.pipeline_stage, assignment.layer.name
         if stage is None:
             raise ValueError(f"Layer {name} has not been assigned a pipeline stage.")
         if i == 0 and stage != 0:
@@ -208,9 +324,8 @@ def _check_sequence(assignments: Sequence[Any]) -> None:
             )
         if stage not in (previous, previous + 1):
             raise ValueError(
-                f"Layer {name} has been assigned to pipeline stage {stage}, however the previous layer in the "
-                f"Sequential model was assigned to pipeline stage {previous}. A layer in a Sequential model can only "
-                "be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+                f"Layer {name} has been assigned to pipeline stage {stage}, but the layer before it is in stage "
+                f"{previous}: layers of a Sequential model are in the stage of the layer before or in the next one."
             )
         previous = stage
 
@@ -231,8 +346,8 @@ def print_summary(model: Any, assignments: Sequence[Any], line_length: int | Non
     say("_" * length)
     say(_row(headers, ends))
     say("=" * length)
-    for i, one in enumerate(assignments):
-        for fields in _fields(one, ""):
+    for i, assignment in enumerate(assignments):
+        for fields in _fields(assignment, ""):
             say(_row(fields, ends))
         say(("=" if i == len(assignments) - 1 else "_") * length)
 
@@ -251,11 +366,11 @@ def _fields(assignment: Any, indent: str) -> Iterator[list[str]]:
     name = f"{indent}{layer.name} ({type(layer).__name__})"
     stage = "" if assignment.is_nested_model else str(assignment.pipeline_stage)
     if hasattr(assignment, "node_index"):
-        inputs = [one.name for one in assignment.inbound_layers]
+        inputs = [inbound.name for inbound in assignment.inbound_layers]
         yield [f"{name} ({assignment.node_index})", inputs[0] if inputs else "", stage]
-        yield from (["", one, ""] for one in inputs[1:])
+        yield from (["", inbound, ""] for inbound in inputs[1:])
     else:
         yield [name, stage]
     if assignment.is_nested_model:
-        for one in assignment.pipeline_stage_assignments:
-            yield from _fields(one, indent + "  ")
+        for inbound in assignment.pipeline_stage_assignments:
+            yield from _fields(inbound, indent + "  ")

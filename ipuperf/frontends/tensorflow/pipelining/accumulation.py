@@ -9,6 +9,7 @@ live in Streaming Memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,37 @@ from ipuperf.ir import CONTEXT, Tensor
 from ipuperf.ir import Variable as IrVariable
 
 from ..effects import EFFECTS
-from ..functions.collectives import all_reduce, reduces
 from ..importer import Importer, Value, marker, resource_of, tensor_of
-from ..importer.changes import changed_captures
-from ..importer.tracer import TracedFunction, trace
+from ..importer.collectives import all_reduce, reduces
+from ..importer.tracer import TracedFunction, changed_captures, trace
 from ..importer.tracing import Frame, device_dtype, frame_of, use_frame
 from ..programs.devices import remote_buffers_supported
 from ..programs.program import spec_of
-from .reduction import GradientAccumulationReductionMethod as Method
+
+
+class GradientAccumulationReductionMethod(Enum):
+    """``SUM``; ``MEAN``: each gradient scaled by 1 / count; ``RUNNING_MEAN``: ``acc = acc n/(n+1) + g/(n+1)``."""
+
+    SUM = 0
+    MEAN = 1
+    RUNNING_MEAN = 2
+
+    @classmethod
+    def parse_reduction_method(cls, method: Any) -> GradientAccumulationReductionMethod:
+        """A member, or its name in any case.
+
+        Raises:
+            ValueError: something else.
+        """
+        if isinstance(method, cls):
+            return method
+        if isinstance(method, str) and method.upper() in cls.__members__:
+            return cls[method.upper()]
+        raise ValueError(
+            "reduction_method must be set to SUM, MEAN or RUNNING_MEAN from GradientAccumulationReductionMethod or to "
+            f"one of these names, it is {method!r}"
+        )
+
 
 Optimizer = tf.compat.v1.train.Optimizer
 
@@ -66,6 +90,9 @@ class IpuOptimizer(Optimizer):  # type: ignore[misc, valid-type]
         return self._opt.variables()
 
 
+IPUOptimizer = IpuOptimizer
+
+
 def innermost(optimizer: Any) -> Any:
     """The optimiser inside all wrappers."""
     while isinstance(optimizer, IpuOptimizer):
@@ -75,11 +102,11 @@ def innermost(optimizer: Any) -> Any:
 
 def wrappers(optimizer: Any) -> list[IpuOptimizer]:
     """The wrappers, outermost first."""
-    found = []
+    outer_first = []
     while isinstance(optimizer, IpuOptimizer):
-        found.append(optimizer)
+        outer_first.append(optimizer)
         optimizer = optimizer._opt
-    return found
+    return outer_first
 
 
 class CrossReplicaOptimizer(IpuOptimizer):
@@ -162,7 +189,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool = False,
         dtype: Any = None,
-        reduction_method: Any = Method.SUM,
+        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
         name: str = "GradientAccumulationOptimizerV2",
     ) -> None:
         super().__init__(opt, name)
@@ -175,7 +202,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         self.num_mini_batches = num_mini_batches
         self.offload = offload_weight_update_variables
         self.accumulator_dtype = dtype
-        self.method = Method.parse_reduction_method(reduction_method)
+        self.method = GradientAccumulationReductionMethod.parse_reduction_method(reduction_method)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Accumulate here; update after the loop of micro-batches.
@@ -252,7 +279,7 @@ class _Accumulate:
                 f"one loop accumulates over {frame.accumulation.count} and over {count} mini batches; "
                 "the numbers have to be equal"
             )
-        running = optimizer.method is Method.RUNNING_MEAN
+        running = optimizer.method is GradientAccumulationReductionMethod.RUNNING_MEAN
         counter = frame.program.data("accumulated_micro_batches", np.zeros((), np.float32)) if running else None
         gradients = [tensor_of(value, frame) for value in inputs[: len(self._names)]]
         accumulators = [
@@ -270,14 +297,14 @@ class _Accumulate:
         self, frame: Frame, name: str, gradient: Tensor, argument: tf.Tensor, counter: IrVariable | None
     ) -> IrVariable:
         """Add a gradient to its accumulator; the accumulator."""
-        wanted = device_dtype(argument.dtype)
-        accumulator = frame.program.data(f"{name}/accumulator", np.zeros(gradient.shape, wanted.numpy))
+        dtype = device_dtype(argument.dtype)
+        accumulator = frame.program.data(f"{name}/accumulator", np.zeros(gradient.shape, dtype.numpy))
         accumulator.ipu = gradient.ipu
         with CONTEXT.on_ipu(gradient.ipu or 0), CONTEXT.phase("bwd"):
             if counter is not None:
                 frame.create(_k.Accumulate, [accumulator, gradient, counter], ["accumulated"], kind="mean")
             else:
-                mean = self._optimizer.method is Method.MEAN
+                mean = self._optimizer.method is GradientAccumulationReductionMethod.MEAN
                 factor = 1.0 / self._optimizer.num_mini_batches if mean else None
                 frame.create(_k.Accumulate, [accumulator, gradient], ["accumulated"], kind="add", factor=factor)
         return accumulator
@@ -290,13 +317,13 @@ class _Accumulate:
         """
         if not isinstance(value, Tensor) or value.graph is not frame.graph:
             return value
-        found = next((outer for outer, image in frame.images.items() if image is value), None)
-        if found is None:
+        source = next((outer for outer, image in frame.images.items() if image is value), None)
+        if source is None:
             raise ValueError(
                 f"{self._optimizer._name}: the weight update uses {value.id!r}, which is computed in each mini batch; "
                 "it can use variables, numbers and values from outside of the loop"
             )
-        return found
+        return source
 
     def _update(
         self, frame: Frame, accumulators: Sequence[IrVariable], captured: Sequence[Value], counter: IrVariable | None
@@ -326,11 +353,11 @@ def check_types(update: TracedFunction, name: str) -> None:
     handles = {id(inside): resource_of(outside) for outside, inside in update.graph.captures}
     for op in update.graph.get_operations():
         if op.type.startswith("ResourceApply") and id(op.inputs[0]) in handles:
-            found, wanted = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
-            if found != wanted:
+            gradient_type, variable_type = op.get_attr("T"), spec_of(handles[id(op.inputs[0])]).dtype
+            if gradient_type != variable_type:
                 raise TypeError(
-                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {found.name}, the variable is "
-                    f"{wanted.name}; cast it in apply_gradients"
+                    f"optimizer {name!r}: the gradient of {op.inputs[0].op.name!r} is {gradient_type.name}, the "
+                    f"variable is {variable_type.name}; cast it in apply_gradients"
                 )
 
 
@@ -368,7 +395,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool = False,
         dtype: Any = None,
-        reduction_method: Any = Method.SUM,
+        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
         name: str = "CrossReplicaGradientAccumulationOptimizerV2",
     ) -> None:
         super().__init__(

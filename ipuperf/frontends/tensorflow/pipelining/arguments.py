@@ -1,4 +1,4 @@
-"""The arguments of ``pipeline``, checked: what becomes a :class:`.pipeline_trace.PipelineRequest`."""
+"""The arguments of ``pipeline``, checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from ipuperf.pipelines.schedules import RecomputationMode
 from ..effects import EFFECTS
 from ..programs.infeed import IPUInfeedQueue
 from ..programs.outfeed import IPUOutfeedMode, IPUOutfeedQueue
+from .accumulation import GradientAccumulationReductionMethod
 from .model import PipelineStageOptions, StageFunctions, StageOptions
-from .reduction import GradientAccumulationReductionMethod
-from .trace import PipelineRequest
 
 
 class PipelineSchedule(NumberedEnum):
@@ -44,57 +43,64 @@ SAID = (
 _LARGEST = 2**31 - 2
 """Upstream counts micro-batches in int32."""
 
-#: The arguments of :func:`pipeline`, as given, by their names there.
-PipelineArguments = SimpleNamespace
+
+class PipelineArguments(SimpleNamespace):
+    """The arguments of ``pipeline`` by their names there, checked, and what follows from them.
+
+    Attributes:
+        stages: functions and devices of each stage.
+        default_mapping: stage ``i`` is on shard ``i``.
+        micro_batches: for each weight update.
+        options: PopLibs options of each stage.
+    """
+
+    stages: list[StageFunctions]
+    default_mapping: bool
+    micro_batches: int
+    options: list[StageOptions]
+    outfeed_mask: list[bool] | None
+    inputs: list[tf.Tensor]
+    pipeline_schedule: PipelineSchedule
+    recomputation_mode: RecomputationMode
+    reduction_method: GradientAccumulationReductionMethod
+    infeed_queue: IPUInfeedQueue | None
+    outfeed_queue: IPUOutfeedQueue | None
+    repeat_count: int
+    name: str
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        training, mapping = self.optimizer_function is not None, self.device_mapping
+        serialization = self.batch_serialization_iterations
+        self.reduction_method = GradientAccumulationReductionMethod.parse_reduction_method(self.reduction_method)
+        _check_count(self.gradient_accumulation_count, serialization, self.reduction_method)
+        for name in SAID:
+            EFFECTS.given(f"ipu.pipelining_ops.pipeline({name})", getattr(self, name))
+        self.pipeline_schedule = _schedule(self.pipeline_schedule, serialization)
+        self.recomputation_mode = _recomputation(self.recomputation_mode)
+        _check_parts(self.computational_stages, self.infeed_queue, self.outfeed_queue)
+        functions = list(self.computational_stages)
+        self.stages = _stages(functions, _mapping(functions, mapping, serialization))
+        _check_devices(self.stages, self.pipeline_schedule, training, serialization)
+        self.options = _stage_options(len(self.stages), self, training)
+        _check_outfeed(self)
+        count = self.gradient_accumulation_count
+        self.micro_batches = _micro_batches(count, self.pipeline_schedule, len(self.stages), training)
+        _check_repeats(self.repeat_count, serialization, self.accumulate_outfeed)
+        in_order = [stage.devices for stage in self.stages] == [[i] for i in range(len(self.stages))]
+        self.default_mapping = mapping is None or in_order
+        self.inputs = _inputs(self.inputs)
+        self.outfeed_mask = None if self.outfeed_mask is None else list(self.outfeed_mask)
+        self.name = self.name or "pipeline"
+
+    @property
+    def executions(self) -> int:
+        """Micro-batches of a run."""
+        return self.micro_batches * self.repeat_count
 
 
-def requested(given: PipelineArguments) -> PipelineRequest:
-    """The arguments of :func:`pipeline`, checked."""
-    training = given.optimizer_function is not None
-    serialization, mapping = given.batch_serialization_iterations, given.device_mapping
-    method = GradientAccumulationReductionMethod.parse_reduction_method(given.reduction_method)
-    _check_count(given.gradient_accumulation_count, serialization, method)
-    for name in SAID:
-        EFFECTS.given(f"ipu.pipelining_ops.pipeline({name})", getattr(given, name))
-    schedule = _schedule(given.pipeline_schedule, serialization)
-    mode = _recomputation(given.recomputation_mode)
-    _check_parts(given.computational_stages, given.infeed_queue, given.outfeed_queue)
-    functions = list(given.computational_stages)
-    stages = _stages(functions, _mapping(functions, mapping, serialization))
-    _check_devices(stages, schedule, training, serialization)
-    options = _stage_options(len(stages), given, training)
-    _check_outfeed(given)
-    micro_batches = _micro_batches(given.gradient_accumulation_count, schedule, len(stages), training)
-    _check_repeats(given.repeat_count, serialization, given.accumulate_outfeed)
-    in_order = [stage.devices for stage in stages] == [[i] for i in range(len(stages))]
-    return PipelineRequest(
-        stages=stages,
-        default_mapping=mapping is None or in_order,
-        micro_batches=micro_batches,
-        repeats=given.repeat_count,
-        inputs=_inputs(given.inputs),
-        infeed_queue=given.infeed_queue,
-        outfeed_queue=given.outfeed_queue,
-        optimizer_function=given.optimizer_function,
-        schedule=schedule.name,
-        recompute=mode,
-        options=options,
-        accumulator_dtype=given.gradient_accumulation_dtype,
-        reduction=method.name.lower(),
-        outfeed_loss=given.outfeed_loss,
-        outfeed_mask=None if given.outfeed_mask is None else list(given.outfeed_mask),
-        accumulate_outfeed=given.accumulate_outfeed,
-        accumulate_outfeed_dtype=given.accumulate_outfeed_dtype,
-        offload_state=given.offload_weight_update_variables,
-        shard_state=bool(given.replicated_optimizer_state_sharding),
-        offload_activations=bool(given.offload_activations),
-        offload_accumulators=bool(given.offload_gradient_accumulation_buffers),
-        name=given.name or "pipeline",
-    )
-
-
-def _inputs(given: Any) -> list[tf.Tensor]:
-    listed = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+def _inputs(inputs: Any) -> list[tf.Tensor]:
+    listed = [] if inputs is None else list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
     return [tf.convert_to_tensor(value) for value in tf.nest.flatten(listed)]
 
 
@@ -128,12 +134,12 @@ def _check_parts(stages: Any, infeed: Any, outfeed: Any) -> None:
         raise ValueError("Pipeline requires at least two computational stages.")
 
 
-def _mapping(stages: Sequence[Any], given: Any, serialization: int) -> list[Any]:
+def _mapping(stages: Sequence[Any], mapping: Any, serialization: int) -> list[Any]:
     """The shard of each stage: as given, else one after the other, all on the first where batches are serialised."""
-    if given is not None:
-        if not isinstance(given, (list, tuple)):
+    if mapping is not None:
+        if not isinstance(mapping, (list, tuple)):
             raise TypeError("device_mapping argument needs to be a list or a tuple.")
-        return list(given)
+        return list(mapping)
     if any(isinstance(stage, (list, tuple)) for stage in stages):
         raise ValueError(
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
@@ -181,14 +187,16 @@ def _stages(functions: list[Any], mapping: list[Any]) -> list[StageFunctions]:
                 )
             if len(entry) != len(device) or not entry:
                 raise ValueError("Pipeline stage list and device_id list must be the same length.")
-            if any(isinstance(inner, (list, tuple)) for inner in entry):
+            if any(isinstance(function, (list, tuple)) for function in entry):
                 raise NotImplementedError("Multiple nested levels of pipeline stages is not supported.")
             stages.append(StageFunctions(list(entry), list(device)))
         else:
             stages.append(StageFunctions([entry], [device]))
-        for one in stages[-1].devices:
-            if isinstance(one, bool) or not isinstance(one, int) or one < 0:
-                raise ValueError(f"device_mapping: stage {number} is on {one!r}; a shard number of 0 or more is needed")
+        for shard in stages[-1].devices:
+            if isinstance(shard, bool) or not isinstance(shard, int) or shard < 0:
+                raise ValueError(
+                    f"device_mapping: stage {number} is on {shard!r}; a shard number of 0 or more is needed"
+                )
         if len(set(stages[-1].devices)) != len(stages[-1].devices):
             raise ValueError(f"device_mapping: concurrent stage {number} names an IPU twice: {stages[-1].devices}")
     return stages
@@ -209,21 +217,21 @@ def _check_devices(
         )
 
 
-def _stage_options(count: int, given: PipelineArguments, training: bool) -> list[StageOptions]:
+def _stage_options(count: int, arguments: PipelineArguments, training: bool) -> list[StageOptions]:
     """Options of each stage."""
     forward, backward = (
-        given.forward_propagation_stages_poplar_options,
-        given.backward_propagation_stages_poplar_options,
+        arguments.forward_propagation_stages_poplar_options,
+        arguments.backward_propagation_stages_poplar_options,
     )
-    update = given.weight_update_poplar_options
+    update = arguments.weight_update_poplar_options
     checked = _checked_options(count, forward, "forward_propagation_stages_poplar_options")
     if training:
-        other = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
+        backward_options = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
         if update is not None and not isinstance(update, PipelineStageOptions):
             raise TypeError(
                 f"weight_update_poplar_options to be of type PipelineStageOptions, but got {update} instead."
             )
-        if backward is not None and [o.plans() for o in other] != [o.plans() for o in checked]:
+        if backward is not None and [o.plans() for o in backward_options] != [o.plans() for o in checked]:
             raise NotImplementedError(
                 "pipeline: backward_propagation_stages_poplar_options with other options than "
                 "forward_propagation_stages_poplar_options: gradients take the options of their forward products"
@@ -249,9 +257,9 @@ def _checked_options(count: int, options: Any, name: str) -> list[PipelineStageO
     return list(options)
 
 
-def _check_outfeed(given: PipelineArguments) -> None:
-    queue, loss, mask = given.outfeed_queue, given.outfeed_loss, given.outfeed_mask
-    optimizer_function = given.optimizer_function
+def _check_outfeed(arguments: PipelineArguments) -> None:
+    queue, loss, mask = arguments.outfeed_queue, arguments.outfeed_loss, arguments.outfeed_mask
+    optimizer_function = arguments.optimizer_function
     if mask and not optimizer_function:
         raise ValueError("An optimizer_function must be provided when outfeed_mask is set.")
     if loss and not optimizer_function:
@@ -260,7 +268,7 @@ def _check_outfeed(given: PipelineArguments) -> None:
         raise ValueError("Only one of `outfeed_loss` and `outfeed_mask` can be set.")
     if loss and not queue:
         raise ValueError("An outfeed_queue must be provided when outfeed_loss is True")
-    if given.accumulate_outfeed:
+    if arguments.accumulate_outfeed:
         if not queue:
             raise ValueError("An outfeed_queue must be provided when accumulate_outfeed is True.")
         if queue._outfeed_mode is not IPUOutfeedMode.ALL:

@@ -16,14 +16,14 @@ from ipuperf.pipelines import Data, Offload, Pipeline, PipelineError, StageOutpu
 from ipuperf.pipelines.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
 
 from ..importer import Importer, Resource, Value, resource_of
-from ..importer.changes import changed_captures
+from ..importer.tracer import changed_captures
 from ..importer.tracing import device_dtype, frame_of, use_frame
 from ..programs import devices
 from ..programs.outfeed import OutfeedStore
 from ..programs.program import TracedProgram
 from ..state import state
 from .accumulation import accumulator_dtype
-from .gradient_tap import tap
+from .custom_gradients import tap
 from .rule import PipelineRule
 from .stages import StageImporter, StageLink
 from .trace import TracedPipeline, TracedTraining
@@ -48,21 +48,21 @@ class PipelineMeaning:
 
     def changed(self) -> list[int]:
         """Inputs that are variables which the pipeline may change."""
-        first, places = len(self.traced.asked.inputs), {id(t): i for i, t in enumerate(self.traced.outside)}
+        start, places = len(self.traced.arguments.inputs), {id(t): i for i, t in enumerate(self.traced.outside)}
         graphs = [part.traced for part in self.traced.parts]
         training = self.traced.training
         handles = [] if training is None else [v.handle for v in training.variables]
-        found = {
-            first + places[id(graph.captured[i])]
+        indices = {
+            start + places[id(graph.captured[i])]
             for graph in [*graphs, *([] if training is None else training.graphs)]
             for i in changed_captures(graph, 0)
             if id(graph.captured[i]) in places
         }
         trained = {resource_of(h) for h in handles}
-        found |= {
-            first + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
+        indices |= {
+            start + i for i, t in enumerate(self.traced.outside) if t.dtype == tf.resource and resource_of(t) in trained
         }
-        return sorted(found)
+        return sorted(indices)
 
     def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         """Import the stages; the pipeline itself is built when the program is completed.
@@ -70,7 +70,7 @@ class PipelineMeaning:
         Raises:
             NotImplementedError: inside a loop or a branch of a conditional, or a second pipeline in the program.
         """
-        frame, asked = frame_of(importer.place, "a pipeline"), self.traced.asked
+        frame, arguments = frame_of(importer.place, "a pipeline"), self.traced.arguments
         program = frame.program
         if frame is not program.main:
             raise NotImplementedError(
@@ -78,9 +78,9 @@ class PipelineMeaning:
             )
         if program.deferred:
             raise NotImplementedError("pipeline: a program can have one pipeline; compile a program for each")
-        used = [device for stage in asked.stages for device in stage.devices]
+        used = [device for stage in arguments.stages for device in stage.devices]
         program.minimum_shards = max(program.minimum_shards, 1 + max(used))
-        program.pipeline_default_mapping = asked.default_mapping
+        program.pipeline_default_mapping = arguments.default_mapping
         writer = _Writer(program, self.traced, inputs)
         program.deferred.append(lambda: self._built(writer))
         return []
@@ -102,11 +102,11 @@ class _Writer:
     def __init__(self, program: TracedProgram, traced: TracedPipeline, inputs: Sequence[Value]) -> None:
         self.program = program
         self.traced = traced
-        self.asked = traced.asked
-        first = len(self.asked.inputs)
-        outside = {id(t): value for t, value in zip(traced.outside, inputs[first:])}
-        self.importer = StageImporter(program, self.asked.micro_batches * self.asked.repeats, outside)
-        self._import(inputs[:first])
+        self.arguments = traced.arguments
+        start = len(self.arguments.inputs)
+        outside = {id(t): value for t, value in zip(traced.outside, inputs[start:])}
+        self.importer = StageImporter(program, self.arguments.executions, outside)
+        self._import(inputs[:start])
         self.streams = self._declare()
         self.loss = None if traced.training is None else self._output(traced.training.loss)
         self.trainable: list[Variable] = []
@@ -121,27 +121,27 @@ class _Writer:
     # -- importing -----------------------------------------------------------------------------------------------------
 
     def _import(self, inputs: Sequence[Value]) -> None:
-        asked, importer = self.asked, self.importer
-        parts = importer.first(self.traced.stages[0], inputs, asked.infeed_queue, self, asked.options[0])
+        arguments, importer = self.arguments, self.importer
+        parts = importer.first(self.traced.stages[0], inputs, arguments.infeed_queue, self, arguments.options[0])
         for number, stage in enumerate(self.traced.stages[1:], 1):
-            parts = importer.following(stage, importer.links(parts), asked.options[number])
+            parts = importer.following(stage, importer.links(parts), arguments.options[number])
 
     def _declare(self) -> list[tuple[int, int, Stream]]:
         """``(part, output, stream)`` of what is enqueued."""
-        if not self.traced.sent or self.asked.outfeed_queue is None:
+        if not self.traced.sent or self.arguments.outfeed_queue is None:
             return []
-        executions = 1 if self.asked.accumulate_outfeed else self.asked.micro_batches * self.asked.repeats
-        streams = self.asked.outfeed_queue.declare(self.program, self, executions)
+        executions = 1 if self.arguments.accumulate_outfeed else self.arguments.executions
+        streams = self.arguments.outfeed_queue.declare(self.program, self, executions)
         return [(*self._output(t), stream) for t, stream in zip(self.traced.sent, streams)]
 
     def _output(self, tensor: tf.Tensor) -> tuple[int, int]:
         """A tensor of the last stage as an output of its graph: part and number."""
-        found = self.importer.part_of(tensor)
-        assert found is not None
-        part, value = found
+        place = self.importer.part_of(tensor)
+        assert place is not None
+        part, value = place
         frame = self.importer.parts[part].frame
-        held = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
-        if isinstance(value, Constant) or value in held:
+        unmade = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
+        if isinstance(value, Constant) or value in unmade:
             with use_frame(frame):
                 value = arithmetic.identity(value)
         return part, self.importer.output(StageLink(part, value)).output
@@ -160,11 +160,11 @@ class _Writer:
         Raises:
             NotImplementedError: it is computed in a stage.
         """
-        found = self.importer.part_of(tensor)
-        if found is None:
+        place = self.importer.part_of(tensor)
+        if place is None:
             value: Any = self.importer._outside[id(tensor)]
         else:
-            link = self.importer.origin(StageLink(*found))
+            link = self.importer.origin(StageLink(*place))
             source = self.importer.parts[link.part].frame.sources.get(link.tensor)
             value = (
                 link.tensor
@@ -221,20 +221,20 @@ class _Writer:
                     )
                 tap(
                     part.frame.graph, tensor, mapping=training.mapping, number=number, images=data,
-                    program=self.program, executions=self.asked.micro_batches * self.asked.repeats,
+                    program=self.program, executions=self.arguments.executions,
                 )  # fmt: skip
 
     # -- building ------------------------------------------------------------------------------------------------------
 
     def build(self) -> None:
         """Write the pipeline into the program, whose number of replicas is known."""
-        program, asked = self.program, self.asked
+        program, arguments = self.program, self.arguments
         order = program.ipu_order()
         training = self._training()
-        in_turn = asked.recompute is RecomputationMode.RecomputeAndBackpropagateInterleaved or (
-            asked.recompute is RecomputationMode.Auto and asked.schedule == "Sequential"
+        in_turn = arguments.recomputation_mode is RecomputationMode.RecomputeAndBackpropagateInterleaved or (
+            arguments.recomputation_mode is RecomputationMode.Auto and arguments.pipeline_schedule.name == "Sequential"
         )
-        returned = "sum" if asked.accumulate_outfeed else "all"
+        returned = "sum" if arguments.accumulate_outfeed else "all"
         with program.main.inserting(self.place):
             built = build_pipeline(
                 program.ir,
@@ -243,7 +243,7 @@ class _Writer:
                 outputs=[StageOutput(part, output, stream, returned) for part, output, stream in self.streams],
                 training=training,
                 offload=_offload(self.traced, training is not None),
-                repeats=asked.repeats,
+                repeats=arguments.repeat_count,
                 seed=program.seed_number,
                 recompute="interleaved" if in_turn else "in one piece",
             )
@@ -254,43 +254,47 @@ class _Writer:
             self._hold(built, training.rule)
 
     def _training(self) -> Training | None:
-        found, program, asked = self.traced.training, self.program, self.asked
-        if found is None or self.loss is None:
+        traced, program, arguments = self.traced.training, self.program, self.arguments
+        if traced is None or self.loss is None:
             return None
-        if program.ir.replication_factor > 1 and found.reduction is None:
+        if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
                 f"pipeline: {program.ir.replication_factor} replicas are trained by an optimizer that does not reduce "
                 "gradients over them, so the replicas would go apart; wrap it in ipu.optimizers.CrossReplicaOptimizer"
             )
-        resources = [resource_of(v.handle) for v in found.variables]
+        resources = [resource_of(v.handle) for v in traced.variables]
         types = {
-            program.variable(resource_of(v.handle)): device_dtype(accumulator_dtype(asked.accumulator_dtype, v))
-            for v in found.variables
+            program.variable(resource_of(v.handle)): device_dtype(
+                accumulator_dtype(arguments.gradient_accumulation_dtype, v)
+            )
+            for v in traced.variables
         }
-        sharded = asked.shard_state and program.ir.replication_factor > 1
-        rule = PipelineRule(program, found.update, resources, found.name, self.numbers, sharded, asked.repeats)
+        sharded = arguments.replicated_optimizer_state_sharding and program.ir.replication_factor > 1
+        rule = PipelineRule(
+            program, traced.update, resources, traced.name, self.numbers, sharded, arguments.repeat_count
+        )
         return Training(
             self.loss[0],
             self.loss[1],
             self.trainable,
             rule,
             joint=rule if rule.joins else None,
-            reduction=asked.reduction,
-            replica_reduction=found.reduction or "mean",
+            reduction=arguments.reduction_method.name.lower(),
+            replica_reduction=traced.reduction or "mean",
             accumulator_dtype=types.__getitem__,
         )
 
     def _timetable(self, order: Sequence[int], training: bool) -> Timetable:
-        config, asked = state().config, self.asked
-        recompute = asked.recompute if training and config is not None and config.allow_recompute else None
-        placed = [[order[d] for d in stage.devices] for stage in asked.stages]
-        return SCHEDULES[asked.schedule](
-            len(asked.stages), asked.micro_batches, inference=not training, recompute=recompute, devices=placed
+        config, arguments = state().config, self.arguments
+        recompute = arguments.recomputation_mode if training and config is not None and config.allow_recompute else None
+        placed = [[order[d] for d in stage.devices] for stage in arguments.stages]
+        return SCHEDULES[arguments.pipeline_schedule.name](
+            len(arguments.stages), arguments.micro_batches, inference=not training, recompute=recompute, devices=placed
         )
 
     def _observe_outfeed(self) -> None:
         """Let the stores of the outfeed's streams hand their values to the queue as well."""
-        queue = self.asked.outfeed_queue
+        queue = self.arguments.outfeed_queue
         if queue is None:
             return
         sinks = {stream: queue.sink(index) for index, (_, _, stream) in enumerate(self.streams)}
@@ -353,18 +357,15 @@ def _offload(traced: TracedPipeline, training: bool) -> Offload:
     Raises:
         ValueError: it is asked for and the machine has none.
     """
-    asked, supported = traced.asked, devices.remote_buffers_supported()
-    for name, wanted in (
-        ("offload_weight_update_variables", asked.offload_state),
-        ("offload_activations", asked.offload_activations),
-        ("offload_gradient_accumulation_buffers", asked.offload_accumulators),
-    ):
-        if wanted and not supported:
+    arguments, supported = traced.arguments, devices.remote_buffers_supported()
+    for name in ("offload_weight_update_variables", "offload_activations", "offload_gradient_accumulation_buffers"):
+        if getattr(arguments, name) and not supported:
             raise ValueError(f"pipeline: {name}=True, but the machine has no Streaming Memory (remote buffers)")
+    state_option = arguments.offload_weight_update_variables
     return Offload(
-        optimiser_state=training and (supported if asked.offload_state is None else asked.offload_state),
-        activations=asked.offload_activations,
-        accumulators=training and asked.offload_accumulators,
-        shard_optimiser_state=training and asked.shard_state,
+        optimiser_state=training and (supported if state_option is None else state_option),
+        activations=bool(arguments.offload_activations),
+        accumulators=training and bool(arguments.offload_gradient_accumulation_buffers),
+        shard_optimiser_state=training and bool(arguments.replicated_optimizer_state_sharding),
         min_elements=math.ceil(devices.minimum_remote_bytes(state().config) / 4),
     )

@@ -3,6 +3,8 @@ differentiates.
 
 TensorFlow puts an ``IdentityN`` behind the results, arguments and variables of a ``tf.custom_gradient``, and registers
 the gradient for that op. It is traced where the op is imported; what it reads of the forward are operands.
+
+A :class:`GradientTap` is a place where the gradient of a variable is mapped, in each micro-batch.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
-from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
-from ipuperf.ir.attributes import ANYTHING, Attribute
+from ipuperf.ir import Builder, GradientBuilder, Graph, Tensor, TensorSpec
+from ipuperf.ir.attributes import ANYTHING, INTEGER, Attribute
 from ipuperf.ops import Op
 
 from ..importer import Resource, Value, resource_of, tensor_of
@@ -22,6 +24,7 @@ from ..importer.markers import is_marker
 from ..importer.node import Node
 from ..importer.tracer import TracedFunction, trace
 from ..importer.tracing import Frame, use_frame
+from ..programs.program import TracedProgram
 
 
 class _GradientFrame(Frame):
@@ -68,15 +71,15 @@ class CustomGradient(Op):
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
         """What the function makes of ``grad``."""
-        held = {resource: builder.forward(self.inputs[i]) for resource, i in self.read.items()}
-        frame = _GradientFrame(self.program, builder, held)
+        reads = {resource: builder.forward(self.inputs[i]) for resource, i in self.read.items()}
+        frame = _GradientFrame(self.program, builder, reads)
         values = [builder.forward(self.inputs[c]) if isinstance(c, int) else c for c in self.captured]
         with use_frame(frame):
-            found = iter(self.traced.build(frame, [grad], values))
-            made = [None if t is None else tensor_of(next(found), frame) for t in self.traced.structure]
+            results = iter(self.traced.build(frame, [grad], values))
+            operand_grads = [None if t is None else tensor_of(next(results), frame) for t in self.traced.structure]
         grads: list[Tensor | None] = [None] * len(self.inputs)
         for number, index in self.operands.items():
-            grads[index] = made[number]
+            grads[index] = operand_grads[number]
         return grads
 
 
@@ -96,12 +99,12 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
         inputs.append(tensor)
         return len(inputs) - 1
 
-    own = int(op.type == "IdentityN")  # whose first operand is the result
-    placed = {i: place(v) for i, v in enumerate(operands) if i >= own and isinstance(v, Tensor)}
-    taken = [_taken(node, t) for t in traced.captured]
-    read = {v: place(_read(frame, node, v)) for v in taken if isinstance(v, Resource)}
-    captured = [place(v) if isinstance(v, Tensor) else v for v in taken]
-    made = frame.create(
+    skipped = int(op.type == "IdentityN")  # whose first operand is the result
+    placed = {i: place(v) for i, v in enumerate(operands) if i >= skipped and isinstance(v, Tensor)}
+    operands_read = [_taken(node, t) for t in traced.captured]
+    read = {v: place(_read(frame, node, v)) for v in operands_read if isinstance(v, Resource)}
+    captured = [place(v) if isinstance(v, Tensor) else v for v in operands_read]
+    op_made = frame.create(
         CustomGradient,
         inputs,
         [result.name],
@@ -111,7 +114,7 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
         captured=captured,
         read=read,
     )
-    return [made.outputs[0], *results[1:]]
+    return [op_made.outputs[0], *results[1:]]
 
 
 def _traced(node: Node) -> TracedFunction:
@@ -120,8 +123,8 @@ def _traced(node: Node) -> TracedFunction:
     function = tf_ops.get_gradient_function(op)
 
     def gradients(grad: tf.Tensor) -> list[Any]:
-        found = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
-        return list(found) if isinstance(found, (list, tuple)) else [found]
+        grads = function(op, grad, *(tf.zeros(t.shape, t.dtype) for t in op.outputs[1:]))
+        return list(grads) if isinstance(grads, (list, tuple)) else [grads]
 
     with op.graph.as_default():
         traced = trace("custom_gradient", gradients, [op.outputs[0]], automatic=False)
@@ -147,3 +150,73 @@ def _read(frame: Frame, node: Node, resource: Resource) -> Tensor:
     if resource not in {resource_of(handle) for handle in frame.program.handles}:
         raise node.error("its custom gradient reads a variable that the program itself does not use")
     return frame.read(resource)
+
+
+class _MappingFrame(Frame):
+    """The place of a mapping in a gradient graph: variables are the stage's."""
+
+    def __init__(
+        self, program: TracedProgram, builder: GradientBuilder, images: dict[Resource, Tensor], executions: int
+    ) -> None:
+        super().__init__(program, builder.graph, executions=executions)
+        self._forward = builder
+        self._stage = images
+
+    def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
+        """None: the pipeline places its graphs."""
+        return None
+
+    def read(self, resource: Resource) -> Tensor:
+        """A variable as the stage's forward has it.
+
+        Raises:
+            ValueError: the stage does not use it.
+        """
+        if resource not in self._stage:
+            raise ValueError(
+                f"pipeline: compute_gradients of the optimizer reads variable {self.program.name_of(resource)!r}, "
+                "which the stage of the gradient does not use"
+            )
+        return self._forward.forward(self._stage[resource])
+
+
+class GradientTap(Op):
+    """Its operand, whose gradient goes through number ``number`` of a :class:`GradientMapping`.
+
+    It is a name for the operand, not a computation: no work.
+    """
+
+    type: ClassVar[str] = "GradientTap"
+    renames = True
+
+    program = Attribute(ANYTHING)
+    mapping = Attribute(ANYTHING)
+    number = Attribute(INTEGER)
+    images = Attribute(ANYTHING)
+    executions = Attribute(INTEGER)
+
+    def infer(self) -> list[TensorSpec]:
+        """The operand's spec."""
+        return [self.inputs[0].spec]
+
+    def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Sequence[Tensor | None]:
+        """The mapped gradient; other arguments are not used by what is built."""
+        traced, number = self.mapping.traced, self.number
+        frame = _MappingFrame(self.program, builder, self.images, self.executions)
+        captured = [resource_of(t) if t.dtype == tf.resource else t.numpy() for t in traced.captured]
+        grads = [grad] * len(traced.arguments)
+        with use_frame(frame):
+            mapped = traced.build(frame, grads, captured, [traced.tensors[number]], self.mapping.effects[number])
+            return [tensor_of(mapped[0], frame)]
+
+
+def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:
+    """Let all ops of ``graph`` that read its input ``tensor`` read it through a :class:`GradientTap`."""
+    readers = [op for op in graph.ops if tensor in op.inputs]
+    tapped = Builder(graph).create(GradientTap, [tensor], [f"{tensor.name}_tapped"], **attributes)
+    graph.ops.insert(0, graph.ops.pop())
+    for op in readers:
+        op.inputs = [tapped.outputs[0] if t is tensor else t for t in op.inputs]
+    count = tensor.consumers.count
+    tapped.outputs[0].consumers += [op for op in tensor.consumers if op is not tapped]
+    tensor.consumers = [tapped] if count(tapped) else []

@@ -56,7 +56,7 @@ class OptimizerFunctionOutput:
             )
         if not tf.is_tensor(loss):
             raise TypeError(f"OptimizerFunctionOutput.loss must be a TensorFlow Tensor object, not {loss!r}.")
-        given = {
+        arguments = {
             "compute_gradients_args": (compute_gradients_args, tuple),
             "compute_gradients_kwargs": (compute_gradients_kwargs, dict),
             "apply_gradients_args": (apply_gradients_args, tuple),
@@ -65,13 +65,13 @@ class OptimizerFunctionOutput:
             "tape": (tape, tf.GradientTape),
             "captured_gradient_outfeed": (captured_gradient_outfeed, IPUOutfeedQueue),
         }
-        given = {name: pair for name, pair in given.items() if pair[0] or isinstance(pair[0], pair[1])}
-        for name, (value, allowed) in given.items():
+        arguments = {name: pair for name, pair in arguments.items() if pair[0] or isinstance(pair[0], pair[1])}
+        for name, (value, allowed) in arguments.items():
             if not isinstance(value, allowed):
                 listed = allowed if isinstance(allowed, tuple) else (allowed,)
                 names = " or ".join(kind.__name__ for kind in listed)
                 raise TypeError(f"OptimizerFunctionOutput.{name} must be a {names}.")
-        _check_together(isinstance(opt, Optimizer), {name for name, (value, _) in given.items() if value})
+        _check_together(isinstance(opt, Optimizer), {name for name, (value, _) in arguments.items() if value})
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(tape)", tape)
         EFFECTS.given("ipu.pipelining_ops.OptimizerFunctionOutput(gradient_capture_context)", gradient_capture_context)
         EFFECTS.given(
@@ -96,17 +96,17 @@ class OptimizerFunctionOutput:
         return list(chosen) if chosen is not None else self.variables or None
 
 
-def _check_together(of_version_1: bool, given: set[str]) -> None:
+def _check_together(of_version_1: bool, names: set[str]) -> None:
     """ValueError for arguments of the other kind of optimiser, or that say the same twice."""
-    other = {"variables", "tape"} if of_version_1 else {"compute_gradients_args", "compute_gradients_kwargs"}
-    if given & other:
+    unfit = {"variables", "tape"} if of_version_1 else {"compute_gradients_args", "compute_gradients_kwargs"}
+    if names & unfit:
         kind = "of version 1" if of_version_1 else "of Keras"
-        raise ValueError(f"OptimizerFunctionOutput: {min(given & other)} is not for an optimizer {kind}")
-    if given >= {"variables", "tape"}:
+        raise ValueError(f"OptimizerFunctionOutput: {min(names & unfit)} is not for an optimizer {kind}")
+    if names >= {"variables", "tape"}:
         raise ValueError(
             "OptimizerFunctionOutput: the variables are those given or those of the tape; give one of both"
         )
-    if "captured_gradient_outfeed" in given:
+    if "captured_gradient_outfeed" in names:
         raise ValueError("OptimizerFunctionOutput: captured_gradient_outfeed needs gradients that are captured")
 
 

@@ -14,9 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from ..importer import resource_of
-from ..importer.changes import changed_handles
-from ..importer.tracer import TracedFunction, trace
-from ..keras.optimizers.wrapping import GRADIENTS, KerasOptimizer, overridden, scales_loss
+from ..importer.tracer import TracedFunction, changed_handles, trace
+from ..keras.optimizers import GRADIENTS, KerasOptimizer, overridden, scales_loss
 from .accumulation import IpuOptimizer, Optimizer, innermost, wrappers
 from .update_slices import has_effect
 
@@ -40,7 +39,7 @@ class GradientMapping:
         """By variable, the numbers of those whose gradients are changed or seen."""
         traced = self.traced
         pairs = enumerate(zip(traced.tensors, traced.arguments))
-        numbers = [i for i, (result, given) in pairs if result is not given or self.effects[i]]
+        numbers = [i for i, (result, argument) in pairs if result is not argument or self.effects[i]]
         return {resource_of(self.variables[i].handle): i for i in numbers}
 
 
@@ -52,12 +51,14 @@ def with_own_gradients(optimizer: Any) -> Any:
     """
     if isinstance(optimizer, Optimizer):
         chain = (*wrappers(optimizer), innermost(optimizer))
-        return optimizer if any(type(one).compute_gradients not in _PLAIN for one in chain) else None
+        return (
+            optimizer if any(type(optimizer_part).compute_gradients not in _PLAIN for optimizer_part in chain) else None
+        )
     method = overridden(optimizer, *GRADIENTS)
     if method is None:
         return None
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is not None and scales_loss(inner):
+    wrapped = getattr(optimizer, "inner_optimizer", None)
+    if wrapped is not None and scales_loss(wrapped):
         raise NotImplementedError(
             f"pipeline: {optimizer.name} scales the loss around an optimizer with a {method} of its own, which would "
             "see scaled gradients; change the gradients in apply_gradients"
@@ -110,10 +111,10 @@ def trace_gradients(optimizer: Any, loss: tf.Tensor, variables: Sequence[Any], n
             effects[only(op.inputs, None)].append(op)
     used = next((t for t in traced.captured if t.dtype != tf.resource and not hasattr(t, "numpy")), None)
     if used is not None or changed_handles(traced):
-        what = "assigns to a variable" if used is None else f"uses tensor {used.name}"
+        fault = "assigns to a variable" if used is None else f"uses tensor {used.name}"
         raise NotImplementedError(
-            f"pipeline: compute_gradients of optimizer {name!r} {what}; it can use gradients, variables that it leaves "
-            "as they are, and numbers"
+            f"pipeline: compute_gradients of optimizer {name!r} {fault}; it can use gradients, variables that it "
+            "leaves as they are, and numbers"
         )
     return GradientMapping(traced, list(variables), effects)
 
@@ -130,12 +131,12 @@ def _with_gradient(gradient: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
 
 def _ancestors(tensors: Iterable[tf.Tensor]) -> set[int]:
     """Identities of tensors and of all that they are computed from."""
-    found: set[int] = set()
+    ancestors: set[int] = set()
     waiting = list(tensors)
     while waiting:
         tensor = waiting.pop()
-        if id(tensor) not in found:
-            found.add(id(tensor))
+        if id(tensor) not in ancestors:
+            ancestors.add(id(tensor))
             passed = tensor.op.type == "IdentityN"
             waiting += [tensor.op.inputs[tensor.value_index]] if passed else tensor.op.inputs
-    return found
+    return ancestors

@@ -114,11 +114,11 @@ class PipelineRule(UpdateRule):
     def _check_elementwise(self) -> None:
         """NotImplementedError for an update that a shard of a variable cannot make for itself."""
         for part in self._slicer.slices:
-            found = elementwise(part, tuple(spec_of(part.variable).shape))
-            if found is not None:
+            op = elementwise(part, tuple(spec_of(part.variable).shape))
+            if op is not None:
                 raise NotImplementedError(
                     f"replicated_optimizer_state_sharding: optimizer {self._name!r} has an op that needs the whole "
-                    f"variable ({found.name!r}, {found.type}), but each replica updates a shard"
+                    f"variable ({op.name!r}, {op.type}), but each replica updates a shard"
                 )
 
     def _key(self, resource: Resource) -> str:
@@ -135,20 +135,20 @@ class PipelineRule(UpdateRule):
 
     def _numbers(self, part: UpdateSlice) -> dict[str, tuple[tf.Tensor, Resource | None]]:
         """Inputs of the update's graph that a part reads and nobody changes, by name."""
-        found: dict[str, tuple[tf.Tensor, Resource | None]] = {}
+        numbers: dict[str, tuple[tf.Tensor, Resource | None]] = {}
         for inside in part.numbers.values():
             outside = self._slicer.outside(inside)
             if outside.dtype == tf.resource:
                 resource = resource_of(outside)
                 if resource != part.variable and resource not in part.state:
-                    found[self._key(resource)] = inside, resource
+                    numbers[self._key(resource)] = inside, resource
             elif id(outside) in self._values:
-                found[f"number_{id(outside)}"] = inside, None
-        return found
+                numbers[f"number_{id(outside)}"] = inside, None
+        return numbers
 
     def scalars(self) -> Mapping[str, float]:
         """Numbers that updates read: of variables (their values come with each run) and from outside."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for part in self._slicer.slices:
             for name, (inside, resource) in self._numbers(part).items():
                 if resource is not None and spec_of(resource).shape.rank:
@@ -157,8 +157,8 @@ class PipelineRule(UpdateRule):
                         f"{self._program.name_of(resource)!r} of shape {spec_of(resource).shape}, which is neither its "
                         "own state nor a number"
                     )
-                found[name] = 0.0 if resource is not None else self._values[id(self._slicer.outside(inside))]()
-        return found
+                values[name] = 0.0 if resource is not None else self._values[id(self._slicer.outside(inside))]()
+        return values
 
     def build(
         self,
@@ -177,15 +177,15 @@ class PipelineRule(UpdateRule):
         part = self._slices[self._program.resource(parameter)]
         numbers = self._numbers(part)
         tensors = {part.variable: weight, **{self.keys[name]: tensor for name, tensor in state.items()}}
-        given: dict[int, _ir.Tensor] = {}
+        numbers_inside: dict[int, _ir.Tensor] = {}
         for name, (inside, resource) in numbers.items():
             if resource is None:
-                given[id(inside)] = scalars[name]
+                numbers_inside[id(inside)] = scalars[name]
             else:
                 tensors[resource] = scalars[name]
         frame = UpdateFrame(self._program, weight.graph, tensors, self._executions)
         captured: list[Value] = [
-            given.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
+            numbers_inside.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
         ]
         known = self._joint.get(weight.ipu or 0)
         with use_frame(frame):
@@ -203,30 +203,30 @@ class PipelineRule(UpdateRule):
         """
         joint, arguments = self._slicer.joint, self._traced.arguments
         by_place = {self._program.resource(variable): reduced for variable, reduced in gradients.items()}
-        found = [by_place[part.variable] for part in self._slicer.slices]
-        if any(reduced.shards for reduced in found):
+        gradients_reduced = [by_place[part.variable] for part in self._slicer.slices]
+        if any(reduced.shards for reduced in gradients_reduced):
             raise NotImplementedError(
                 f"pipeline: optimizer {self._name!r} computes numbers from all gradients, which are divided among the "
                 "replicas by replicated_optimizer_state_sharding; choose one of both"
             )
         known: dict[int, Value] = {}
         for number, tensors in joint.parts.items():
-            given = [found[number].tensor if i == number else None for i in range(len(arguments))]
-            self._joined(scope, found[number].ipu, given, tensors, known)
-        home = meeting_place(found)
+            arguments_known = [gradients_reduced[number].tensor if i == number else None for i in range(len(arguments))]
+            self._joined(scope, gradients_reduced[number].ipu, arguments_known, tensors, known)
+        home = meeting_place(gradients_reduced)
         self._joined(scope, home, [None] * len(arguments), list(joint.results.values()), known)
-        for ipu in {reduced.ipu for reduced in found}:
+        for ipu in {reduced.ipu for reduced in gradients_reduced}:
             self._joint[ipu] = {key: moved(scope, known[key], home, ipu) for key in joint.results}
 
     def _joined(
-        self, scope: Scope, ipu: int, given: Sequence[Value], tensors: Sequence[tf.Tensor], known: dict[int, Value]
+        self, scope: Scope, ipu: int, operands: Sequence[Value], tensors: Sequence[tf.Tensor], known: dict[int, Value]
     ) -> None:
         """Compute tensors of the update on an IPU and add them to what is known."""
         with scope.on(ipu):
             frame = UpdateFrame(self._program, scope.graph, {})
             captured = [self._value(outside) for outside, _ in self._traced.graph.captures]
             with use_frame(frame):
-                values = self._traced.build(frame, given, captured, tensors, [], known)
+                values = self._traced.build(frame, operands, captured, tensors, [], known)
                 known.update((id(t), tensor_of(value, frame)) for t, value in zip(tensors, values, strict=True))
 
     def _value(self, outside: tf.Tensor) -> Value:

@@ -127,13 +127,13 @@ class TracedStage:
 
     Attributes:
         stage, device: its place.
-        wanted: tensors of its graph that are needed besides its results.
+        needed: tensors of its graph that are needed besides its results.
     """
 
     traced: TracedFunction
     stage: int
     device: int
-    wanted: list[tf.Tensor] = field(default_factory=list)
+    needed: list[tf.Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -176,7 +176,7 @@ class StageImporter:
         options: StageOptions,
     ) -> list[StagePart]:
         """Stage 0: arguments are ``inputs`` and an element of the queue; concurrent functions all get them."""
-        made: list[StagePart] = []
+        parts: list[StagePart] = []
         feed: Infeed | None = None
         for stage in stages:
             frame = StageFrame(self.program, stage.stage, self.executions)
@@ -191,19 +191,19 @@ class StageImporter:
                     ]
                     feed.copies.append(streams)
                 arguments += [frame.add_argument(s.spec, s.name, HostInput(s)) for s in streams]
-            made.append(self._import(stage, frame, arguments, options))
-        return made
+            parts.append(self._import(stage, frame, arguments, options))
+        return parts
 
     def following(
         self, stages: Sequence[TracedStage], links: Sequence[StageLink], options: StageOptions
     ) -> list[StagePart]:
         """A later stage: arguments are the results of the stage before."""
-        made = []
+        parts = []
         for stage in stages:
             frame = StageFrame(self.program, stage.stage, self.executions)
             arguments = [self._received(frame, link, i) for i, link in enumerate(links)]
-            made.append(self._import(stage, frame, arguments, options))
-        return made
+            parts.append(self._import(stage, frame, arguments, options))
+        return parts
 
     def _fixed(self, frame: StageFrame, value: Value, index: int) -> Value:
         """An argument of the pipeline: a constant or an argument of the program."""
@@ -227,19 +227,19 @@ class StageImporter:
     ) -> StagePart:
         program, traced = self.program, stage.traced
         program.know(traced.variables)
-        kept = program.matmul_options, program.convolution_options
+        options_before = program.matmul_options, program.convolution_options
         program.matmul_options, program.convolution_options = options
-        wanted = [*traced.tensors, *stage.wanted]
+        tensors_needed = [*traced.tensors, *stage.needed]
         try:
             with use_frame(frame):
                 captured = [self._outside[id(t)] for t in traced.captured]
-                found = traced.build(frame, list(arguments), captured, wanted)
-                tensors = [tensor_of(value, frame) for value in found]
+                values_built = traced.build(frame, list(arguments), captured, tensors_needed)
+                tensors = [tensor_of(value, frame) for value in values_built]
         except ValueError as error:
             raise GraphError(f"stage {stage.stage}: {error}") from error
         finally:
-            program.matmul_options, program.convolution_options = kept
-        values = {id(t): tensor for t, tensor in zip(wanted, tensors)}
+            program.matmul_options, program.convolution_options = options_before
+        values = {id(t): tensor for t, tensor in zip(tensors_needed, tensors)}
         self.parts.append(StagePart(frame, stage.stage, stage.device, values, tensors[: len(traced.tensors)]))
         return self.parts[-1]
 

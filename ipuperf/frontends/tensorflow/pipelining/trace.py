@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.pipelines.schedules import RecomputationMode
-
-from ..functions.collectives import reductions_of
 from ..importer import resource_of
+from ..importer.collectives import reductions_of
 from ..importer.tracer import TracedFunction, resource_variables, trace
-from ..programs.infeed import IPUInfeedQueue, as_arguments
-from ..programs.outfeed import IPUOutfeedQueue
+from ..programs.infeed import as_arguments
 from .accumulation import (
     CrossReplicaOptimizer,
     accumulator_dtype,
@@ -22,37 +19,10 @@ from .accumulation import (
     innermost,
     wrappers,
 )
-from .model import OptimizerFunctionOutput, StageFunctions, StageOptions, check_optimizer
+from .arguments import PipelineArguments
+from .model import OptimizerFunctionOutput, check_optimizer
 from .own_gradients import GradientMapping, trace_gradients, with_own_gradients
 from .stages import TracedStage, not_a_resource
-
-
-@dataclass
-class PipelineRequest:
-    """The arguments of ``pipeline``, checked; names as there or plain."""
-
-    stages: Sequence[StageFunctions]
-    default_mapping: bool
-    micro_batches: int
-    repeats: int
-    inputs: list[tf.Tensor]
-    infeed_queue: IPUInfeedQueue | None
-    outfeed_queue: IPUOutfeedQueue | None
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
-    schedule: str
-    recompute: RecomputationMode
-    options: list[StageOptions]
-    accumulator_dtype: Any
-    reduction: str
-    outfeed_loss: bool
-    outfeed_mask: list[bool] | None
-    accumulate_outfeed: bool
-    accumulate_outfeed_dtype: Any
-    offload_state: bool | None
-    shard_state: bool
-    offload_activations: bool
-    offload_accumulators: bool
-    name: str
 
 
 @dataclass
@@ -91,7 +61,7 @@ class TracedPipeline:
         outside: tensors and handles from outside that all of it uses, each once.
     """
 
-    asked: PipelineRequest
+    arguments: PipelineArguments
     stages: list[list[TracedStage]]
     sent: list[tf.Tensor]
     training: TracedTraining | None
@@ -103,63 +73,63 @@ class TracedPipeline:
         return [part for stage in self.stages for part in stage]
 
 
-def trace_pipeline(asked: PipelineRequest) -> TracedPipeline:
+def trace_pipeline(arguments: PipelineArguments) -> TracedPipeline:
     """Trace the stages, the optimiser and its update.
 
     Raises:
         ValueError: a stage uses a tensor from outside, results without a queue, nothing to train.
     """
-    stages = _stages(asked)
-    last = stages[-1]
+    stages = _stages(arguments)
+    final = stages[-1]
     optimizer, sent, training = None, [], None
-    with last[-1].traced.graph.as_default(), resource_variables():
-        if asked.optimizer_function is not None:
-            tensors = [t for part in last for t in part.traced.tensors]
-            optimizer = check_optimizer(asked.optimizer_function(*tensors))
-        sent = _sent(asked, last, optimizer)
+    with final[-1].traced.graph.as_default(), resource_variables():
+        if arguments.optimizer_function is not None:
+            tensors = [t for part in final for t in part.traced.tensors]
+            optimizer = check_optimizer(arguments.optimizer_function(*tensors))
+        sent = _sent(arguments, final, optimizer)
         if optimizer is not None:
-            training = _training(asked, [part for stage in stages for part in stage], optimizer)
-    _want(last, sent, training)
-    found = TracedPipeline(asked, stages, sent, training)
-    _collect(found)
-    return found
+            training = _training(arguments, [part for stage in stages for part in stage], optimizer)
+    _want(final, sent, training)
+    pipeline = TracedPipeline(arguments, stages, sent, training)
+    _collect(pipeline)
+    return pipeline
 
 
-def _stages(asked: PipelineRequest) -> list[list[TracedStage]]:
-    made: list[list[TracedStage]] = []
-    arguments: list[Any] = list(asked.inputs)
+def _stages(arguments: PipelineArguments) -> list[list[TracedStage]]:
+    stages: list[list[TracedStage]] = []
+    operands: list[Any] = list(arguments.inputs)
     named: dict[str, Any] = {}
-    if asked.infeed_queue is not None:
-        positional, named = as_arguments(asked.infeed_queue.element_spec)
-        arguments += positional
-    for number, stage in enumerate(asked.stages):
+    if arguments.infeed_queue is not None:
+        positional, named = as_arguments(arguments.infeed_queue.element_spec)
+        operands += positional
+    for number, stage in enumerate(arguments.stages):
         parts = [
-            TracedStage(trace(f"stage_{number}", function, arguments, named), number, device)
+            TracedStage(trace(f"stage_{number}", function, operands, named), number, device)
             for function, device in zip(stage.functions, stage.devices)
         ]
         for part in parts:
-            if isinstance(part.traced.structure, dict) and number < len(asked.stages) - 1:
+            if isinstance(part.traced.structure, dict) and number < len(arguments.stages) - 1:
                 raise TypeError(f"stage {number} returns a dictionary; only the last stage of an inference may")
-        arguments = [t for part in parts for t in part.traced.tensors]
+        operands = [t for part in parts for t in part.traced.tensors]
         named = {}
-        made.append(parts)
-    return made
+        stages.append(parts)
+    return stages
 
 
 def _sent(
-    asked: PipelineRequest, last: Sequence[TracedStage], optimizer: OptimizerFunctionOutput | None
+    arguments: PipelineArguments, final: Sequence[TracedStage], optimizer: OptimizerFunctionOutput | None
 ) -> list[tf.Tensor]:
     """What goes to the outfeed, declared to it; the default graph is that of the last stage.
 
     Raises:
         ValueError: results without a queue, or a mask of another length.
     """
-    tensors = [t for part in last for t in part.traced.tensors]
-    if optimizer is not None and asked.outfeed_loss:
+    tensors = [t for part in final for t in part.traced.tensors]
+    if optimizer is not None and arguments.outfeed_loss:
         structure: Any = optimizer.loss
     else:
-        if asked.outfeed_mask is not None:
-            mask = _flat_mask(asked.outfeed_mask, last)
+        if arguments.outfeed_mask is not None:
+            mask = _flat_mask(arguments.outfeed_mask, final)
             if len(mask) != len(tensors):
                 raise ValueError(
                     f"The last computational stage has {len(tensors)} outputs, but the `outfeed_mask` has elements "
@@ -168,32 +138,32 @@ def _sent(
             tensors = [t for t, masked in zip(tensors, mask) if not masked]
         if not tensors:
             return []
-        if asked.outfeed_queue is None:
+        if arguments.outfeed_queue is None:
             listed = ", ".join(str(t) for t in tensors)
             raise ValueError(
                 f"The last computational stage has tensor outputs: {listed}, but no outfeed_queue has been provided."
             )
-        single = last[0].traced.structure if len(last) == 1 else None
-        keeps = optimizer is None and not asked.accumulate_outfeed and isinstance(single, (dict, tf.Tensor))
+        single = final[0].traced.structure if len(final) == 1 else None
+        keeps = optimizer is None and not arguments.accumulate_outfeed and isinstance(single, (dict, tf.Tensor))
         structure = single if keeps else tensors
-    if asked.outfeed_queue is None:
+    if arguments.outfeed_queue is None:
         return []
-    return asked.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(asked, t), structure))
+    return arguments.outfeed_queue.described(tf.nest.map_structure(lambda t: _sendable(arguments, t), structure))
 
 
-def _flat_mask(mask: Sequence[bool], last: Sequence[TracedStage]) -> list[bool]:
+def _flat_mask(mask: Sequence[bool], final: Sequence[TracedStage]) -> list[bool]:
     """An element for each tensor of a mask that has one for each output of the stage, which may be nested."""
-    outputs = last[0].traced.structure if len(last) == 1 else None
+    outputs = final[0].traced.structure if len(final) == 1 else None
     if not isinstance(outputs, (list, tuple)) or len(outputs) != len(mask):
         return list(mask)
     return [masked for masked, output in zip(mask, outputs) for _ in tf.nest.flatten(output)]
 
 
-def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:
+def _sendable(arguments: PipelineArguments, tensor: tf.Tensor) -> tf.Tensor:
     """A tensor of its own in its stage's graph, in the type of the accumulated outfeed."""
     with tensor.graph.as_default():
-        if asked.accumulate_outfeed and asked.accumulate_outfeed_dtype is not None:
-            return tf.cast(tensor, accumulator_dtype(asked.accumulate_outfeed_dtype, tensor))
+        if arguments.accumulate_outfeed and arguments.accumulate_outfeed_dtype is not None:
+            return tf.cast(tensor, accumulator_dtype(arguments.accumulate_outfeed_dtype, tensor))
         return tf.identity(tensor, name="outfeed")
 
 
@@ -201,7 +171,7 @@ def _sendable(asked: PipelineRequest, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _training(
-    asked: PipelineRequest, parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput
+    arguments: PipelineArguments, parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput
 ) -> TracedTraining:
     variables = _trainable(parts, optimizer)
     opt = optimizer.opt
@@ -210,15 +180,17 @@ def _training(
         lambda *grads: opt.apply_gradients(
             list(zip(grads, variables)), *optimizer.apply_gradients_args, **optimizer.apply_gradients_kwargs
         ),
-        [tf.TensorSpec(v.shape, accumulator_dtype(asked.accumulator_dtype, v)) for v in variables],
+        [tf.TensorSpec(v.shape, accumulator_dtype(arguments.gradient_accumulation_dtype, v)) for v in variables],
         automatic=True,
     )
     name = (
         innermost(opt).get_name() if hasattr(innermost(opt), "get_name") else getattr(opt, "name", type(opt).__name__)
     )
     check_types(update, name)
-    own = with_own_gradients(opt)
-    mapping = None if own is None else trace_gradients(own, optimizer.loss, variables, name)
+    gradient_optimizer = with_own_gradients(opt)
+    mapping = (
+        None if gradient_optimizer is None else trace_gradients(gradient_optimizer, optimizer.loss, variables, name)
+    )
     return TracedTraining(optimizer.loss, variables, update, mapping, _reduction(update, opt), name)
 
 
@@ -232,10 +204,10 @@ def _reduction(update: TracedFunction, opt: Any) -> str | None:
     kinds = {tuple(reductions_of(t, gradients)) for t in gradients if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
-    found = [kind for (kind,) in kinds if kind] if kinds != {()} else []
+    names = [kind for (kind,) in kinds if kind] if kinds != {()} else []
     if any(isinstance(w, CrossReplicaOptimizer) for w in wrappers(opt)):
         return "mean"
-    return {"add": "sum", "mean": "mean"}[found[0]] if found else None
+    return {"add": "sum", "mean": "mean"}[names[0]] if names else None
 
 
 def _trainable(parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput) -> list[Any]:
@@ -251,50 +223,50 @@ def _trainable(parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput)
     captured = {resource_of(t) for part in parts for t in part.traced.captured if t.dtype == tf.resource}
     chosen = optimizer.var_list
     if chosen is None:
-        found = [v for r, v in used.items() if v.trainable and r in captured]
+        variables = [v for r, v in used.items() if v.trainable and r in captured]
     else:
-        found = [v for v in chosen if resource_of(v.handle) in captured]
-    if not found:
+        variables = [v for v in chosen if resource_of(v.handle) in captured]
+    if not variables:
         raise ValueError("No variables to optimize.")
-    return found
+    return variables
 
 
 # -- what is needed ----------------------------------------------------------------------------------------------------
 
 
-def _want(last: Sequence[TracedStage], sent: Sequence[tf.Tensor], training: TracedTraining | None) -> None:
+def _want(final: Sequence[TracedStage], sent: Sequence[tf.Tensor], training: TracedTraining | None) -> None:
     """Note the tensors of the last stage that are needed besides its results.
 
     Raises:
         ValueError: the loss belongs to another graph.
     """
-    graphs = {id(part.traced.graph): part for part in last}
-    wanted = list(sent)
+    graphs = {id(part.traced.graph): part for part in final}
+    tensors = list(sent)
     if training is not None:
         if id(getattr(training.loss, "graph", None)) not in graphs:
             raise ValueError(
                 f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed "
                 "from the arguments of the optimizer_function"
             )
-        wanted += [training.loss, *(t for t in training.update.captured if id(getattr(t, "graph", None)) in graphs)]
-    for tensor in wanted:
-        graphs[id(tensor.graph)].wanted.append(tensor)
+        tensors += [training.loss, *(t for t in training.update.captured if id(getattr(t, "graph", None)) in graphs)]
+    for tensor in tensors:
+        graphs[id(tensor.graph)].needed.append(tensor)
 
 
-def _collect(found: TracedPipeline) -> None:
+def _collect(pipeline: TracedPipeline) -> None:
     """List what comes from outside, each tensor once.
 
     Raises:
         ValueError: a stage uses a tensor that is no variable.
     """
-    own = {id(part.traced.graph) for part in found.parts}
+    stage_graphs = {id(part.traced.graph) for part in pipeline.parts}
     outside: dict[int, tf.Tensor] = {}
-    for part in found.parts:
+    for part in pipeline.parts:
         for tensor in part.traced.captured:
             if tensor.dtype != tf.resource and not hasattr(tensor, "numpy"):
                 raise ValueError(not_a_resource(tensor.name))
             outside[id(tensor)] = tensor
-    if found.training is not None:
-        for traced in found.training.graphs:
-            outside.update({id(t): t for t in traced.captured if id(getattr(t, "graph", None)) not in own})
-    found.outside = list(outside.values())
+    if pipeline.training is not None:
+        for traced in pipeline.training.graphs:
+            outside.update({id(t): t for t in traced.captured if id(getattr(t, "graph", None)) not in stage_graphs})
+    pipeline.outside = list(outside.values())

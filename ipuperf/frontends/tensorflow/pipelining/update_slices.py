@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from ..importer import Resource, resource_of
-from ..importer.changes import changed_by
 from ..importer.needed import SideEffects
 from ..importer.operations import OPERATIONS
-from ..importer.tracer import TracedFunction
+from ..importer.tracer import TracedFunction, changed_by
 
 _EFFECTS = SideEffects(OPERATIONS)
 has_effect = _EFFECTS.of
@@ -59,28 +58,28 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
     depends: dict[int, frozenset[int]] = {id(t): frozenset([i]) for i, t in enumerate(update.arguments)}
     joint: set[int] = set()
     variable: set[int] = set()
-    found = Joint()
+    joint_numbers = Joint()
     for op in update.graph.get_operations():
         if op.type == "IdentityN":
             depends.update({id(t): depends.get(id(u), frozenset()) for t, u in zip(op.outputs, op.inputs)})
             continue
-        given = [depends.get(id(t), frozenset[int]()) for t in op.inputs]
-        of = frozenset[int]().union(*given)
+        sources = [depends.get(id(t), frozenset[int]()) for t in op.inputs]
+        of = frozenset[int]().union(*sources)
         scales = len(of) == 1 and any(t.shape.rank for t in op.outputs)  # a gradient by a joint number
         mixes = len(of) > 1 or (any(id(t) in joint for t in op.inputs) and not scales)
         varies = any(t.dtype == tf.resource or id(t) in variable for t in op.inputs)
         small = op.outputs and all(_elements(t) <= count for t in op.outputs)
         if varies:
             variable.update(id(t) for t in op.outputs)
-        if mixes and small and not varies and all(len(one) <= 1 for one in given):
+        if mixes and small and not varies and all(len(source) <= 1 for source in sources):
             joint.update(id(t) for t in op.outputs)
-            for t, one in zip(op.inputs, given):
-                for number in one:
-                    found.parts.setdefault(number, []).append(t)
+            for t, source in zip(op.inputs, sources):
+                for number in source:
+                    joint_numbers.parts.setdefault(number, []).append(t)
             continue
-        found.results.update((id(t), t) for t in op.inputs if id(t) in joint)
+        joint_numbers.results.update((id(t), t) for t in op.inputs if id(t) in joint)
         depends.update((id(t), of) for t in op.outputs if of)
-    return found
+    return joint_numbers
 
 
 def _elements(tensor: tf.Tensor) -> float:
@@ -112,7 +111,7 @@ class Slicer:
         Raises:
             NotImplementedError: an op depends on the gradients of several variables.
         """
-        own = {s.variable: number for number, s in enumerate(self.slices)}
+        numbers = {s.variable: number for number, s in enumerate(self.slices)}
         effects = [op for op in self._update.graph.get_operations() if has_effect(op)]
         shared: list[tuple[tf.Operation, list[Resource]]] = []
         places: dict[tf.Operation, int] = {}
@@ -120,7 +119,7 @@ class Slicer:
             written = [resource_of(self._outside[id(t)]) for t in changed_by(op)]
             needed = self._needed([op])
             of = {self._gradients[key] for key in needed if key in self._gradients}
-            of |= {own[resource] for resource in written if resource in own}
+            of |= {numbers[resource] for resource in written if resource in numbers}
             if len(of) > 1:
                 raise NotImplementedError(
                     f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
@@ -140,14 +139,14 @@ class Slicer:
     def _share(self, shared: Sequence[tuple[tf.Operation, list[Resource]]]) -> None:
         """Give ops to every slice that reads what they change, also for another such op; those of no slice to the
         first."""
-        given = True
-        while given:
-            given = False
+        changed = True
+        while changed:
+            changed = False
             for op, written in shared:
                 for part in self.slices:
                     if op not in part.operations and any(r in part.state or self._reads(part, r) for r in written):
                         self._add(part, op, written, self._needed([op]))
-                        given = True
+                        changed = True
         for op, written in shared:
             if not any(op in part.operations for part in self.slices):
                 self._add(self.slices[0], op, written, self._needed([op]))
@@ -167,7 +166,7 @@ class Slicer:
 
     def _needed(self, operations: Sequence[tf.Operation]) -> dict[int, tf.Tensor]:
         """Inputs of the graph that ops are computed from."""
-        found: dict[int, tf.Tensor] = {}
+        inputs: dict[int, tf.Tensor] = {}
         waiting = [t for op in operations for t in op.inputs]
         seen: set[int] = set()
         while waiting:
@@ -178,10 +177,10 @@ class Slicer:
             if id(tensor) in self.joint.results:
                 continue
             if id(tensor) in self._outside or id(tensor) in self._gradients:
-                found[id(tensor)] = tensor
+                inputs[id(tensor)] = tensor
             passed = tensor.op.type == "IdentityN"
             waiting += [tensor.op.inputs[tensor.value_index]] if passed else list(tensor.op.inputs)
-        return found
+        return inputs
 
     def outside(self, inside: tf.Tensor) -> tf.Tensor:
         """What an input of the graph stands for."""
@@ -197,10 +196,11 @@ def elementwise(part: UpdateSlice, shape: Sequence[int]) -> tf.Operation | None:
         if id(op) in seen:
             continue
         seen.add(id(op))
-        given = {tuple(t.shape) for t in op.inputs if t.dtype != tf.resource}
-        made = {tuple(t.shape) for t in op.outputs}
+        input_shapes = {tuple(t.shape) for t in op.inputs if t.dtype != tf.resource}
+        output_shapes = {tuple(t.shape) for t in op.outputs}
         if wide and (
-            (wide in given and made - {wide}) or (wide in made and op.type in ("Const", "Fill", "BroadcastTo"))
+            (wide in input_shapes and output_shapes - {wide})
+            or (wide in output_shapes and op.type in ("Const", "Fill", "BroadcastTo"))
         ):
             return op
         waiting += [t.op for t in op.inputs if t.op.graph is op.graph]

@@ -37,13 +37,13 @@ def ipus_of_index(index: int, system: int = 16) -> int:
     Raises:
         ValueError: there is no such entry.
     """
-    first, size = 0, 1
+    start, size = 0, 1
     while size <= system:
-        if first <= index < first + system // size:
+        if start <= index < start + system // size:
             return size
-        first += system // size
+        start += system // size
         size *= 2
-    raise ValueError(f"select_ipus: index {index} is not in the listing of {system} IPUs; allowed: 0 to {first - 1}")
+    raise ValueError(f"select_ipus: index {index} is not in the listing of {system} IPUs; allowed: 0 to {start - 1}")
 
 
 def num_ipus(config: IPUConfig | None, device: int) -> int | None:

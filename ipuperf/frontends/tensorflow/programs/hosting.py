@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.client import session as _session
+from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils, polymorphic_function
 from tensorflow.python.ops import resource_variable_ops
 
 from ..importer import Resource, resource_of
-from ..importer.changes import changed_handles
+from ..importer.markers import is_marker
+from ..importer.tracer import TracedFunction, changed_handles
 from .program import TracedProgram, spec_of
 
 
@@ -56,23 +60,23 @@ class ProgramHost:
         places = [self.number(resource_of(h)) for h in changed_handles(traced)]
         types = [t.dtype for t in traced.tensors] + [specs[place].dtype for place in places]
         with tf.device("/device:CPU:0"):
-            found = tf.numpy_function(
+            outputs = tf.numpy_function(
                 self._called(len(fed), places, types),
                 [*fed, *values],
                 types or [tf.int32],
                 stateful=True,
                 name=program.name,
             )
-        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         count = len(traced.tensors)
         assigned = []
-        for place, value in zip(places, found[count:]):
+        for place, value in zip(places, outputs[count:]):
             value.set_shape(specs[place].shape)
             assigned.append(resource_variable_ops.assign_variable_op(self.handles[place], value))
-        done = tf.group(*assigned, found[0].op, name=f"{program.name}_done")
+        done = tf.group(*assigned, outputs[0].op, name=f"{program.name}_done")
         results = []
         with tf.control_dependencies([done]):
-            for tensor, value in zip(traced.tensors, found):
+            for tensor, value in zip(traced.tensors, outputs):
                 value.set_shape(tensor.shape)
                 results.append(tf.identity(value))
         return results, done
@@ -100,8 +104,8 @@ class ProgramHost:
     def _run(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         program, traced = self.program, self.program.traced
         program.finish()
-        given = [a for a in arguments if a.dtype == tf.resource]
-        handles = [*traced.captured, *given]
+        resource_handles = [a for a in arguments if a.dtype == tf.resource]
+        handles = [*traced.captured, *resource_handles]
         handles = [h for h in handles if h.dtype == tf.resource]
         for resource, handle in zip(self.resources, handles):
             if resource in program.iterators:
@@ -110,11 +114,13 @@ class ProgramHost:
         numbers = [a.numpy() for a in arguments if a.dtype != tf.resource]
         present = self._take_present(values)
         results, changed = program.run(numbers, values, self.number, present)
-        after = dict(zip(self.resources, values))
+        values_after = dict(zip(self.resources, values))
         for resource, value in changed.items():
-            after[resource] = tf.constant(value, spec_of(resource).dtype)
-            resource_variable_ops.assign_variable_op(handles[self.number(resource)], after[resource])
-        self._on_device = {resource: after[resource] for resource in program.lasting() if resource in after}
+            values_after[resource] = tf.constant(value, spec_of(resource).dtype)
+            resource_variable_ops.assign_variable_op(handles[self.number(resource)], values_after[resource])
+        self._on_device = {
+            resource: values_after[resource] for resource in program.lasting() if resource in values_after
+        }
         return [tf.constant(value, t.dtype) for value, t in zip(results, traced.tensors)]
 
     def _take_present(self, values: Sequence[tf.Tensor | None]) -> set[Resource]:
@@ -123,14 +129,14 @@ class ProgramHost:
         A variable of TensorFlow shares its memory with the tensor that was assigned to it, or read, last. As long as
         this tensor is kept, whatever changes the variable gives it another memory.
         """
-        kept, self._on_device = self._on_device, {}
-        now = dict(zip(self.resources, values))
-        return {resource for resource, tensor in kept.items() if _same_memory(tensor, now[resource])}
+        before_run, self._on_device = self._on_device, {}
+        present = dict(zip(self.resources, values))
+        return {resource for resource, tensor in before_run.items() if _same_memory(tensor, present[resource])}
 
 
-def _same_memory(one: tf.Tensor, other: tf.Tensor) -> bool:
+def _same_memory(left: tf.Tensor, right: tf.Tensor) -> bool:
     """Whether two tensors, both kept, are the same elements in memory."""
-    return _address(one) == _address(other)
+    return _address(left) == _address(right)
 
 
 def _address(tensor: tf.Tensor) -> int | None:
@@ -190,11 +196,111 @@ def _run_and_raise(self: Any, *arguments: Any, **named: Any) -> Any:
     try:
         return _run(self, *arguments, **named)
     except tf.errors.OpError as error:
-        own = _RAISED.taken(error.message)
-        if own is None:
+        error_raised = _RAISED.taken(error.message)
+        if error_raised is None:
             raise
-        raise own from own.__cause__
+        raise error_raised from error_raised.__cause__
 
 
 _session.BaseSession.run = _run_and_raise
 _session.BaseSession.__init__ = _begin_with_ipus
+
+
+_HOSTS: weakref.WeakKeyDictionary[Any, ProgramHost] = weakref.WeakKeyDictionary()
+"""The program of each concrete function, by its graph."""
+_FIXED: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By a ``tf.function`` that leaves lengths open: the same without a signature."""
+
+
+def call(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a ``tf.function``, or a concrete one, on the IPU now; its results.
+
+    Raises:
+        ValueError: another function.
+    """
+    concrete, flat = _concrete(fn, args, kwargs)
+    with tf.device("/CPU:0"):
+        results = _host(concrete, len(flat)).run(flat)
+    return concrete.function_type.pack_output(results)
+
+
+def program_of(fn: Any, *args: Any, **kwargs: Any) -> TracedProgram:
+    """The program that a ``tf.function``, or a concrete one, is for such arguments."""
+    concrete, flat = _concrete(fn, args, kwargs)
+    return _host(concrete, len(flat)).program
+
+
+def _concrete(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The concrete function for arguments, and the tensors among these; what is not given has the function's default.
+
+    Where a signature (or ``reduce_retracing``) leaves lengths open, the function is traced for those that are given, as
+    XLA compiles it.
+    """
+    positional, named = tuple(args), dict(kwargs)
+    if isinstance(fn, polymorphic_function.Function):
+        kind = fn.function_type
+        bound = function_type_utils.canonicalize_function_inputs(positional, named, kind, fn._default_values)
+        positional, named = bound.args, bound.kwargs
+        with intercepted(None):
+            concrete = fn.get_concrete_function(*positional, **named)
+            if not all(spec.shape.is_fully_defined() for spec in concrete.function_type.flat_inputs):
+                concrete = _of_given_shapes(fn).get_concrete_function(*positional, **named)
+    elif isinstance(fn, concrete_function.ConcreteFunction):
+        concrete = fn
+    else:
+        raise ValueError(
+            "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` into a tf.function or "
+            "consider calling strategy.run inside a tf.function."
+        )
+    kind = concrete.function_type
+    return concrete, kind.unpack_inputs(function_type_utils.canonicalize_function_inputs(positional, named, kind))
+
+
+def _of_given_shapes(fn: Any) -> Any:
+    """The same function, traced anew for all shapes."""
+    if fn not in _FIXED:
+        _FIXED[fn] = tf.function(fn.python_function, autograph=fn._autograph)
+    return _FIXED[fn]
+
+
+def _host(concrete: Any, arguments: int) -> ProgramHost:
+    """The host's side of the program of a concrete function."""
+    graph = concrete.graph
+    if graph not in _HOSTS:
+        graph._add_control_dependencies = True
+        results = len(concrete.function_type.flat_outputs)  # what TensorFlow appends for a backward pass is no result
+        traced = TracedFunction(graph, list(graph.inputs[:arguments]), None, list(graph.outputs[:results]))
+        _HOSTS[graph] = ProgramHost(TracedProgram(traced, graph.name))
+    return _HOSTS[graph]
+
+
+_call = polymorphic_function.Function.__call__
+_ACTIVE: list[Callable[..., Any] | None] = []
+
+
+def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What calling a ``tf.function`` does: one that is compiled runs on the IPU in the scope of a strategy."""
+    run = _ACTIVE[-1] if _ACTIVE else None
+    if run is not None and self._jit_compile and tf.executing_eagerly():
+        return run(self, args, kwargs)
+    try:
+        return _call(self, *args, **kwargs)
+    except tf.errors.OpError:
+        graphs = [function.graph for function in self._list_all_concrete_functions() if self._jit_compile]
+        if not any(is_marker(op) for graph in graphs for op in graph.get_operations()):
+            raise
+    raise RuntimeError(f"{self._name} uses what only an IPU has: call it in the scope of an IPUStrategy, or by its run")
+
+
+polymorphic_function.Function.__call__ = _called
+
+
+@contextmanager
+def intercepted(run: Callable[..., Any] | None) -> Iterator[None]:
+    """Functions with ``jit_compile=True`` that are called in the block are run by ``run(function, args, kwargs)``; by
+    TensorFlow where it is None."""
+    _ACTIVE.append(run)
+    try:
+        yield
+    finally:
+        _ACTIVE.pop()

@@ -16,11 +16,10 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import script_ops
 
-from ipuperf.frontends.tensorflow.kinds import checked_kinds
 from ipuperf.ir import FLOAT32, DType, Tensor
 from ipuperf.ops import HostLoad, Init
 
-from ..effects import EFFECTS
+from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, Value, marker
 from ..importer.tracing import Frame, device_dtype, frame_of
 from .devices import check_ordinal
@@ -102,13 +101,13 @@ class Feed:
 
     def load(self, frame: Frame, owner: object) -> list[Tensor]:
         """Load an element here; its tensors."""
-        found = []
+        tensors = []
         for stream in self.streams(frame, owner).streams:
             target = frame.create(
                 Init, [], [f"{stream.name}_init"], shape=stream.shape, dtype=stream.dtype, init="undefined"
             )
-            found.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
-        return found
+            tensors.append(frame.create(HostLoad, target.outputs, [stream.name], stream=stream).outputs[0])
+        return tensors
 
 
 def _stream_dtype(dtype: tf.DType) -> DType:
@@ -324,8 +323,8 @@ class IPUInfeedQueue(Feed):
             raise RuntimeError(
                 "an infeed queue is read inside of a program: by loops.repeat, pipeline or a tf.function"
             )
-        found = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
-        return tf.nest.pack_sequence_as(self._structure, found)
+        tensors = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
+        return tf.nest.pack_sequence_as(self._structure, tensors)
 
 
 class _Dequeue:
@@ -354,8 +353,8 @@ class IPUIterator:
     """
 
     def __init__(self, dataset: Any = None, infeed_spec: Any = None, element_spec: Any = None, **options: Any) -> None:
-        given = [spec for spec in (infeed_spec, element_spec) if spec is not None]
-        if (dataset is None) != (len(given) == 2) or (dataset is not None and given):
+        specs = [spec for spec in (infeed_spec, element_spec) if spec is not None]
+        if (dataset is None) != (len(specs) == 2) or (dataset is not None and specs):
             raise ValueError("IPUIterator takes a dataset, or `infeed_spec` and `element_spec` in its place")
         if dataset is None:
             raise NotImplementedError("IPUIterator: made of specifications; give the dataset")

@@ -13,8 +13,7 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import Loop
 
 from ..importer import Importer, Value, marker, tensor_of
-from ..importer.changes import changed_captures
-from ..importer.tracer import TracedFunction
+from ..importer.tracer import TracedFunction, changed_captures
 from ..importer.tracing import Frame, frame_of, use_frame
 from .infeed import IPUInfeedQueue
 
@@ -25,11 +24,11 @@ def repeated(traced: TracedFunction, n: int, carried: Sequence[tf.Tensor], infee
     loop = _Repeat(traced, n, len(carried), infeed)
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in carried]
     inputs = [*carried, *traced.captured]
-    found = marker("repeat", loop, inputs, specs)
-    record.record_operation("repeat", found, inputs, _no_gradient)
-    if not found:
+    results = marker("repeat", loop, inputs, specs)
+    record.record_operation("repeat", results, inputs, _no_gradient)
+    if not results:
         return ops.get_default_graph().get_operations()[-1]
-    return found[0] if len(found) == 1 else found
+    return results[0] if len(results) == 1 else results
 
 
 def _no_gradient(*_: Any) -> NoReturn:

@@ -18,13 +18,12 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from ipuperf.frontends.tensorflow.kinds import checked_kinds
 from ipuperf.ir import Stream
 from ipuperf.ir.attributes import ANYTHING, Attribute
 from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
 
-from ..effects import EFFECTS
+from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, Value, marker, tensor_of
 from ..importer.tracing import device_dtype, frame_of
 from .devices import check_ordinal
@@ -153,8 +152,8 @@ class IPUOutfeedQueue:
         Raises:
             ValueError: something else in the program sends to the queue, too.
         """
-        for known, other, streams in self._programs:
-            if known is program and other is owner:
+        for known, owner_known, streams in self._programs:
+            if known is program and owner_known is owner:
                 return streams
             if known is program:
                 raise ValueError("An outfeed can only be enqueued once.")
@@ -208,13 +207,13 @@ class IPUOutfeedQueue:
         if not self.enqueued:
             raise ValueError("Trying to dequeue an outfeed which has not been enqueued.")
         if tf.executing_eagerly():
-            found = [tf.constant(v, spec.dtype) for v, spec in zip(self.take(), self._specs)]
+            tensors = [tf.constant(v, spec.dtype) for v, spec in zip(self.take(), self._specs)]
         else:
-            found = tf.numpy_function(
+            tensors = tf.numpy_function(
                 self._fetched, [], [spec.dtype for spec in self._specs], stateful=True, name="outfeed_dequeue"
             )
-            found = list(found) if isinstance(found, (list, tuple)) else [found]
-        return tf.nest.pack_sequence_as(self._structure, found)
+            tensors = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+        return tf.nest.pack_sequence_as(self._structure, tensors)
 
     def _fetched(self) -> list[np.ndarray]:
         return [v.astype(spec.dtype.as_numpy_dtype) for v, spec in zip(self.take(), self._specs)]

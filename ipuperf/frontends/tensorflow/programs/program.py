@@ -25,8 +25,8 @@ from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.runtime.executable import Executable
 
-from ..functions.collectives import leave_out_reductions
 from ..importer import Resource, Value, resource_of, tensor_of
+from ..importer.collectives import leave_out_reductions
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
 from ..importer.values import narrowed
@@ -148,7 +148,7 @@ class TracedProgram:
 
     def resource(self, variable: _ir.Variable) -> Resource:
         """TensorFlow's variable of a main-graph variable."""
-        return next(r for r, held in self._held.items() if variable in held)
+        return next(r for r, variables in self._held.items() if variable in variables)
 
     def holds(self, resource: Resource) -> bool:
         """Whether the program has a main-graph variable for TensorFlow's variable."""
@@ -201,10 +201,10 @@ class TracedProgram:
         how many replicas there are, the groups are those of as few as fit them."""
         if size is not None:
             self._regroup(math.lcm(self.ir.replication_factor, size))
-        found = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)
-        if size is not None and found.producer is not None:
-            self._groups[found.producer] = size
-        return found
+        result = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)
+        if size is not None and result.producer is not None:
+            self._groups[result.producer] = size
+        return result
 
     def random_key(self) -> int:
         """A number that tells random ops of the program apart: 0, 1, 2 ... in the order of the import."""
@@ -228,13 +228,13 @@ class TracedProgram:
             plans = self.plan_attributes(_k.MatMul)
             return {**plans, **devices.of_gradient(plans)} if op_class is _k.Recurrent else plans
         options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
-        config, own = state().config, options.get(op_class)
+        config, settings = state().config, options.get(op_class)
         if op_class in (_k.BatchNormalization, _k.GroupNormalization):
             return {"stable": config is not None and config.norms.use_stable_statistics}
-        if own is None:
+        if settings is None:
             return devices.block_attributes(op_class, config)
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
-        return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **own})
+        return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **settings})
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class TracedProgram:
         to stay: of one that the program changes, replicas may have different ones, and so may its further main-graph
         variables."""
         alone, changed = self.ir.replication_factor == 1, self._changed
-        stay = {r for r, held in self._held.items() if len(held) == 1 and (alone or r in self.apart)}
+        stay = {r for r, variables in self._held.items() if len(variables) == 1 and (alone or r in self.apart)}
         return [r for r in self._held if r not in changed or r in stay]
 
     def run(
@@ -412,11 +412,11 @@ class TracedProgram:
         loaded = []
         for variable, value in zip(self.arguments, arguments):
             loaded.append(self._set(variable, np.asarray(value)))
-        for resource, held in self._held.items():
+        for resource, copies in self._held.items():
             if resource in present:
                 continue
             value = np.asarray(variables[number(resource)])
-            loaded += [self._set(variable, value) for variable in held]
+            loaded += [self._set(variable, value) for variable in copies]
         assert self.executable is not None
         self.executable.evaluator.load_variables(loaded)
 
@@ -430,25 +430,25 @@ class TracedProgram:
     def _changes(self) -> dict[Resource, np.ndarray]:
         """Values of the variables that the program changes."""
         assert self.executable is not None
-        first = {resource: self._held[resource][0] for resource in self._changed}
-        self.executable.evaluator.store_variables(first.values())
-        return {resource: variable.data for resource, variable in first.items()}
+        values_held = {resource: self._held[resource][0] for resource in self._changed}
+        self.executable.evaluator.store_variables(values_held.values())
+        return {resource: variable.data for resource, variable in values_held.items()}
 
     def _take_inputs(self) -> dict[_ir.Stream, np.ndarray]:
         """Elements of the infeeds for one run: element ``t * R + r`` goes to step t of replica r."""
         assert self.executable is not None
         replicas = self.ir.replication_factor
-        wanted = set(self.executable.evaluator.required_inputs())
+        required = set(self.executable.evaluator.required_inputs())
         inputs: dict[_ir.Stream, np.ndarray] = {}
         for feed in self.infeeds:
             arrays = feed.queue.take(feed.count * replicas)
-            for index, first in enumerate(feed.streams):
-                readers = [stream for stream in feed.streams_of(index) if stream in wanted]
+            for index, stream_first in enumerate(feed.streams):
+                readers = [stream for stream in feed.streams_of(index) if stream in required]
                 if not readers:
                     continue
-                what = f"{self.name}: tensor {index} of {feed.queue.name}"
-                array = _ir.converted(arrays[index], first.dtype.numpy, what)
-                array = array.reshape(feed.count, replicas, *first.shape)
+                title = f"{self.name}: tensor {index} of {feed.queue.name}"
+                array = _ir.converted(arrays[index], stream_first.dtype.numpy, title)
+                array = array.reshape(feed.count, replicas, *stream_first.shape)
                 inputs.update((stream, array) for stream in readers)
         return inputs
 
@@ -457,8 +457,8 @@ def _known(tensor: tf.Tensor) -> np.ndarray | None:
     """The value of a tensor that is known before a run."""
     if tensor.dtype == tf.resource:
         return None
-    found = tensor.numpy() if hasattr(tensor, "numpy") else tf.get_static_value(tensor)
-    return None if found is None else np.asarray(found)
+    value = tensor.numpy() if hasattr(tensor, "numpy") else tf.get_static_value(tensor)
+    return None if value is None else np.asarray(value)
 
 
 def spec_of(resource: Resource) -> tf.TensorSpec:

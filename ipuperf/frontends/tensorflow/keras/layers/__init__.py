@@ -3,12 +3,17 @@
 # ruff: noqa: F401  # what is imported is the package's content
 from ipuperf.frontends.popart.offering import offered as _offered
 
-from ..refused import refused as _refused
-from .ctc import CTCInferenceLayer, CTCLoss, CTCPredictionsLayer
-from .dense import SerialDense
-from .dropout import Dropout
-from .embedding import Embedding
-from .marks import AssumeEqualAcrossReplicas, RecomputationCheckpoint
+from ..arguments import refused as _refused
+from .networks import (
+    AssumeEqualAcrossReplicas,
+    CTCInferenceLayer,
+    CTCLoss,
+    CTCPredictionsLayer,
+    Dropout,
+    Embedding,
+    RecomputationCheckpoint,
+    SerialDense,
+)
 from .normalization import (
     GroupNorm,
     GroupNormalization,

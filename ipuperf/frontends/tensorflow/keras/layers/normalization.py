@@ -11,9 +11,8 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
-from ...configured import Configured
-from ...functions.norms import group_normalised
-from .checks import refuse
+from ...facade.norms import group_normalised
+from ..arguments import Configured, refuse
 
 _ARGUMENTS = "channels_axis center scale epsilon beta_initializer gamma_initializer"
 
@@ -70,11 +69,11 @@ class GroupNormalization(Configured, tf_keras.layers.Layer):
                 f"not axis {axis} of {rank}."
             )
         channels = self._channels(input_shape[axis])
-        for wanted, name, initializer in (
+        for present, name, initializer in (
             (self.scale, "gamma", self.gamma_initializer),
             (self.center, "beta", self.beta_initializer),
         ):
-            weight = self.add_weight(name, shape=[channels], initializer=initializer) if wanted else None
+            weight = self.add_weight(name, shape=[channels], initializer=initializer) if present else None
             setattr(self, name, weight)
         super().build(input_shape)
 

@@ -1,4 +1,4 @@
-"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences as one op (:mod:`ipuperf.tensorflow.functions.recurrences`).
+"""``LSTM`` and ``GRU`` of the IPU: Keras' recurrences as one op (:mod:`ipuperf.tensorflow.facade.recurrences`).
 
 Upstream: ``ipu_tensorflow_addons: keras/layers/rnn.py``. Weights are laid out as in Keras.
 """
@@ -12,8 +12,8 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
-from ...configured import Configured
-from ...functions.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from ...facade.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from ..arguments import Configured
 
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
 _REFUSED = """
@@ -38,7 +38,7 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         time_major: inputs and results are ``[time, batch, ...]``, not ``[batch, time, ...]``.
         seed: of the default initializers.
         partials_dtype, available_memory_proportion_fwd, available_memory_proportion_bwd, options, options_bwd: of the
-            products of a step (:func:`ipuperf.tensorflow.functions.recurrences.plans`).
+            products of a step (:func:`ipuperf.tensorflow.facade.recurrences.plans`).
 
     Raises:
         ValueError: an activation or another argument of Keras' layer that the IPU's does not take.
@@ -90,22 +90,22 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         self.return_sequences, self.return_state = return_sequences, return_state
         self.stateful, self.time_major = stateful, time_major
 
-    def _refuse(self, given: dict[str, Any]) -> None:
+    def _refuse(self, arguments: dict[str, Any]) -> None:
         for name in _REFUSED:
-            value = given.get(name)
+            value = arguments.get(name)
             neutral = _NEUTRAL.get(name, (None, False))
-            if name in given and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
+            if name in arguments and value not in (neutral if isinstance(neutral, tuple) else (neutral,)):
                 raise ValueError(
                     f"IPU custom {type(self).__name__} layer does not support {name} = {value!r}; use "
                     f"tf.keras.layers.{type(self).__name__.removeprefix('Popnn')}, which runs on the IPU too."
                 )
 
-    def _activation(self, given: Any, allowed: tuple[str, ...], what: str) -> str:
+    def _activation(self, activation: Any, allowed: tuple[str, ...], role: str) -> str:
         def message(name: str) -> str:
-            known = ",".join(f'"{one}"' for one in allowed)
-            return f"IPU custom RNN layer does not support '{name}' as {what}. Acceptable value are {known}"
+            known = ",".join(f'"{name_of}"' for name_of in allowed)
+            return f"IPU custom RNN layer does not support '{name}' as {role}. Acceptable value are {known}"
 
-        return activation_name(given, allowed, message)
+        return activation_name(activation, allowed, message)
 
     def build(self, input_shape: Any) -> None:
         """Make kernel ``[inputs, gates * units]``, recurrent kernel ``[units, gates * units]`` and biases."""
@@ -168,16 +168,16 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
         return (result, *states) if self.return_state else result
 
     def _drop(self, x: Any) -> Any:
-        from ...python.ipu.ops import rand_ops
+        from ...facade import networks
 
         shape = [1, *x.shape[1:]]
         name = f"{self.name}_dropout"
-        return rand_ops.dropout(x, seed=self.dropout_seed, rate=self.dropout, noise_shape=shape, name=name)
+        return networks.dropout(x, seed=self.dropout_seed, rate=self.dropout, noise_shape=shape, name=name)
 
     def _first(self, x: Any, initial_state: Any) -> list[Any]:
         if initial_state is not None:
-            given = initial_state if isinstance(initial_state, (list, tuple)) else [initial_state]
-            return [tf.convert_to_tensor(state) for state in given]
+            states = initial_state if isinstance(initial_state, (list, tuple)) else [initial_state]
+            return [tf.convert_to_tensor(state) for state in states]
         if self.stateful:
             return [tf.convert_to_tensor(state) for state in self.states]
         batch = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
@@ -209,8 +209,8 @@ class PopnnLSTM(_Recurrent):
     def _biases(self, size: int) -> Any:
         def initialise(shape: Any, *args: Any, **kwargs: Any) -> Any:
             start = self.bias_initializer([self.units], *args, **kwargs)
-            rest = self.bias_initializer([2 * self.units], *args, **kwargs)
-            return tf.concat([start, tf.ones([self.units], start.dtype), rest], 0)
+            end = self.bias_initializer([2 * self.units], *args, **kwargs)
+            return tf.concat([start, tf.ones([self.units], start.dtype), end], 0)
 
         return self.add_weight(
             "biases", shape=[size], initializer=initialise if self.unit_forget_bias else self.bias_initializer

@@ -4,10 +4,11 @@ Raises (when imported):
     ModuleNotFoundError: without TensorFlow. ImportError: with a version that programs cannot run on.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
+import importlib as _importlib
 import sys as _sys
 
-from ipuperf.frontends.tensorflow.versions import check_version as _check_version
+from ...state import check_version as _check_version
+from ...surface import make_modules as _make_modules
 
 try:
     from tensorflow import __version__ as _version
@@ -21,62 +22,15 @@ except ModuleNotFoundError as error:
 else:
     _check_version(_version)
 
-from . import (
-    autoshard,
-    config,
-    dataset_benchmark,
-    dataset_extractor,
-    distributed,
-    gradient_accumulation,
-    horovod,
-    ipu_compiler,
-    ipu_infeed_queue,
-    ipu_multi_worker_strategy,
-    ipu_outfeed_queue,
-    ipu_session_run_hooks,
-    ipu_strategy,
-    loops,
-    ops,
-    optimizers,
-    scopes,
-    serving,
-    sharding,
-    utils,
-    vertex_edsl,
-)
-from .ops import (
-    all_to_all_op,
-    application_compile_op,
-    control_flow_ops,
-    cross_replica_ops,
-    custom_ops,
-    embedded_runtime,
-    embedding_ops,
-    f8_ops,
-    functional_ops,
-    image_ops,
-    internal_ops,
-    math_ops,
-    nn_ops,
-    normalization_ops,
-    pipelining_ops,
-    rand_ops,
-    reduce_scatter_op,
-    replication_ops,
-    rnn_ops,
-    slicing_ops,
-    statistics_ops,
-    summary_ops,
-    within_replica_ops,
-)
-from .ops.functional_ops import outlined_function
-from .optimizers import (
-    cross_replica_optimizer,
-    gradient_accumulation_optimizer,
-    ipu_optimizer,
-    map_gradient_optimizer,
-    sharded_optimizer,
-)
+from ...facade.strategies import attach_keras as _attach_keras
+from ...facade.tensors import outlined_function  # noqa: F401  # it is a name of the package
+from .modules import MODULES as _MODULES
+
+_make_modules(__name__, _MODULES)
+for _name in _MODULES:
+    _package, _, _last = _name.rpartition(".")
+    if _package in ("", "ops", "optimizers"):
+        globals()[_last] = _sys.modules[f"{__name__}.{_name}"]
 
 
 def _stand_for_private_keras() -> None:
@@ -92,18 +46,14 @@ def _stand_for_private_keras() -> None:
 _autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
 
 if "tf_keras.src.engine.training" in _sys.modules:  # TensorFlow has loaded Keras 2: ``tf.keras.ipu`` is there at once
-    ipu_strategy.attach_keras()
+    _attach_keras()
     _stand_for_private_keras()
 
-__all__ = sorted(name for name in globals() if not name.startswith("_"))  # all that is imported above
+__all__ = sorted({name for name in globals() if not name.startswith("_")} - {"modules"})
 
 
 def __getattr__(name: str) -> object:
-    """What imports Keras is imported on first use: ``keras`` and the names of estimators."""
-    import importlib
-
+    """``keras``, which is imported on first use."""
     if name == "keras":
-        return importlib.import_module("ipuperf.frontends.tensorflow.keras")
-    if name in ("ipu_estimator", "ipu_pipeline_estimator", "ipu_run_config"):
-        return importlib.import_module(f"{__name__}.{name}")
+        return _importlib.import_module("ipuperf.frontends.tensorflow.keras")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

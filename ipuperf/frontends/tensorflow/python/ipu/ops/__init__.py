@@ -1,1 +1,0 @@
-"""``tensorflow.python.ipu.ops``: operations of the IPU."""

@@ -189,12 +189,12 @@ def phased():
 @pytest.mark.parametrize(
     ("network", "made", "message"),
     [
-        (Network(OUTER), pipelined, r"Overlapped IO is not supported with poptorch\.PipelinedExecution\. If you are"),
-        (Network(OUTER), lambda: options(tiles=0), r"No IO tiles allocated\. You must allocate at least 32 IO tiles"),
+        (Network(OUTER), pipelined, "Overlapped IO is not supported with poptorch.PipelinedExecution"),
+        (Network(OUTER), lambda: options(tiles=0), r"the options set none aside.*32 or more"),
         (
             Network(OUTER),
             lambda: options(output=poptorch.OutputMode.Final),
-            r"Unsupported output mode for overlapped IO.*poptorch\.OutputMode\.Sum\. It is Final",
+            r"Unsupported output mode for overlapped IO: Final",
         ),
         (WrongInput(), options, r"test_poptorch_overlap\.py:\d+.*set_overlap_for_input applied on a node which is not"),
         (WrongOutput(), options, r"set_overlap_for_output applied on a node which is not a tensor output to the model"),

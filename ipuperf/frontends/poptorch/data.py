@@ -110,7 +110,7 @@ class DataLoader(torch.utils.data.DataLoader):
             given = async_options or {}
             require(
                 "rebatched_size" not in given,
-                "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options",
+                "DataLoader: async_options has a rebatched_size, which the loader derives from the options itself",
             )
             target = self._combined_batch_size if rebatched else None
             self._accessor = AsynchronousDataAccessor(self, **given, rebatched_size=target)
@@ -179,7 +179,7 @@ class DataLoader(torch.utils.data.DataLoader):
         require_int("rebatched_worker_size", worker_size, 1)
         require(
             combined is not None and worker_size <= combined,
-            f"The rebatched_worker_size ({worker_size}) must be <= to the combined batch size ({combined})",
+            f"DataLoader: rebatched_worker_size is {worker_size}, more than the {combined} samples of a call",
         )
         return worker_size
 
@@ -187,9 +187,8 @@ class DataLoader(torch.utils.data.DataLoader):
         combined = self._combined_batch_size
         if not self._is_iterable and not drop_last and combined and len(dataset) % combined:
             logger.warning(
-                "The number of elements in the dataset (%d) is not divisible by the number of elements processed per "
-                "step (%d) and drop_last=False. The last tensor will have a batch size of %d. To avoid having to "
-                "handle this special case switch to drop_last=True",
+                "DataLoader: %d samples are no multiple of the %d of a call, so the last batch has %d; drop_last=True "
+                "leaves it out",
                 *(len(dataset), combined, len(dataset) % combined),
             )
 
@@ -246,13 +245,13 @@ class AsynchronousDataAccessor:
         owns = isinstance(dataset, DataLoader)
         if owns and dataset._accessor is not None:
             raise Error(
-                "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or "
-                "set mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
+                "AsynchronousDataAccessor: the DataLoader reads ahead by itself; give it DataLoaderMode.Sync, or use "
+                "it without an accessor"
             )
         if owns and not dataset.rebatched_drop_last and rebatched_size is None and dataset.batch_size is not None:
             require(
                 dataset.combinedBatchSize in (None, 1) or dataset.divides,
-                "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too.",
+                "AsynchronousDataAccessor: the DataLoader has drop_last=False; give rebatched_size, or batches differ",
             )
         if rebatched_size is not None:
             require(
@@ -458,8 +457,7 @@ def _tensors(element: Any, like: Structure | None) -> tuple[Structure, list[torc
     structure, tensors, _ = flatten(element, like=like)
     for number, value in enumerate(fixed_values(structure)):
         raise AssertionError(
-            f"Tensor at index {number} is not a torch tensor ({type(value).__name__}). AsynchronousDataAccessor "
-            "expects data to be organised as a flat 1D container of tensors."
+            f"AsynchronousDataAccessor: element {number} of a batch is a {type(value).__name__}, expected a tensor"
         )
     return structure, tensors
 

@@ -165,8 +165,7 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
     for number, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
             raise InputError(
-                "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object contained in list "
-                f"at index {number} is not torch.tensor)"
+                f"poptorch.for_loop: inputs is a list of tensors; number {number} is a {type(tensor).__name__}"
             )
     require(isinstance(count, int) and count >= 0, f"for_loop: count {count!r} given, expected an int from 0")
     _only_inference("for_loop")
@@ -258,7 +257,9 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     _check_tensor("dynamic_slice", tensor)
     indices = _indices("dynamic_slice", dim, start, size, step, tensor)
     if isRunningOnIpu() and tensor.shape[dim] % size:
-        raise Error(f"The size of the slice ({size}) must be a factor of the slicing dimension ({tensor.shape[dim]}).")
+        raise Error(
+            f"dynamic_slice: size {size} does not divide dimension {dim}, which has {tensor.shape[dim]} elements"
+        )
     return tensor.index_select(dim, indices)
 
 
@@ -271,11 +272,11 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     _check_tensor("dynamic_update", input)
     _check_tensor("dynamic_update", src)
     if input.dim() != src.dim():
-        raise Error(f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})")
+        raise Error(f"dynamic_update: input has {input.dim()} dimensions, src {src.dim()}; both need as many")
     if input.dtype != src.dtype:
         types = [narrowed(tensor.dtype) if isRunningOnIpu() else tensor.dtype for tensor in (input, src)]
         if types[0] != types[1]:
-            raise Error(f"input and src tensor must have same dtype. ({types[0]} vs {types[1]})")
+            raise Error(f"dynamic_update: input is {types[0]}, src {types[1]}; both need one type")
         src = src.to(input.dtype)
     indices = _indices("dynamic_update", dim, start, size, 1, input)
     return input.index_copy(dim, indices % input.shape[dim], src)
@@ -377,7 +378,7 @@ def _indices(name: str, dim: int, start: object, size: int, step: int, like: tor
     if not isinstance(start, torch.Tensor):
         raise Error(f"{name}: the start must be a torch.tensor, got {type(start)}.")
     if size == 0:
-        raise Error("The start and end of a slice must be different.")
+        raise Error(f"{name}: size is 0, so the slice is empty")
     if size < 0:
-        raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
+        raise Error(f"{name}: size is {size}, so the slice ends before its start")
     return start.reshape(1).to(torch.int64) + torch.arange(0, size, step, device=like.device)

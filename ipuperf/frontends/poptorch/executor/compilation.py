@@ -354,8 +354,8 @@ def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGra
 def _check_accumulation(accumulation: int, training: bool) -> None:
     if not training and accumulation != 1:
         raise Error(
-            f"You must set 'poptorch.Options().Training.gradientAccumulation' to 1 or leave it as the default for "
-            f"inference, it is {accumulation}"
+            f"poptorch.Options().Training.gradientAccumulation is {accumulation}; an inference model accumulates "
+            "nothing, so it has to be 1"
         )
 
 
@@ -365,13 +365,11 @@ def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
         return
     if training:
         raise Error(
-            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, but must be greater than or equal "
-            f"to the number of pipeline stages ({needed}): {stages} forward stages give {needed} stages in training. "
-            "Please note that a training graph has stages for the forward and the backward pass"
+            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, the pipeline needs {needed} or more: in "
+            f"training {stages} forward stages become {needed}, with those of the backward pass"
         )
     raise Error(
-        f"poptorch.Options().deviceIterations is {micro_batches}, but must be greater than or equal to the number of "
-        f"pipeline stages ({needed})"
+        f"poptorch.Options().deviceIterations is {micro_batches}, the pipeline needs {needed} or more, one a stage"
     )
 
 
@@ -466,19 +464,18 @@ def _check_overlap(exported: ExportedModel, options: Options, training: bool) ->
         )
     if not isinstance(strategy, ShardedExecution):
         raise Error(
-            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
-            "switch to poptorch.ShardedExecution."
+            "Overlapped IO is not supported with poptorch.PipelinedExecution; poptorch.ShardedExecution overlaps, also "
+            "on a single IPU"
         )
     if not options.TensorLocations.num_io_tiles:
         raise Error(
-            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
-            "poptorch.Options().TensorLocations.numIOTiles."
+            "Overlapped IO runs on IO tiles, and the options set none aside: call "
+            "poptorch.Options().TensorLocations.numIOTiles with 32 or more"
         )
     mode = options.resolved_output_mode(training)
     if mode not in (OutputMode.Sum, OutputMode.All):
         raise Error(
-            "Unsupported output mode for overlapped IO. Please switch output mode to poptorch.OutputMode.All or "
-            f"poptorch.OutputMode.Sum. It is {mode.name}"
+            f"Unsupported output mode for overlapped IO: {mode.name}; allowed are OutputMode.All and OutputMode.Sum"
         )
 
 

@@ -154,12 +154,11 @@ class Compiling(HeldWeights):
             )
             require(
                 size % factor == 0,
-                f"Invalid batch dimension: In the input {path!r} of shape {tuple(tensor.shape)}, the batch dimension "
-                f"({size}) must be a multiple of Options.deviceIterations({options.device_iterations}) * "
-                f"(Options.replicationFactor({options.replication_factor}) / "
-                f"Options.inputReplicaGrouping.input_group_size({options.input_group_size})) * "
-                f"Options.Training.gradientAccumulation({options.Training.gradient_accumulation}) = {factor}, because "
-                "it is cut into that many micro-batches",
+                f"Invalid batch dimension: the input {path!r} of shape {tuple(tensor.shape)} is cut into {factor} "
+                f"micro-batches along its first axis, and {factor} does not divide {size}: deviceIterations is "
+                f"{options.device_iterations}, gradientAccumulation {options.Training.gradient_accumulation}, "
+                f"replicationFactor {options.replication_factor}, in groups of {options.input_group_size} that share "
+                "their input",
             )
 
 

@@ -16,9 +16,8 @@ from ..export.module import InputSpec, OutputSpec
 from .state import ExecutorState
 
 _NO_BACKWARD = (
-    "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, the "
-    "backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, you should "
-    "use a trainingModel instead."
+    "backward(): an output of a PopTorch model has no graph behind it. A call of a trainingModel runs the backward "
+    "pass too; an inferenceModel has none."
 )
 
 

@@ -147,10 +147,9 @@ def _reserve(used: int, auto_round: bool) -> int:
         return used
     if not auto_round:
         raise PartitionError(
-            f"Number of IPUs: The model specifies the use of {used} IPUs, however PopTorch must reserve a minimum of "
-            f"{reserved} in order to allow the model to run, because PopTorch must reserve a power of 2 or maximum of "
-            "64 IPUs per process. Please reconfigure your model to use a different number of IPUs or set "
-            "poptorch.Options().autoRoundNumIPUs(True)."
+            f"Number of IPUs: the model is on {used}, and a device has a power of two (up to {IPUS_OF_A_PROCESS}), "
+            f"here {reserved}. Place the blocks on as many IPUs, or let poptorch.Options().autoRoundNumIPUs(True) reserve "
+            f"{reserved}"
         )
     logger.warning("Reserving %d IPUs when the model uses only %d; the others stand idle.", reserved, used)
     return reserved

@@ -63,8 +63,8 @@ class ExecutorState:
             accumulation = self._options.Training.gradient_accumulation
             require(
                 accumulation == 1,
-                "Gradient accumulation should be left to its default value (1) for inference, "
-                f"poptorch.Options().Training.gradientAccumulation is {accumulation}",
+                f"poptorch.Options().Training.gradientAccumulation is {accumulation}; an inference model accumulates "
+                "nothing, so it has to be 1",
             )
         self._options._freeze()
         self._compiled: CompiledModel | None = None

@@ -43,11 +43,11 @@ class Times(ExecutorState):
         logged = bool(self._options._Popart.options["instrumentWithHardwareCycleCounter"])
         if self._compiled is None and not logged:
             raise Error(
-                "Cycle count logging is disabled. Please set option logCycleCount to True to enable. (A model that has "
-                "been compiled tells its cycles without.)"
+                "cycleCount: the model has not been compiled, and Cycle count logging is disabled "
+                "(poptorch.Options().logCycleCount(True)); compile or call the model first"
             )
         if logged and not self._ran:
-            raise Error("Please run the model at least once before obtaining cycle count.")
+            raise Error("cycleCount: with logCycleCount(True), run the model at least once first")
         executable = self._require().executable
         steps, instances = (executable.trace.columns(table) for table in ("steps", "instances"))
         of_host = np.isin(instances["segment"], steps["segment"][steps["kind"] == "host_run"])
@@ -58,7 +58,7 @@ class Times(ExecutorState):
     def compilationTime(self) -> timedelta:
         """Real time that the compilation took."""
         if self._compiled is None:
-            raise Error("Please compile the model before obtaining compilation time.")
+            raise Error("compilationTime: the model has not been compiled")
         return self._compiled.compilation_time
 
     def getPerfCounters(self) -> Counters:

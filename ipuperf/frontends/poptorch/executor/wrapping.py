@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from .poplar import PoplarExecutor
 
 _WRAPPED = (
-    "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap before "
-    "wrapping again."
+    "This module has already been wrapped in 'poptorch.trainingModel': only one executor trains a module. Its "
+    "destroy() gives the module back, which another one can then wrap."
 )
 _SHARED = (
-    "Buffers of the model belong to another one that has been wrapped in 'poptorch.trainingModel' (models may share "
-    "parameters only). Call destroy() on that model before wrapping this one."
+    "A buffer of this module is part of another one that is being trained (models may share parameters only). Call "
+    "destroy() of the other one first."
 )
 
 
@@ -95,7 +95,7 @@ class Ties:
             raise Error(_SHARED)
         for tensor in buffers:
             if type(tensor) is not torch.Tensor:
-                raise Error(f"All buffers must be an instance of torch.Tensor (got {type(tensor).__name__})")
+                raise Error(f"a buffer of the module is a {type(tensor).__name__}, expected a torch.Tensor")
         _TIES[self._module] = self
         for tensor in [*parameters, *buffers]:
             for other in ties_of(tensor):

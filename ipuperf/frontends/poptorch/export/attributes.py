@@ -18,17 +18,16 @@ def check_buffers(module: torch.nn.Module, before: Mapping[str, torch.Tensor]) -
     """Compare the buffers of ``module`` with those ``before`` a call of ``forward``, by name.
 
     Raises:
-        Error: one is another tensor now, or gone (the sentences of PopTorch's own errors).
+        Error: one is another tensor now, or gone.
     """
     now = buffers(module)
     for name, tensor in before.items():
         if name not in now:
-            raise Error(f"Buffer {name} is removed from the model when calling the forward method.")
+            raise Error(f"Buffer {name} is removed from the model by its forward; a variable of a program stays")
         if now[name] is not tensor:
             raise Error(
-                f"Buffer {name} is reassigned within the model when calling the forward method. This is not supported. "
-                f"Consider using self.{name}.copy_(src) to copy data from a source tensor, where src is the name of "
-                "the source tensor."
+                f"Buffer {name} is reassigned: forward puts another tensor there, and a variable of a program stays. "
+                f"Change its numbers instead: self.{name}.copy_(new)"
             )
 
 

@@ -49,7 +49,7 @@ def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: i
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """``one_hot``, which needs the number of classes."""
     if not isinstance(num_classes, int) or num_classes < 0:
-        raise Error("OneHot num classes must be specified and must be constant.")
+        raise Error("one_hot: num_classes is the length of an axis of the result, so give it as a whole number from 0")
     return torch.nn.functional.one_hot(x, num_classes)
 
 

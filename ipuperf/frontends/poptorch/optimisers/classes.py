@@ -128,7 +128,7 @@ class Optimizer:
             if name.endswith("accum_type"):
                 require(
                     isinstance(value, torch.dtype) and value in _TYPES,
-                    f"Accumulation types must be either torch.float32 or torch.float16; {name} is {value!r}",
+                    f"{name} is {value!r}, expected torch.float32 or torch.float16",
                 )
             setattr(self, name, value)
         variable = [name for name in given if name in own or name == "loss_scaling"]
@@ -187,8 +187,8 @@ def _begin_sgd(
     torch.optim.SGD.__init__(optimizer, params, **own)
     if velocity_scaling is not None and not combined:
         logger.warning(
-            "velocity_scaling value ignored when using the separate variant (use_combined_accum=False). In future, "
-            "this will lead to an error. Please update your code."
+            "SGD: velocity_scaling is without effect, as use_combined_accum=False keeps the velocity in a tensor of "
+            "its own"
         )
     if combined:
         scaling = 1.0 if velocity_scaling is None else velocity_scaling
@@ -540,7 +540,7 @@ def _with_decay(kind: str, optimizer: torch.optim.Optimizer) -> str:
     if kind not in ("adam", "adamw"):
         return kind
     apart = {bool(group.get("decoupled_weight_decay", kind == "adamw")) for group in optimizer.param_groups}
-    require(len(apart) == 1, "All parameter groups must have the same value for the 'decoupled_weight_decay' attribute")
+    require(len(apart) == 1, "decoupled_weight_decay differs between parameter groups; one program has one of both")
     return "adamw" if apart == {True} else "adam"
 
 
@@ -566,9 +566,7 @@ def _number(name: str, value: Any) -> Any:
 
 def _check_centered(optimizer: torch.optim.Optimizer) -> None:
     kinds = [bool(group["centered"]) for group in optimizer.param_groups]
-    require(
-        len(set(kinds)) == 1, f"All parameter groups must have the same value for the 'centered' attribute, got {kinds}"
-    )
+    require(len(set(kinds)) == 1, f"centered differs between parameter groups: {kinds}; one program has one of both")
 
 
 def _type_of(optimizer: torch.optim.Optimizer, name: str) -> DType:

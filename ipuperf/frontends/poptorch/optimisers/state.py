@@ -59,7 +59,7 @@ class DeviceState:
 
     def read(self, compiled: CompiledModel) -> None:
         """Take over what the device has."""
-        logger.debug("Writing optimiser state tensors from IPU to host.")
+        logger.debug("The optimiser's state comes from the IPUs")
         variables = dict(_states(compiled))
         compiled.executable.evaluator.store_variables(list(variables.values()))
         compiled.copied_weights("d2h")
@@ -81,7 +81,7 @@ class DeviceState:
         Raises:
             Error: a shape that differs.
         """
-        logger.debug("Writing optimiser state tensors from host to IPU memory")
+        logger.debug("The optimiser's state goes to the IPUs")
         changed: list[Variable] = []
         for name, variable in _states(compiled):
             if name in (self.states or {}):
@@ -219,7 +219,7 @@ def _set(name: str, variable: Variable, value: torch.Tensor) -> Variable:
 def states_of(loaded: Mapping[str, Any]) -> tuple[Tensors | None, Tensors | None]:
     """``ipu_state`` and ``ipu_param`` of a ``state_dict``. ``RuntimeError``: it is not one of an optimiser on IPUs."""
     if "ipu_state" not in loaded or "ipu_param" not in loaded:
-        raise RuntimeError("Only IPU optimizer states can be loaded onto the IPU.")
+        raise RuntimeError("this state_dict has no ipu_state and ipu_param: it is of an optimiser that ran on the host")
     found = []
     for key in ("ipu_state", "ipu_param"):
         value = loaded[key]

@@ -194,8 +194,7 @@ class Options(OptionsDict):
         for key, share in available_memory_proportion.items():
             require(
                 isinstance(key, str) and key.startswith("IPU") and key[3:].isdigit(),
-                'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5} where the 0 in IPU '
-                f"is the index of the IPU. Invalid key: {key}",
+                f"setAvailableMemoryProportion: key {key!r}; keys name an IPU by its number: {{'IPU0': 0.5}}",
             )
             number = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
             require(number, f"setAvailableMemoryProportion: {share!r} given for {key}, expected a number from 0 to 1")
@@ -460,9 +459,9 @@ def _return_period(output_mode: OutputMode, period: int | None) -> int:
     if output_mode == OutputMode.EveryN:
         require(
             isinstance(period, int) and period > 0,
-            "EveryN anchor must have output_return_period set to valid positive integer",
+            f"OutputMode.EveryN: output_return_period is {period!r}, expected an int above 0",
         )
     elif period:
-        logger.info("Anchor return period argument ignored with output_mode set to %s", output_mode)
+        logger.info("The output return period is without effect in %s", output_mode)
         return period
     return period or 1

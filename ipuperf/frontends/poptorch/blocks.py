@@ -249,8 +249,8 @@ def module_repr(module: torch.nn.Module) -> str:
     marks = [str(hook) for hook in module._forward_pre_hooks.values() if isinstance(hook, _BlockHook)]
     lines = module.extra_repr().splitlines()
     for name, member in module.named_children():
-        inner = module_repr(member).replace("\n", "\n  ")
-        lines.append(f"({name}): {inner}")
+        text = module_repr(member).replace("\n", "\n  ")
+        lines.append(f"({name}): {text}")
     if len(lines) > 1 or module._modules:
         text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
     else:

@@ -107,13 +107,13 @@ class DataLoader(torch.utils.data.DataLoader):
             drop = drop_last and not rebatched and size is not None
             super().__init__(dataset, batch_size=size, shuffle=shuffle or None, drop_last=drop, **kwargs)
         if mode is not DataLoaderMode.Sync:
-            given = async_options or {}
+            async_arguments = async_options or {}
             require(
-                "rebatched_size" not in given,
+                "rebatched_size" not in async_arguments,
                 "DataLoader: async_options has a rebatched_size, which the loader derives from the options itself",
             )
             target = self._combined_batch_size if rebatched else None
-            self._accessor = AsynchronousDataAccessor(self, **given, rebatched_size=target)
+            self._accessor = AsynchronousDataAccessor(self, **async_arguments, rebatched_size=target)
 
     @property
     def combinedBatchSize(self) -> int | None:
@@ -144,11 +144,11 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def __len__(self) -> int:
         if self._accessor is None or self._accessor.rebatched_size is None:
-            full, rest = divmod(super().__len__(), self._joined)
-            return full + (rest > 0 and not self.rebatched_drop_last)
+            full, remainder = divmod(super().__len__(), self._joined)
+            return full + (remainder > 0 and not self.rebatched_drop_last)
         known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
-        full, rest = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
-        return full + (rest > 0 and not self.rebatched_drop_last)
+        full, remainder = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
+        return full + (remainder > 0 and not self.rebatched_drop_last)
 
     def __iter__(self) -> Any:
         return self.synchronous() if self._accessor is None else iter(self._accessor)
@@ -281,10 +281,10 @@ class AsynchronousDataAccessor:
         begun, self._begun = self._begun, None
         if begun is None:
             elements = self._elements()
-            first = list(islice(elements, 1))
+            head = list(islice(elements, 1))
         else:
-            first, elements = begun.take()
-        self._reader = _Reader(first, elements, self._buffer_size)
+            head, elements = begun.take()
+        self._reader = _Reader(head, elements, self._buffer_size)
         return self
 
     def __next__(self) -> Any:
@@ -352,9 +352,9 @@ class _Begun:
 def _generators_of(dataset: Any) -> list[torch.Generator]:
     """PyTorch's global generator and those of a loader."""
     sampler = getattr(dataset, "sampler", None)
-    own = [getattr(dataset, "generator", None), getattr(sampler, "generator", None)]
-    found = {id(g): g for g in (torch.default_generator, *own) if isinstance(g, torch.Generator)}
-    return list(found.values())
+    candidates = [getattr(dataset, "generator", None), getattr(sampler, "generator", None)]
+    generators = {id(g): g for g in (torch.default_generator, *candidates) if isinstance(g, torch.Generator)}
+    return list(generators.values())
 
 
 class _Reader:
@@ -406,10 +406,10 @@ def _read(elements: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], stoppe
         _put(waiting, ("error", error), stopped)
 
 
-def _put(waiting: queue.Queue[tuple[str, Any]], item: tuple[str, Any], stopped: threading.Event) -> bool:
+def _put(waiting: queue.Queue[tuple[str, Any]], message: tuple[str, Any], stopped: threading.Event) -> bool:
     while not stopped.is_set():
         try:
-            waiting.put(item, timeout=0.1)
+            waiting.put(message, timeout=0.1)
             return True
         except queue.Full:
             continue
@@ -423,18 +423,18 @@ def rebatch(elements: Iterable[Any], size: int, drop_last: bool) -> Iterator[Any
     batch that is not full is left out.
     """
     pieces: list[list[torch.Tensor]] = []
-    held = 0
+    samples = 0
     structure: Structure | None = None
     for element in elements:
         structure, tensors = _tensors(element, structure)
         pieces.append(tensors)
-        held += len(pieces[-1][0])
-        while held >= size:
+        samples += len(pieces[-1][0])
+        while samples >= size:
             whole = _whole(pieces)
             yield rebuild(structure, [tensor[:size] for tensor in whole].__getitem__)
-            held -= size
-            pieces = [[tensor[size:] for tensor in whole]] if held else []
-    if held and not drop_last:
+            samples -= size
+            pieces = [[tensor[size:] for tensor in whole]] if samples else []
+    if samples and not drop_last:
         assert structure is not None
         yield rebuild(structure, _whole(pieces).__getitem__)
 
@@ -445,8 +445,8 @@ def _joined(batches: Iterable[Any], count: int, drop_last: bool) -> Iterator[Any
     while group := list(islice(waiting, count)):
         if len(group) < count and drop_last:
             return
-        structure, first = _tensors(group[0], None)
-        yield rebuild(structure, _whole([first, *(_tensors(b, structure)[1] for b in group[1:])]).__getitem__)
+        structure, tensors = _tensors(group[0], None)
+        yield rebuild(structure, _whole([tensors, *(_tensors(b, structure)[1] for b in group[1:])]).__getitem__)
 
 
 def _whole(pieces: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ def ipuHardwareVersion() -> int:
 
 def _machine(auto: str) -> Machine:
     """The machine of the settings in force; ``auto`` stands for one that is not chosen yet."""
-    wanted = current_settings().machine
-    if isinstance(wanted, Machine):
-        return wanted
-    return load_machine(auto if wanted == AUTO else wanted)
+    machine = current_settings().machine
+    if isinstance(machine, Machine):
+        return machine
+    return load_machine(auto if machine == AUTO else machine)

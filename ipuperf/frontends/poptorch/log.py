@@ -50,8 +50,8 @@ def _set_up() -> None:
     handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s", "%H:%M:%S"))
     handler.addFilter(_OnlyWithoutRootHandlers())
     logger.addHandler(handler)
-    given = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
-    setLogLevel(int(given) if given.isdigit() else given)
+    level = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    setLogLevel(int(level) if level.isdigit() else level)
 
 
 if not logger.handlers:

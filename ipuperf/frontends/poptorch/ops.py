@@ -86,8 +86,8 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
         return type(tensors[0])(recomputationCheckpoint(tensor) for tensor in tensors[0])
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise InputError("All inputs must be tensors")
-    kept = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
-    return kept[0] if len(kept) == 1 else kept
+    marked = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
+    return marked[0] if len(marked) == 1 else marked
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
@@ -171,12 +171,12 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
     _only_inference("for_loop")
     state = [tensor.clone() for tensor in inputs]
     for _ in range(count):
-        given = body(*state)
-        given = list(given) if isinstance(given, list | tuple) else [given]
-        before, after = _specs(state), _specs(given)
-        if before != after:
-            raise Error(f"for_loop: the body takes {before} and gives {after}; they have to be equal")
-        state = given
+        results = body(*state)
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        specs_before, specs_after = _specs(state), _specs(results)
+        if specs_before != specs_after:
+            raise Error(f"for_loop: the body takes {specs_before} and gives {specs_after}; they have to be equal")
+        state = results
     return state
 
 
@@ -215,26 +215,26 @@ def cond(
     if tracing is None:
         return _executed(then_body, then_inputs) if bool(condition) else _executed(else_body, else_inputs)
     known = condition.to(torch.bool)
-    number, found = tracing.conditional(), []
+    number, branches = tracing.conditional(), []
     for name, body, inputs in (("then", then_body, then_inputs), ("else", else_body, else_inputs)):
         with tracing.body(f"{number}.{name}"):
-            found.append(_executed(body, inputs))
-    if _specs(found[0]) != _specs(found[1]):
+            branches.append(_executed(body, inputs))
+    if _specs(branches[0]) != _specs(branches[1]):
         raise Error(
-            f"cond: then_body gives {_specs(found[0])}, else_body gives {_specs(found[1])}; they have to be equal"
+            f"cond: then_body gives {_specs(branches[0])}, else_body gives {_specs(branches[1])}; they have to be equal"
         )
-    return list(torch.ops.ipuperf.conditional(number, known, *found))
+    return list(torch.ops.ipuperf.conditional(number, known, *branches))
 
 
 def _executed(body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The results of one body of a conditional."""
     if not isinstance(inputs, list | tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
         raise InputError(f"cond: {inputs!r} given as inputs of a body, expected a list of tensors")
-    given = body(*(tensor.clone() for tensor in inputs))
-    given = list(given) if isinstance(given, list | tuple) else [given]
-    for tensor in given:
+    results = body(*(tensor.clone() for tensor in inputs))
+    results = list(results) if isinstance(results, list | tuple) else [results]
+    for tensor in results:
         _check_tensor("cond: a body's result", tensor)
-    return given
+    return results
 
 
 def _only_inference(name: str) -> None:
@@ -372,9 +372,9 @@ def _check_tensor(name: str, value: object) -> None:
 
 def _indices(name: str, dim: int, start: object, size: int, step: int, like: torch.Tensor) -> torch.Tensor:
     whole: Sequence[tuple[str, object]] = (("Dimension", dim), ("Size", size), ("Step", step))
-    for what, value in whole:
+    for label, value in whole:
         if not isinstance(value, int):
-            raise Error(f"{name}: {what} must be an integer, got {value!r}.")
+            raise Error(f"{name}: {label} must be an integer, got {value!r}.")
     if not isinstance(start, torch.Tensor):
         raise Error(f"{name}: the start must be a torch.tensor, got {type(start)}.")
     if size == 0:

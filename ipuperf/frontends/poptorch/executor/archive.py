@@ -97,7 +97,8 @@ def _tensor(file: zipfile.ZipFile, number: int, listed: Mapping[str, Any]) -> to
     return torch.frombuffer(bytearray(file.read(f"{_TENSORS}{number}")), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
-def _differences(found: Any) -> str:
-    known = found if isinstance(found, Mapping) else {}
-    here = versions()
-    return ", ".join(f"{name} {known.get(name)} (here {here[name]})" for name in here if known.get(name) != here[name])
+def _differences(stated: Any) -> str:
+    known = stated if isinstance(stated, Mapping) else {}
+    current = versions()
+    changed = [name for name in current if known.get(name) != current[name]]
+    return ", ".join(f"{name} {known.get(name)} (here {current[name]})" for name in changed)

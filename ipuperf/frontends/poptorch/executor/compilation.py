@@ -37,7 +37,7 @@ from ipuperf.pipelines.schedules import (
     popart_pipeline,
     sharded,
 )
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 from ipuperf.runtime.settings import AUTO, current_settings
 from ipuperf.runtime.weight_copies import Direction
 
@@ -112,12 +112,14 @@ def compile_model(
     training: bool,
     optimiser: OptimiserSpec | None,
     name: str,
+    samples: int | None = None,
     traced: Traced | None = None,
     grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Args:
+        samples: how many samples a call takes, over all replicas.
         traced: an export of the module for such arguments, instead of another.
         grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.optimisers.replica_groups`).
 
@@ -155,9 +157,9 @@ def compile_model(
         parts = _recomputing(exported, options, parts)
     mode = options.resolved_output_mode(training)
     period = options.output_return_period if mode is OutputMode.EveryN else 1
-    every = period if timetable.micro_batches % period == 0 else 1
+    sending_period = period if timetable.micro_batches % period == 0 else 1
     sent = _Sent(exported)
-    streams = sent.results(mode, every)
+    streams = sent.results(mode, sending_period)
     written = sent.written()
     anchors = Anchors(exported, options, training, repeats * timetable.micro_batches)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
@@ -178,16 +180,19 @@ def compile_model(
         )
     except PipelineError as error:
         raise Error(str(error)) from error
-    executable = _executable(exported, options, name, training)
-    if rule is not None:
-        executable.new_values = new_values_of(exported, pipeline, rule)
+    runs = RunOptions(
+        samples,
+        None if rule is None else new_values_of(exported, pipeline, rule),
+        floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+    )
+    executable = _executable(exported, options, name, training, runs)
     passed = timedelta(seconds=time.perf_counter() - began)
     count = repeats * timetable.micro_batches
-    period //= every
+    period //= sending_period
     return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
 
 
-def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
+def _executable(exported: ExportedModel, options: Options, name: str, training: bool, runs: RunOptions) -> Executable:
     """The program on its machine."""
     needed = exported.num_ipus * options.replication_factor
     if needed > IPUS_OF_A_PROCESS and options._host_processes == 1 and current_settings().machine == AUTO:
@@ -199,25 +204,29 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
         executable = Executable(
             exported.ir,
             name=name,
-            sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
-            prefetch_depth=options._Popart.prefetch_depth,
-            callback_threads=callback_threads(options._Popart.engine_options),
-            host_processes=options._host_processes,
-            merging=options._Popart.collective_merging,
-            outlining=options._Popart.outlining,
-            again=True,
-            kept_in=options.cache_dir,
-            floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
+            lowering=LoweringOptions(
+                _SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
+                options._Popart.collective_merging,
+                options._Popart.outlining,
+                again=True,
+                kept_in=options.cache_dir,
+            ),
+            host=HostOptions(
+                options._Popart.prefetch_depth,
+                callback_threads=callback_threads(options._Popart.engine_options),
+                host_processes=options._host_processes,
+                copies_weights=not options._Popart.synthetic_data,
+            ),
+            options=runs,
         )
-        executable.copies_weights = not options._Popart.synthetic_data
         if executable.settings.strict_memory:
             _ = executable.device_program
     except MachineError as error:
-        said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
+        prefix = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
         if isinstance(error, TooFewIpusError):
-            said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
-        raise Error(f"{said}{error}") from error
+            prefix += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
+        raise Error(f"{prefix}{error}") from error
     except DoesNotFitError as error:
         raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
     return executable
@@ -252,10 +261,10 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
 
 def _check_period(options: Options) -> None:
     """``EveryN`` as ``popart:willow/src/dataflow.cpp``: the batches per step are PopTorch's device iterations."""
-    given = {"outputMode": (options.output_mode, options.output_return_period)}
+    modes = {"outputMode": (options.output_mode, options.output_return_period)}
     for name, (_, follows, mode, period) in options.anchored_tensors.items():
-        given |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
-    for name, (mode, period) in given.items():
+        modes |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
+    for name, (mode, period) in modes.items():
         if OutputMode(mode) is OutputMode.EveryN and options.device_iterations % period:
             raise Error(
                 f"{name} EveryN: the return period must be a factor of the number of batches per step: "
@@ -365,8 +374,8 @@ def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
         return
     if training:
         raise Error(
-            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, the pipeline needs {needed} or more: in "
-            f"training {stages} forward stages become {needed}, with those of the backward pass"
+            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, the pipeline needs {needed} or "
+            f"more: in training {stages} forward stages become {needed}, with those of the backward pass"
         )
     raise Error(
         f"poptorch.Options().deviceIterations is {micro_batches}, the pipeline needs {needed} or more, one a stage"
@@ -400,9 +409,9 @@ def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
     turns = [0] * len(phases)
     for part in sorted(parts, key=lambda part: part.stage):
         used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
-        here = {other.stage for other in parts if other.ipu == part.ipu and other.stage < part.stage}
-        before = [turns[stage] for stage in used | here if phases[stage] == phases[part.stage]]
-        turns[part.stage] = 1 + max(before, default=-1)
+        predecessors = {earlier.stage for earlier in parts if earlier.ipu == part.ipu and earlier.stage < part.stage}
+        turns_before = [turns[stage] for stage in used | predecessors if phases[stage] == phases[part.stage]]
+        turns[part.stage] = 1 + max(turns_before, default=-1)
     return turns
 
 
@@ -421,31 +430,31 @@ class _Sent:
         self.outputs: list[StageOutput] = []
         self._known: dict[tuple[int, int, str, int], Stream] = {}
 
-    def results(self, mode: OutputMode, every: int) -> tuple[Stream | None, ...]:
+    def results(self, mode: OutputMode, sending_period: int) -> tuple[Stream | None, ...]:
         """A stream per tensor of the result.
 
         ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
         update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
         """
         returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
-        return tuple(self._stream(spec, returned, every) for spec in self.exported.outputs)
+        return tuple(self._stream(spec, returned, sending_period) for spec in self.exported.outputs)
 
     def written(self) -> dict[int, Stream | None]:
         """A stream per changed input: each micro-batch changes its own samples, so all are sent."""
         return {number: self._stream(spec, "all", 1) for number, spec in self.exported.written.items()}
 
-    def _stream(self, spec: OutputSpec, returned: str, every: int) -> Stream | None:
+    def _stream(self, spec: OutputSpec, returned: str, sending_period: int) -> Stream | None:
         if spec.constant is not None:
             return None
         tensor = self.exported.parts[spec.part].graph.outputs[spec.output]
         how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
-        key = (spec.part, spec.output, how, every)
+        key = (spec.part, spec.output, how, sending_period)
         if key not in self._known:
             graph = self.exported.ir.main_graph
             stream = Stream(graph.tensor_id(f"output_{len(self._known)}"), tensor.spec, graph, "d2h")
             graph.add(stream)
             self._known[key] = stream
-            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
+            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, sending_period))
         return self._known[key]
 
 
@@ -547,13 +556,13 @@ def _training(
 def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable, int]:
     """The parameter group of each trainable variable; parameters that no group has are not trained."""
     by_parameter = {id(p): number for number, group in enumerate(optimiser.groups) for p in group.parameters}
-    found: dict[Variable, int] = {}
+    numbers: dict[Variable, int] = {}
     for name, parameter in exported.trainable_tensors():
         if id(parameter) in by_parameter:
-            found[exported.variables[name]] = by_parameter[id(parameter)]
-    if exported.parameters and not found:
+            numbers[exported.variables[name]] = by_parameter[id(parameter)]
+    if exported.parameters and not numbers:
         raise Error("The optimiser has none of the parameters that the model trains")
-    return found
+    return numbers
 
 
 def _offload(options: Options) -> Offload:
@@ -603,7 +612,7 @@ def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
 
 
 def _planned(graph: Graph) -> list[Any]:
-    found = [op for op in graph.ops if "available_memory_proportion" in op.declared]
+    planned = [op for op in graph.ops if "available_memory_proportion" in op.declared]
     for callee in graph.called_graphs():
-        found += _planned(callee)
-    return found
+        planned += _planned(callee)
+    return planned

@@ -60,7 +60,7 @@ def compile_offline(
         raise Error("simulate: an inference has no optimiser; leave optimizer out or set training=True")
     call = PoplarExecutor(model, options, training=training, optimizer=optimizer)
     with _machine_in_force(machine):
-        return call.offline_program(args, kwargs, name)
+        return call._program.for_batch(call._program.bound(args, kwargs), name)
 
 
 @checked_kinds("model", "options", "machine")

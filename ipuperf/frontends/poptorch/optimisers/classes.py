@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,24 +84,28 @@ class Optimizer:
     variable_attrs: VariableAttributes
     loss_scaling: float
     _additional: ClassVar[tuple[str, ...]] = ()
-    _executor: Callable[[], Any] | None = None
+    _reader: Callable[[], Any] | None = None
 
     @property
     def device_state(self) -> DeviceState:
         """What the IPUs have of this optimiser, as far as the host knows."""
-        held: DeviceState = self.__dict__.setdefault("_device_state", DeviceState())
-        return held
+        state: DeviceState = self.__dict__.setdefault("_device_state", DeviceState())
+        return state
+
+    def read_from(self, reader: Any) -> None:
+        """Let ``reader.read_optimizer`` bring the newest state from the IPUs; it is not kept alive."""
+        self._reader = weakref.ref(reader)
 
     def state_dict(self) -> dict[str, Any]:
         """PyTorch's, with ``ipu_state`` and ``ipu_param`` (tensors by name; None: the model that has the optimiser is
         not compiled, or for an offline target), see :mod:`~ipuperf.poptorch.optimisers.state`."""
-        found: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
-        executor = None if self._executor is None else self._executor()
-        if executor is not None:
-            executor.read_optimizer_state(self.device_state)
+        content: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
+        reader = None if self._reader is None else self._reader()
+        if reader is not None:
+            reader.read_optimizer(self.device_state)
         shown = (self.device_state.states, self.device_state.numbers)
         states, numbers = (None if tensors is None else dict(tensors) for tensors in shown)
-        return {**found, "ipu_state": states, "ipu_param": numbers}
+        return {**content, "ipu_state": states, "ipu_param": numbers}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict`` of a PopTorch optimiser; what it says of the IPUs is on them before the next call.
@@ -109,8 +114,8 @@ class Optimizer:
             RuntimeError: a state of an optimiser that ran on the host.
         """
         states, numbers = states_of(state_dict)
-        rest = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
-        torch.optim.Optimizer.load_state_dict(self, rest)  # type: ignore[arg-type]
+        native = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
+        torch.optim.Optimizer.load_state_dict(self, native)  # type: ignore[arg-type]
         self.device_state.states, self.device_state.numbers = states, numbers
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
@@ -118,20 +123,20 @@ class Optimizer:
     def _begin(self, native: Callable[..., None], params: Iterable[Any], **arguments: Any) -> None:
         """Be made by ``native``, a constructor of PyTorch, with those of the constructor's ``arguments`` that are its
         own, and keep the additional ones, checked. None: left out."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        own = {name: value for name, value in given.items() if name not in self._additional}
-        betas = own.get("betas", (0.9, 0.999))
+        values = {name: value for name, value in arguments.items() if value is not None}
+        native_values = {name: value for name, value in values.items() if name not in self._additional}
+        betas = native_values.get("betas", (0.9, 0.999))
         require(len(betas) == 2, f"{type(self).__name__}: betas is {betas!r}, expected two numbers")
-        native(self, params, **own)
+        native(self, params, **native_values)
         for name in self._additional:
-            value = given.get(name, _UNLESS_GIVEN[name])
+            value = values.get(name, _UNLESS_GIVEN[name])
             if name.endswith("accum_type"):
                 require(
                     isinstance(value, torch.dtype) and value in _TYPES,
                     f"{name} is {value!r}, expected torch.float32 or torch.float16",
                 )
             setattr(self, name, value)
-        variable = [name for name in given if name in own or name == "loss_scaling"]
+        variable = [name for name in values if name in native_values or name == "loss_scaling"]
         self.variable_attrs = VariableAttributes(variable, [*getattr(self, "defaults", {}), "loss_scaling"])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -294,12 +299,12 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         state["step"] += 1
         gradient = -gradient if group["maximize"] else gradient
         beta1, beta2 = group["betas"]
-        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
         if group["amsgrad"]:
             second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.addcdiv_(first, second.sqrt() + group["eps"], value=-group["lr"])
+        parameter.addcdiv_(mean, second.sqrt() + group["eps"], value=-group["lr"])
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -390,11 +395,11 @@ class LAMB(Optimizer, StepByParameter):
             state.update(step=0, exp_avg=torch.zeros_like(parameter), exp_avg_sq=torch.zeros_like(parameter))
         state["step"] += 1
         beta1, beta2 = group["betas"]
-        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
         if self.bias_correction:  # type: ignore[attr-defined]
-            first, second = first / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
-        update = first / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
+            mean, second = mean / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
+        update = mean / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
         weight_norm = float(parameter.norm().clamp(max=group["max_weight_norm"]))
         update_norm = float(update.norm())
         trust = weight_norm / update_norm if weight_norm and update_norm else 1.0
@@ -456,9 +461,9 @@ class OptimiserSpec:
     variable: frozenset[str] = frozenset()
     apart: bool = False
 
-    def differs(self, other: OptimiserSpec | None) -> bool:
+    def differs(self, previous: OptimiserSpec | None) -> bool:
         """Whether another description has other numbers, or lets others change."""
-        return other is None or replace(self, apart=False) != replace(other, apart=False)
+        return previous is None or replace(self, apart=False) != replace(previous, apart=False)
 
 
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
@@ -506,7 +511,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
     attributes: VariableAttributes | None = getattr(optimizer, "variable_attrs", None)
     marked = [] if attributes is None else [n for n in (*names, "loss_scaling") if attributes.isConstant(n)]
     combined = bool(getattr(optimizer, "use_combined_accum", False))
-    first = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
+    moment = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
     return OptimiserSpec(
         kind=kind,
         groups=tuple(_group(group, names, variant if kind == "rmsprop" else None) for group in optimizer.param_groups),
@@ -514,7 +519,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
         variable_loss_scaling=attributes is not None and "loss_scaling" not in marked and not combined,
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
         accum_dtype=_type_of(optimizer, "accum_type"),
-        first_order_dtype=_type_of(optimizer, first),
+        first_order_dtype=_type_of(optimizer, moment),
         second_order_dtype=_type_of(optimizer, "second_order_momentum_accum_type"),
         use_combined_accum=combined,
         max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),

@@ -16,11 +16,17 @@ from ..log import logger
 from . import strategies
 from .effects import Ledger
 from .from_file import load_environment, load_options
-from .groups import _DistributedOptions, _JitOptions, _PrecisionOptions, _TrainingOptions
+from .groups import (
+    TensorLocationSettings,
+    _DistributedOptions,
+    _JitOptions,
+    _PrecisionOptions,
+    _TensorLocationOptions,
+    _TrainingOptions,
+)
 from .popart import _PopartOptions
 from .store import OptionsDict
 from .strategies import ExecutionStrategy, PipelinedExecution
-from .tensor_locations import TensorLocationSettings, _TensorLocationOptions
 
 _GROUPS = ("Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
 _FILE_CLASSES = {
@@ -190,7 +196,7 @@ class Options(OptionsDict):
             isinstance(available_memory_proportion, Mapping),
             f"setAvailableMemoryProportion: {available_memory_proportion!r} given, expected a dictionary",
         )
-        found: dict[int, float] = {}
+        shares: dict[int, float] = {}
         for key, share in available_memory_proportion.items():
             require(
                 isinstance(key, str) and key.startswith("IPU") and key[3:].isdigit(),
@@ -198,8 +204,8 @@ class Options(OptionsDict):
             )
             number = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
             require(number, f"setAvailableMemoryProportion: {share!r} given for {key}, expected a number from 0 to 1")
-            found[int(key[3:])] = share
-        return self._put("setAvailableMemoryProportion", available_memory_proportion=found)
+            shares[int(key[3:])] = share
+        return self._put("setAvailableMemoryProportion", available_memory_proportion=shares)
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Which IPUs wait for each other at host I/O."""
@@ -392,8 +398,8 @@ class Options(OptionsDict):
     def profiling_dir(self) -> str | None:
         """Folder for reports, from :meth:`enableProfiling` or ``autoReport.all`` among the engine options."""
         engine = self._popart.engine_options
-        wanted = str(engine.get("autoReport.all", "false")).lower() == "true"
-        return engine.get("autoReport.directory", ".") if wanted else None
+        enabled = str(engine.get("autoReport.all", "false")).lower() == "true"
+        return engine.get("autoReport.directory", ".") if enabled else None
 
     @property
     def show_compilation_progress_bar(self) -> bool:
@@ -409,9 +415,9 @@ class Options(OptionsDict):
     def samples_factor(self) -> int:
         """Micro-batches in one call: ``device_iterations * replication_factor / input_group_size *
         gradient_accumulation``. ``AssertionError`` if the groups do not divide the replicas."""
-        groups, rest = divmod(self.replication_factor, self.input_group_size)
+        groups, remainder = divmod(self.replication_factor, self.input_group_size)
         require(
-            rest == 0,
+            remainder == 0,
             f"inputReplicaGrouping: groups of {self.input_group_size} do not divide {self.replication_factor} replicas",
         )
         return int(self.device_iterations * groups * self.Training.gradient_accumulation)

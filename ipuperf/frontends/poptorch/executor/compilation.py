@@ -14,7 +14,7 @@ import torch
 from ipuperf.frontends.popart.engine_options import callback_threads
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.ir.collector import collector_paused
-from ipuperf.lowering import DoesNotFitError
+from ipuperf.lowering import DoesNotFitError, NewValues
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
     Activation,
@@ -147,26 +147,17 @@ def compile_model(
         check_replicated_buffers(exported.parts, exported.variables, module, options)
     if type(options.execution_strategy) is PipelinedExecution:
         tell_of_late_changes(exported.parts)
-    parts = _renumbered(exported.parts)
-    _apply_precision(parts, options)
-    for scope, convolutions in exported.multi_convs:
-        scope.apply(convolutions)
+    parts = _stages(exported, options)
     trains = training and bool(exported.parameters)
     timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
-    if trains:
-        parts = _recomputing(exported, options, parts)
-    mode = options.resolved_output_mode(training)
-    period = options.output_return_period if mode is OutputMode.EveryN else 1
-    sending_period = period if timetable.micro_batches % period == 0 else 1
-    sent = _Sent(exported)
-    streams = sent.results(mode, sending_period)
-    written = sent.written()
-    anchors = Anchors(exported, options, training, repeats * timetable.micro_batches)
+    count = repeats * timetable.micro_batches
+    sent = _Sent(exported, options, training, timetable.micro_batches)
+    anchors = Anchors(exported, options, training, count)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
     try:
         pipeline = build_pipeline(
             exported.ir,
-            parts,
+            _recomputing(exported, options, parts) if trains else parts,
             timetable,
             outputs=[*sent.outputs, *anchors.outputs],
             variables=anchors.variables,
@@ -176,23 +167,39 @@ def compile_model(
             seed=options.random_seed or 0,
             copies=copies,
             recompute="always" if trains and _recomputes_in_pipeline(options, parts) else "interleaved",
-            host_io=_host_io(exported, options, streams, alone=timetable.micro_batches == 1),
+            host_io=_host_io(exported, options, sent.results, alone=timetable.micro_batches == 1),
         )
     except PipelineError as error:
         raise Error(str(error)) from error
-    runs = RunOptions(
-        samples,
-        None if rule is None else new_values_of(exported, pipeline, rule),
-        floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
-    )
-    executable = _executable(exported, options, name, training, runs)
+    new_values = None if rule is None else new_values_of(exported, pipeline, rule)
+    executable = _executable(exported, options, name, training, samples, new_values)
     passed = timedelta(seconds=time.perf_counter() - began)
-    count = repeats * timetable.micro_batches
-    period //= sending_period
-    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
+    return CompiledModel(
+        exported, executable, pipeline, rule, sent.results, sent.written, anchors.found, sent.kept_period, count, passed
+    )
 
 
-def _executable(exported: ExportedModel, options: Options, name: str, training: bool, runs: RunOptions) -> Executable:
+def _stages(exported: ExportedModel, options: Options) -> list[StageGraph]:
+    """The stages of a model, with what the options say of their ops.
+
+    Stages without ops drop out of the count: numbers follow each other.
+    """
+    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in exported.parts}))}
+    parts = [replace(part, stage=numbers[part.stage]) for part in exported.parts]
+    _apply_precision(parts, options)
+    for scope, convolutions in exported.multi_convs:
+        scope.apply(convolutions)
+    return parts
+
+
+def _executable(
+    exported: ExportedModel,
+    options: Options,
+    name: str,
+    training: bool,
+    samples: int | None,
+    new_values: NewValues | None,
+) -> Executable:
     """The program on its machine."""
     needed = exported.num_ipus * options.replication_factor
     if needed > IPUS_OF_A_PROCESS and options._host_processes == 1 and current_settings().machine == AUTO:
@@ -218,7 +225,11 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
                 host_processes=options._host_processes,
                 copies_weights=not options._Popart.synthetic_data,
             ),
-            options=runs,
+            options=RunOptions(
+                samples,
+                new_values,
+                floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+            ),
         )
         if executable.settings.strict_memory:
             _ = executable.device_program
@@ -270,12 +281,6 @@ def _check_period(options: Options) -> None:
                 f"{name} EveryN: the return period must be a factor of the number of batches per step: "
                 f"output_return_period is {period}, deviceIterations {options.device_iterations}"
             )
-
-
-def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
-    """Stages without ops drop out of the count: numbers follow each other."""
-    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
-    return [replace(part, stage=numbers[part.stage]) for part in parts]
 
 
 # -- schedule ----------------------------------------------------------------------------------------------------------
@@ -421,27 +426,27 @@ def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
 class _Sent:
     """What the IPUs send to the host: a stream for each tensor of a stage, and for each way to send it.
 
+    ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+    update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+
     Attributes:
         outputs: for the pipeline builder.
+        results: a stream per tensor of the result.
+        written: a stream per changed input: each micro-batch changes its own samples, so all are sent.
+        kept_period: the host keeps one slice in so many.
     """
 
-    def __init__(self, exported: ExportedModel) -> None:
+    def __init__(self, exported: ExportedModel, options: Options, training: bool, micro_batches: int) -> None:
         self.exported = exported
         self.outputs: list[StageOutput] = []
         self._known: dict[tuple[int, int, str, int], Stream] = {}
-
-    def results(self, mode: OutputMode, sending_period: int) -> tuple[Stream | None, ...]:
-        """A stream per tensor of the result.
-
-        ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
-        update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
-        """
+        mode = options.resolved_output_mode(training)
+        period = options.output_return_period if mode is OutputMode.EveryN else 1
+        sending_period = period if micro_batches % period == 0 else 1
+        self.kept_period = period // sending_period
         returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
-        return tuple(self._stream(spec, returned, sending_period) for spec in self.exported.outputs)
-
-    def written(self) -> dict[int, Stream | None]:
-        """A stream per changed input: each micro-batch changes its own samples, so all are sent."""
-        return {number: self._stream(spec, "all", 1) for number, spec in self.exported.written.items()}
+        self.results = tuple(self._stream(spec, returned, sending_period) for spec in exported.outputs)
+        self.written = {number: self._stream(spec, "all", 1) for number, spec in exported.written.items()}
 
     def _stream(self, spec: OutputSpec, returned: str, sending_period: int) -> Stream | None:
         if spec.constant is not None:

@@ -144,6 +144,11 @@ class Optimizer:
         return {**state, **{name: getattr(self, name) for name in (*self._additional, "variable_attrs")}}
 
 
+def _arguments(local_values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, of its local values at its begin."""
+    return {name: value for name, value in local_values.items() if name not in ("self", "__class__")}
+
+
 class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent.
 
@@ -177,13 +182,7 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            partial(_begin_sgd, combined=bool(use_combined_accum)), params, lr=lr, momentum=momentum,
-            dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach,
-            differentiable=differentiable, loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
-            use_combined_accum=use_combined_accum, accum_type=accum_type, velocity_accum_type=velocity_accum_type,
-            max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(partial(_begin_sgd, combined=bool(use_combined_accum)), **_arguments(locals()))
 
 
 def _begin_sgd(
@@ -235,13 +234,7 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.Adam.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
-            loss_scaling=loss_scaling, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(torch.optim.Adam.__init__, **_arguments(locals()))
 
 
 class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
@@ -274,13 +267,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.AdamW.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-            maximize=maximize, foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
-            loss_scaling=loss_scaling, bias_correction=bias_correction, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(torch.optim.AdamW.__init__, **_arguments(locals()))
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One native step on the gradients that the parameters hold."""
@@ -340,13 +327,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.RMSprop.__init__, params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,
-            momentum=momentum, centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
-            loss_scaling=loss_scaling, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, use_tf_variant=use_tf_variant,
-        )  # fmt: skip
+        self._begin(torch.optim.RMSprop.__init__, **_arguments(locals()))
 
 
 class LAMB(Optimizer, StepByParameter):
@@ -377,12 +358,7 @@ class LAMB(Optimizer, StepByParameter):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        self._begin(
-            self._begin_lamb, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-            bias_correction=bias_correction, loss_scaling=loss_scaling, max_weight_norm=max_weight_norm,
-            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-        )  # fmt: skip
+        self._begin(self._begin_lamb, **_arguments(locals()))
 
     @staticmethod
     def _begin_lamb(optimizer: LAMB, params: Iterable[Any], **own: Any) -> None:

@@ -40,7 +40,119 @@ _FILE_CLASSES = {
 }
 
 
-class Options(OptionsDict):
+class ReadOptions(OptionsDict):
+    """What the executor and the data loader read of options."""
+
+    _ledger: Ledger
+    _popart: _PopartOptions
+    _jit: _JitOptions
+    _precision: _PrecisionOptions
+    _training: _TrainingOptions
+    _distributed: _DistributedOptions
+    _tensor_locations: _TensorLocationOptions
+    _execution_strategy: ExecutionStrategy
+    _show_compilation_progress_bar: bool
+    _updatable_named_buffers: tuple[str, ...]
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        """Options of training."""
+        return self._training
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """Options of number formats."""
+        return self._precision
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """Options of where tensors live."""
+        return self._tensor_locations
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """Options of several host processes."""
+        return self._distributed
+
+    @property
+    def Jit(self) -> _JitOptions:
+        """Options of how the model is captured."""
+        return self._jit
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        """Keys of PopART's session options."""
+        return self._popart
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Folder of kept exports and lowered programs, None for none."""
+        return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
+
+    @property
+    def execution_strategy(self) -> ExecutionStrategy:
+        """The strategy set, else ``PipelinedExecution(AutoStage.SameAsIpu)``."""
+        return self._execution_strategy
+
+    @property
+    def random_seed(self) -> int | None:
+        """The seed set, or None."""
+        return self._values.get("random_seed")
+
+    @property
+    def input_group_size(self) -> int:
+        """Replicas that get the same input."""
+        return int(self._values.get("input_group_size", 1))
+
+    @property
+    def input_group_type(self) -> CommGroupType:
+        """How those replicas are chosen."""
+        return CommGroupType(self._values.get("input_group_type", CommGroupType.NoGrouping))
+
+    @property
+    def model_name(self) -> str | None:
+        """The name set, or None."""
+        return self._values.get("model_name")
+
+    @property
+    def profiling_dir(self) -> str | None:
+        """Folder for reports, from :meth:`enableProfiling` or ``autoReport.all`` among the engine options."""
+        engine = self._popart.engine_options
+        enabled = str(engine.get("autoReport.all", "false")).lower() == "true"
+        return engine.get("autoReport.directory", ".") if enabled else None
+
+    @property
+    def show_compilation_progress_bar(self) -> bool:
+        """Whether to show a progress bar."""
+        return self._show_compilation_progress_bar
+
+    @property
+    def updatable_named_buffers(self) -> tuple[str, ...]:
+        """Names of buffers that may be replaced."""
+        return self._updatable_named_buffers
+
+    @property
+    def samples_factor(self) -> int:
+        """Micro-batches in one call: ``device_iterations * replication_factor / input_group_size *
+        gradient_accumulation``. ``AssertionError`` if the groups do not divide the replicas."""
+        groups, remainder = divmod(self.replication_factor, self.input_group_size)
+        require(
+            remainder == 0,
+            f"inputReplicaGrouping: groups of {self.input_group_size} do not divide {self.replication_factor} replicas",
+        )
+        return int(self.device_iterations * groups * self.Training.gradient_accumulation)
+
+    def resolved_output_mode(self, training: bool) -> OutputMode:
+        """The output mode, with ``Default`` replaced: ``Final`` for training, ``All`` for inference."""
+        mode = OutputMode(self.output_mode)
+        return mode if mode is not OutputMode.Default else (OutputMode.Final if training else OutputMode.All)
+
+    def effects(self) -> list[str]:
+        """One sentence for each option that was set and is without effect."""
+        return self._ledger.notes()
+
+
+class Options(ReadOptions):
     """Options of a model. Every setter returns the options; the values set are readable as attributes:
 
     ``replication_factor``, ``broadcast_buffers``, ``device_iterations``, ``log_dir``, ``auto_round_num_ipus``,
@@ -81,38 +193,6 @@ class Options(OptionsDict):
         if os.environ.get("POPTORCH_CACHE_DIR"):
             self.enableExecutableCaching(os.environ["POPTORCH_CACHE_DIR"])
         load_environment(self, _FILE_CLASSES)
-
-    # -- groups ------------------------------------------------------------------------------------------------------
-
-    @property
-    def Training(self) -> _TrainingOptions:
-        """Options of training."""
-        return self._training
-
-    @property
-    def Precision(self) -> _PrecisionOptions:
-        """Options of number formats."""
-        return self._precision
-
-    @property
-    def TensorLocations(self) -> _TensorLocationOptions:
-        """Options of where tensors live."""
-        return self._tensor_locations
-
-    @property
-    def Distributed(self) -> _DistributedOptions:
-        """Options of several host processes."""
-        return self._distributed
-
-    @property
-    def Jit(self) -> _JitOptions:
-        """Options of how the model is captured."""
-        return self._jit
-
-    @property
-    def _Popart(self) -> _PopartOptions:
-        """Keys of PopART's session options."""
-        return self._popart
 
     # -- applied -----------------------------------------------------------------------------------------------------
 
@@ -361,75 +441,6 @@ class Options(OptionsDict):
         self.checkIsFrozen()
         self._ledger.record("maxRepeatLogs", max_lines)
         return self
-
-    @property
-    def cache_dir(self) -> str | None:
-        """Folder of kept exports and lowered programs, None for none."""
-        return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
-
-    # -- for the executor --------------------------------------------------------------------------------------------
-
-    @property
-    def execution_strategy(self) -> ExecutionStrategy:
-        """The strategy set, else ``PipelinedExecution(AutoStage.SameAsIpu)``."""
-        return self._execution_strategy
-
-    @property
-    def random_seed(self) -> int | None:
-        """The seed set, or None."""
-        return self._values.get("random_seed")
-
-    @property
-    def input_group_size(self) -> int:
-        """Replicas that get the same input."""
-        return int(self._values.get("input_group_size", 1))
-
-    @property
-    def input_group_type(self) -> CommGroupType:
-        """How those replicas are chosen."""
-        return CommGroupType(self._values.get("input_group_type", CommGroupType.NoGrouping))
-
-    @property
-    def model_name(self) -> str | None:
-        """The name set, or None."""
-        return self._values.get("model_name")
-
-    @property
-    def profiling_dir(self) -> str | None:
-        """Folder for reports, from :meth:`enableProfiling` or ``autoReport.all`` among the engine options."""
-        engine = self._popart.engine_options
-        enabled = str(engine.get("autoReport.all", "false")).lower() == "true"
-        return engine.get("autoReport.directory", ".") if enabled else None
-
-    @property
-    def show_compilation_progress_bar(self) -> bool:
-        """Whether to show a progress bar."""
-        return self._show_compilation_progress_bar
-
-    @property
-    def updatable_named_buffers(self) -> tuple[str, ...]:
-        """Names of buffers that may be replaced."""
-        return self._updatable_named_buffers
-
-    @property
-    def samples_factor(self) -> int:
-        """Micro-batches in one call: ``device_iterations * replication_factor / input_group_size *
-        gradient_accumulation``. ``AssertionError`` if the groups do not divide the replicas."""
-        groups, remainder = divmod(self.replication_factor, self.input_group_size)
-        require(
-            remainder == 0,
-            f"inputReplicaGrouping: groups of {self.input_group_size} do not divide {self.replication_factor} replicas",
-        )
-        return int(self.device_iterations * groups * self.Training.gradient_accumulation)
-
-    def resolved_output_mode(self, training: bool) -> OutputMode:
-        """The output mode, with ``Default`` replaced: ``Final`` for training, ``All`` for inference."""
-        mode = OutputMode(self.output_mode)
-        return mode if mode is not OutputMode.Default else (OutputMode.Final if training else OutputMode.All)
-
-    def effects(self) -> list[str]:
-        """One sentence for each option that was set and is without effect."""
-        return self._ledger.notes()
 
     # -- whole -------------------------------------------------------------------------------------------------------
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-import ipuperf
 from ipuperf.lowering import DeviceProgram
 from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
+from ipuperf.version import __version__
 
 _FORMAT = "ipuperf.program 1"
 """The number grows with each change that makes older files unreadable."""
@@ -58,9 +58,9 @@ def digest_of_sources(folders: Sequence[Path]) -> str:
 @functools.cache
 def _versions() -> dict[str, str]:
     """Return the versions that a file must agree with to be read."""
-    root = Path(ipuperf.__file__).parent
+    root = Path(__file__).parents[1]
     code = digest_of_sources([root / room for room in _ROOMS])
-    return {"format": _FORMAT, "ipuperf": f"{ipuperf.__version__} {code}", "numpy": np.__version__}
+    return {"format": _FORMAT, "ipuperf": f"{__version__} {code}", "numpy": np.__version__}
 
 
 class ProgramStore:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-import ipuperf
 from ipuperf.runtime.program_store import digest_of_sources
 from ipuperf.trace import replacing
+from ipuperf.version import __version__
 
 from ..errors import Error
 
@@ -37,7 +37,7 @@ class FileError(Error):
 
 def versions() -> dict[str, str]:
     """What a file has to agree with to be read."""
-    return {"format": str(_NUMBER), "ipuperf": f"{ipuperf.__version__} {_own_code()}", "torch": torch.__version__}
+    return {"format": str(_NUMBER), "ipuperf": f"{__version__} {_own_code()}", "torch": torch.__version__}
 
 
 @functools.cache

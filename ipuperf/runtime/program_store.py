@@ -28,13 +28,13 @@ from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
 from ipuperf.version import __version__
 
+#: The number grows with each change that makes older files unreadable.
 _FORMAT = "ipuperf.program 1"
-"""The number grows with each change that makes older files unreadable."""
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
 # The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
+#: The rooms whose code decides what lowering gives.
 _ROOMS = ("machine", "ir", "functions", "ops", "lowering")
-"""The rooms whose code decides what lowering gives."""
 # A damaged zip, JSON document or array raises one of these, depending on where the damage is.
 _DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, IndexError,
             AttributeError, EOFError, NotImplementedError, OverflowError, MemoryError)  # fmt: skip

@@ -7,8 +7,8 @@ from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, current_settings
 
 from .kinds import checked_kinds
 
+#: Poplar's number of each IPU generation.
 _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}
-"""Poplar's number of each IPU generation."""
 
 
 @checked_kinds()

@@ -10,6 +10,7 @@ import logging
 import os
 
 TRACE = 5
+#: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.
 LEVELS = {
     "TRACE": TRACE,
     "DEBUG": logging.DEBUG,
@@ -18,7 +19,6 @@ LEVELS = {
     "ERR": logging.ERROR,
     "OFF": logging.CRITICAL + 1,
 }
-"""Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number."""
 
 logger = logging.getLogger("poptorch")
 

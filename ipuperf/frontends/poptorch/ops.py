@@ -21,6 +21,8 @@ from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, InputError, UnsupportedError, require
 
+#: The marks that do nothing but copy their first argument, as PyTorch ops; a ``mode`` is the value of a
+#: ``MatMulSerializationMode`` or an ``OverlapMode``.
 MARKS = {
     "nop": "(Tensor x) -> Tensor",
     "set_available_memory": "(Tensor x, float proportion) -> Tensor",
@@ -28,8 +30,6 @@ MARKS = {
     "set_overlap_for_input": "(Tensor x, str mode) -> Tensor",
     "set_overlap_for_output": "(Tensor x, str mode) -> Tensor",
 }
-"""The marks that do nothing but copy their first argument, as PyTorch ops; a ``mode`` is the value of a
-``MatMulSerializationMode`` or an ``OverlapMode``."""
 
 
 # -- the PyTorch ops -------------------------------------------------------------------------------------------------

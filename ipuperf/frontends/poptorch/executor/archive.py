@@ -25,8 +25,8 @@ from ipuperf.version import __version__
 from ..errors import Error
 
 FORMAT = "ipuperf.poptorch"
+#: Of the format: a change that older files do not follow adds one.
 _NUMBER = 1
-"""Of the format: a change that older files do not follow adds one."""
 _DOCUMENT, _TENSORS = "document.json", "tensors/"
 _TIME = (1980, 1, 1, 0, 0, 0)
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from .compilation import CompiledModel
 
+#: Smallest, largest and mean seconds.
 Latency = tuple[float, float, float]
-"""Smallest, largest and mean seconds."""
 Counters = dict[str, list[list[float]]]
+#: Cycles at which slices were asked for, and at which they had arrived.
 Times = tuple[np.ndarray, np.ndarray]
-"""Cycles at which slices were asked for, and at which they had arrived."""
+#: Streams that an IPU of the replica copies in the host exchange that came from an op: by op, then by IPU.
 Streams = dict[int, dict[int, list[str]]]
-"""Streams that an IPU of the replica copies in the host exchange that came from an op: by op, then by IPU."""
 
 _PARTS = ("host_begin", "host_mid")
 

@@ -17,8 +17,8 @@ from ..errors import PartitionError
 from ..log import logger
 from ..options.strategies import ExecutionStrategy, ParallelPhasedExecution, PhasedExecution
 
+#: IPUs that one process of PopTorch drives at most.
 IPUS_OF_A_PROCESS = 64
-"""IPUs that one process of PopTorch drives at most."""
 
 
 class Placement(NamedTuple):

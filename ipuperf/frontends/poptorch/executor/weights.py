@@ -24,8 +24,8 @@ from .wrapping import Newest, Ties, fetch_weights
 if TYPE_CHECKING:
     from .compilation import CompiledModel
 
+#: Name, tensor of the module and variable of the program of a parameter or buffer.
 State = tuple[str, torch.Tensor, Variable]
-"""Name, tensor of the module and variable of the program of a parameter or buffer."""
 
 #: Version of each parameter and buffer that a training model wrote last.
 _TRAINED = WeakTensorKeyDictionary()
@@ -44,8 +44,8 @@ class Weights:
         self._program = program
         self._versions: dict[str, int] = {}
         self._warned = False
+        #: Whether the optimiser got numbers before the compilation: they count, not those of a loaded state.
         self._numbers_set = False
-        """Whether the optimiser got numbers before the compilation: they count, not those of a loaded state."""
 
     def __del__(self) -> None:
         """Weights that go leave their values with the module, which is a plain one again."""

@@ -21,8 +21,8 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.table import RANDOM, decomposition_of, handler_of
 
+#: The function of PyTorch that lists them; a build without it keeps all.
 _COLLECT = "_collect_all_valid_cia_ops"
-"""The function of PyTorch that lists them; a build without it keeps all."""
 
 
 def may_decompose(target: Any) -> bool:

@@ -26,10 +26,10 @@ from torch.export.graph_signature import OutputKind, TensorArgument
 from .composites import stays
 from .reuse import NAMESPACES, Newest, Simplified, Unknown, argument_of, seen_of, surroundings
 
+#: Parts of the names of ops that change an operand without saying so in their schemas.
 _CHANGING = ("batch_norm", "instance_norm", "rrelu")
-"""Parts of the names of ops that change an operand without saying so in their schemas."""
+#: What exporting a cast writes before it; it has no result.
 ASSERTION = torch.ops.aten._assert_tensor_metadata.default
-"""What exporting a cast writes before it; it has no result."""
 _NO_OPS = (operator.getitem, ASSERTION)
 _KNOWN: Newest[Expansion] = Newest()
 
@@ -149,8 +149,8 @@ def _expanded(
     raise AssertionError("an expansion ends with its output")
 
 
+#: The annotation that says which op a node came from.
 _OP = "ipuperf_op"
-"""The annotation that says which op a node came from."""
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ from ..errors import UnsupportedError
 
 DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+#: What gives a tensor, or makes it one, that no gradient flows through.
 DETACHING = (torch.Tensor.detach, torch.detach, torch.Tensor.detach_, DATA)
-"""What gives a tensor, or makes it one, that no gradient flows through."""
 
 _CHANGING = frozenset(
     {"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "pow"))}
 )
 
 
+#: What ends in an underscore and changes what a tensor is, not its numbers.
 _NO_NUMBERS = frozenset(
     f"{name}_"
     for name in ("requires_grad", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims", "as_strided")
 )
-"""What ends in an underscore and changes what a tensor is, not its numbers."""
 
 
 def set_data(x: torch.Tensor, value: torch.Tensor) -> None:

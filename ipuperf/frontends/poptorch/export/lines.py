@@ -20,8 +20,8 @@ from ..aten.lowering import ExportError
 from ..errors import Error, UnsupportedError
 from .module_state import overlap_of
 
+#: The annotation of a node that says the line it comes from.
 LINE = "ipuperf_line"
-"""The annotation of a node that says the line it comes from."""
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 #: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)

@@ -35,8 +35,8 @@ from .trace import Traced, trace
 
 _PREFIX = "module."
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+#: Ops after a loss that make another number of it.
 _COMPUTING = frozenset(f"aten::{name}" for name in ("add", "sub", "mul", "div", "mean", "sum", "neg"))
-"""Ops after a loss that make another number of it."""
 
 
 @dataclass(frozen=True)

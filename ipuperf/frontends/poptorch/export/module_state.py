@@ -21,8 +21,8 @@ from torch.export.graph_signature import InputKind
 
 from ..errors import Error, UnsupportedError
 
+#: Shape and strides of a tensor.
 Layout = tuple[torch.Size, tuple[int, ...]]
-"""Shape and strides of a tensor."""
 
 
 def check_buffers(module: torch.nn.Module, originals: Mapping[str, torch.Tensor]) -> None:
@@ -91,8 +91,8 @@ class Attributes:
             names.update(gone)
 
 
+#: Shape, strides, offset and type.
 View = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
-"""Shape, strides, offset and type."""
 
 
 def view_of(tensor: torch.Tensor) -> View:

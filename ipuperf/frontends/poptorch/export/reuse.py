@@ -18,10 +18,10 @@ import torch
 
 Annotation = Callable[[torch.fx.Node], Any]
 
+#: How many nodes are kept in all; the programs that were used last stay.
 _NODES = 20_000
-"""How many nodes are kept in all; the programs that were used last stay."""
+#: Of ops that mean the same throughout a process; a user's own op may be defined anew.
 NAMESPACES = frozenset({"aten", "prims", "ipuperf"})
-"""Of ops that mean the same throughout a process; a user's own op may be defined anew."""
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,15 @@ from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"
+#: Marks that are no ops: the value they mark stands for them.
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
 #: Ops whose result holds anything: zeros here, so that a program is the same each time.
 _WITHOUT_VALUES = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 )
-"""Marks that are no ops: the value they mark stands for them."""
+#: What an export writes before a cast, without a tag of its own.
 _ASSERTION = "aten::_assert_tensor_metadata"
-"""What an export writes before a cast, without a tag of its own."""
 
 
 @dataclass(frozen=True, order=True)

@@ -206,6 +206,7 @@ def _backward(*_: Any, **__: Any) -> NoReturn:
     raise UnsupportedError("backward() within a model is unsupported: poptorch.trainingModel makes the backward pass")
 
 
+#: What stands for a function while a module is exported.
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     **{
         function: _with_masks(function)
@@ -239,7 +240,6 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.instance_norm: _instance_norm,
     torch.nn.functional.one_hot: _one_hot,
 }
-"""What stands for a function while a module is exported."""
 
 _REPLACED: dict[tuple[Any, str], Any] = {}
 _AROUND: list[Callable[[], AbstractContextManager[Any]]] = []
@@ -307,27 +307,27 @@ def masks_as_given() -> AbstractContextManager[None]:
     return replaced(transformer, _detect_is_causal_mask=told)
 
 
+#: Names of functions all of whose operands become float32.
 PRODUCTS = frozenset({
     "__matmul__", "__rmatmul__", "addbmm", "addmm", "addmv", "baddbmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "dot", "einsum", "linear", "matmul", "mm", "mv",
     "prelu", "scaled_dot_product_attention", "vdot",
 })  # fmt: skip
-"""Names of functions all of whose operands become float32."""
 
+#: Names of functions whose parameters become float32 when the first operand is. (That float16 is normalised with
+#: parameters of float32 is PyTorch's own rule.)
 NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm"})
-"""Names of functions whose parameters become float32 when the first operand is. (That float16 is normalised with
-parameters of float32 is PyTorch's own rule.)"""
 
 
+#: Where the running mean, followed by the running variance, stands among positional arguments.
 _FIRST_STATISTIC = {
     torch.nn.functional.batch_norm: 1,
     torch.nn.functional.instance_norm: 1,
     torch.batch_norm: 3,
     torch.instance_norm: 3,
 }
-"""Where the running mean, followed by the running variance, stands among positional arguments."""
+#: Where it is said that they are to be changed.
 _TRAINING = 5
-"""Where it is said that they are to be changed."""
 
 
 def call_with_one_type(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -35,8 +35,8 @@ from ..errors import UnsupportedError
 from .lines import location_of
 
 IPU = torch.device("ipu", 0)
+#: What a tensor says of itself, by attribute or method.
 _SHOWN = {"device": IPU, "get_device": IPU.index, "is_cpu": False, "is_ipu": True}
-"""What a tensor says of itself, by attribute or method."""
 _TOLD_THE_TRUTH = ("torch", "ipuperf")
 
 

@@ -79,8 +79,8 @@ _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_co
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
+#: What PyTorch says where a gradient formula has used a parameter itself.
 _UNTRACED = "fake tensor in the exported program constant"
-"""What PyTorch says where a gradient formula has used a parameter itself."""
 _NOT_DIFFERENTIATED = (
     "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
     "what stands before it; write their formula with PyTorch's own ops"

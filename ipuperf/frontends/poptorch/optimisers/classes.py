@@ -25,14 +25,15 @@ from ..log import logger
 from .native_step import StepByParameter
 from .state import DeviceState, states_of
 
+#: Upstream's limit of LAMB's weight norm where none is given (close to the largest float16).
 MAX_WEIGHT_NORM = 65500.0
-"""Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
 
 _TYPES: Mapping[torch.dtype, DType] = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 
 _MOMENT_TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
 _TYPES_OF_STATE = (*_MOMENT_TYPES, "velocity_accum_type")
 
+#: What stands for additional arguments that are left out.
 _UNLESS_GIVEN: Mapping[str, Any] = {
     **dict.fromkeys(_TYPES_OF_STATE, torch.float32),
     "bias_correction": True,
@@ -41,7 +42,6 @@ _UNLESS_GIVEN: Mapping[str, Any] = {
     "use_combined_accum": False,
     "use_tf_variant": False,
 }
-"""What stands for additional arguments that are left out."""
 
 
 class VariableAttributes:
@@ -442,6 +442,7 @@ class OptimiserSpec:
         return previous is None or replace(self, apart=False) != replace(previous, apart=False)
 
 
+#: Kinds, their classes (AdamW before Adam, of which it may be a subclass) and the numbers of a parameter group.
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     "sgd": (torch.optim.SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling")),
     "adamw": (torch.optim.AdamW, ("lr", "betas", "eps", "weight_decay")),
@@ -449,7 +450,6 @@ _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     "rmsprop": (torch.optim.RMSprop, ("lr", "momentum", "weight_decay", "alpha", "eps", "centered")),
     "lamb": (LAMB, ("lr", "betas", "eps", "weight_decay", "max_weight_norm")),
 }
-"""Kinds, their classes (AdamW before Adam, of which it may be a subclass) and the numbers of a parameter group."""
 
 _ALLOWED = (
     "poptorch.optim.SGD, Adam, AdamW, RMSprop or LAMB, or torch.optim.SGD, Adam, AdamW or RMSprop, "

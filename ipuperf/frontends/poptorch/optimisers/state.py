@@ -135,10 +135,10 @@ Tensors = dict[str, torch.Tensor]
 
 _SPECIFIC = "___specific___"
 _LOSS_SCALING = "lossScaling_FLOAT"
+#: PopART's names of states; a velocity is ``Accl3`` beside average squares, else ``Accl1``.
 _STATES = {
     "exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step", "square_avg": "Accl1", "grad_avg": "Accl2",
 }  # fmt: skip
-"""PopART's names of states; a velocity is ``Accl3`` beside average squares, else ``Accl1``."""
 
 
 @dataclass

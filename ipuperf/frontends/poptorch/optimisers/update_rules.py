@@ -35,11 +35,11 @@ UPDATES: Mapping[str, Callable[[OptimiserSpec, Values], Update]] = {
     ),
 }
 
+#: What a description says once for all groups; none of it is a scalar that the host can rewrite.
 _COMPILED_IN = ("bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
                 "use_combined_accum", "max_grad_norm", "use_tf_variant")  # fmt: skip
-"""What a description says once for all groups; none of it is a scalar that the host can rewrite."""
+#: Numbers of a parameter group that are compiled in.
 _FIXED_NUMBERS = ("max_weight_norm", "centered", "nesterov", "velocity_scaling")
-"""Numbers of a parameter group that are compiled in."""
 
 
 class TorchRule:

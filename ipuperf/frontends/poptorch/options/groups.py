@@ -212,11 +212,11 @@ def _joined(popart: _PopartOptions, **additions: Any) -> dict[str, Any]:
     return {**popart.options.get("convolutionOptions", {}), **additions}
 
 
+#: PopART's default: tensors with fewer elements stay on chip (``popart:willow/include/popart/sessionoptions.hpp``).
 MIN_ELEMENTS_OFF_CHIP = 2
-"""PopART's default: tensors with fewer elements stay on chip (``popart:willow/include/popart/sessionoptions.hpp``)."""
 
+#: PopART's default: tensors with fewer elements are not sharded (same file).
 MIN_ELEMENTS_SHARDING = 8192
-"""PopART's default: tensors with fewer elements are not sharded (same file)."""
 
 
 class TensorLocationSettings(OptionsDict):

@@ -24,8 +24,7 @@ from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 from .aten.collective_ops import COLLECTIVES
 from .aten.lowering import Lowering, Value
 from .blocks import recorder
-from .errors import Error, InputError, UnsupportedError, require
-from .kinds import checked_kinds
+from .errors import Error, InputError, UnsupportedError, checked_kinds, require
 
 _CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
     ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,

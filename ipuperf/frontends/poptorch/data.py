@@ -26,9 +26,8 @@ from ipuperf.kinds import told
 
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy
-from .errors import Error, require, require_int
+from .errors import Error, checked_kinds, require, require_int
 from .export.structure import Structure, fixed_values, flatten, rebuild
-from .kinds import checked_kinds
 from .log import logger
 from .options import Options
 

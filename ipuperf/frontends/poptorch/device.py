@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, current_settings
 
-from .kinds import checked_kinds
+from .errors import checked_kinds
 
 #: Poplar's number of each IPU generation.
 _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}

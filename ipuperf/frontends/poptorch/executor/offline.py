@@ -20,8 +20,7 @@ import torch
 
 from ipuperf.runtime.settings import current_settings, use_settings
 
-from ..errors import Error
-from ..kinds import checked_kinds
+from ..errors import Error, checked_kinds
 from ..options import Options
 from .compilation import CompiledModel
 from .poplar import PoplarExecutor

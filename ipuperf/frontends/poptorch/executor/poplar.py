@@ -21,9 +21,8 @@ from ipuperf.numerics import FloatingPointException
 
 from ..blocks import module_repr, recorder
 from ..enums import ConnectionType
-from ..errors import Error, require
+from ..errors import Error, checked_kinds, require
 from ..export.structure import rebuild
-from ..kinds import checked_kinds
 from ..log import logger
 from ..optimisers.replica_groups import with_grouping
 from ..options import Options

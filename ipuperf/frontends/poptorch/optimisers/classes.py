@@ -19,8 +19,7 @@ import torch
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 
-from ..errors import ArgumentError, Error, UnsupportedError, require
-from ..kinds import checked_kinds
+from ..errors import ArgumentError, Error, UnsupportedError, checked_kinds, require
 from ..log import logger
 from .native_step import StepByParameter
 from .state import DeviceState, states_of

@@ -377,18 +377,13 @@ class Options(ReadOptions):
         require(
             path is None or isinstance(path, str), f"enableExecutableCaching: {path!r} given, expected a path or None"
         )
-        self._ledger.record("enableExecutableCaching", path)
-        self._popart.store("enableEngineCaching", path is not None)
-        if path is not None:
-            self._popart.store("cachePath", path)
-        return self
+        where = {} if path is None else {"cachePath": path}
+        return self._put_popart("enableExecutableCaching", path, enableEngineCaching=path is not None, **where)
 
     def enableStableNorm(self, enabled: bool) -> Options:
         """The slower, more exact norms. Without effect: norms are exact anyway."""
         require_bool("enableStableNorm", enabled)
-        self._ledger.record("enableStableNorm", enabled)
-        self._popart.store("enableStableNorm", enabled)
-        return self
+        return self._put_popart("enableStableNorm", enabled, enableStableNorm=enabled)
 
     def enableSyntheticData(self, enabled: bool) -> Options:
         """No host I/O: inputs are random numbers that lie on the IPUs, results are zeros, weights stay there.
@@ -397,16 +392,12 @@ class Options(ReadOptions):
         micro-batch. A call still has the fixed cost of a run of the host.
         """
         require_bool("enableSyntheticData", enabled)
-        self._ledger.record("enableSyntheticData", enabled)
-        self._popart.store("syntheticDataMode", 2 if enabled else 0)
-        return self
+        return self._put_popart("enableSyntheticData", enabled, syntheticDataMode=2 if enabled else 0)
 
     def logCycleCount(self, log_cycle_count: bool) -> Options:
         """Log the cycles of each run. Without effect: ``cycleCount()`` tells them."""
         require_bool("logCycleCount", log_cycle_count)
-        self._ledger.record("logCycleCount", log_cycle_count)
-        self._popart.store("instrumentWithHardwareCycleCounter", log_cycle_count)
-        return self
+        return self._put_popart("logCycleCount", log_cycle_count, instrumentWithHardwareCycleCounter=log_cycle_count)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
         """Be silent about unknown attributes of optimisers; they are never looked at."""
@@ -460,6 +451,13 @@ class Options(ReadOptions):
         super()._freeze()
         for group in _GROUPS:
             getattr(self, group)._freeze()
+
+    def _put_popart(self, option: str, value: Any, **keys: Any) -> Options:
+        """Set an option by keys of PopART's."""
+        self._ledger.record(option, value)
+        for key, content in keys.items():
+            self._popart.store(key, content)
+        return self
 
     def _put(self, option: str, **value: Any) -> Options:
         self.checkIsFrozen()

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch import blocks, data, errors  # noqa: E402, F401  # calls use them
-from ipuperf.poptorch.executor import partition  # noqa: E402, F401
+from ipuperf.poptorch.executor import partition  # noqa: E402
 from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
 

@@ -143,11 +143,13 @@ def compile_model(
         grouped=grouped,
     )
     _check_overlap(exported, options, training)
+    # An export from a file was checked when it was made.
     if traced is None:
         check_replicated_buffers(exported.parts, exported.variables, module, options)
     if type(options.execution_strategy) is PipelinedExecution:
         tell_of_late_changes(exported.parts)
     parts = _stages(exported, options)
+    # A training program whose parameters are all frozen has no backward pass.
     trains = training and bool(exported.parameters)
     timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
     count = repeats * timetable.micro_batches
@@ -231,6 +233,7 @@ def _executable(
                 floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             ),
         )
+        # Lowering is put off until somebody asks for time, but strict memory wants its error now.
         if executable.settings.strict_memory:
             _ = executable.device_program
     except MachineError as error:

@@ -32,6 +32,7 @@ class CallData:
     def sent(self, tensors: Sequence[torch.Tensor]) -> dict[Stream, np.ndarray]:
         """What goes to the IPUs. ``Error``: an input of another type or shape."""
         specs = self._program.require().exported.inputs
+        # All are checked before one is cut, so that the first wrong one is named.
         for spec, tensor in zip(specs, tensors, strict=True):
             self._check(spec, tensor)
         return {
@@ -121,6 +122,7 @@ class CallData:
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
+        # Tensors without axes become an axis of their own where there are several of them.
         count = array.shape[0] * array.shape[1]
         return array.reshape((count * shape[0], *shape[1:]) if shape else ((count,) if count > 1 else ()))
 

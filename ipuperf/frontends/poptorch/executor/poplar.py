@@ -98,6 +98,7 @@ class PoplarExecutor:
             self._compile(arguments)
         if self._program.presence is Presence.DETACHED:
             self.attachToDevice()
+        # A state that was loaded into the optimiser may tell parameters apart that share their numbers so far.
         if self._weights.separate_numbers():
             random = self._weights.random_state
             self._load(lambda: self._program.for_batch(arguments))
@@ -105,6 +106,7 @@ class PoplarExecutor:
         compiled = self._program.require()
         tensors = self._program.tensors_of(compiled, arguments)
         inputs = self._data.sent(tensors)
+        # Everything that may be refused has been looked at: from here on the IPUs change.
         self._weights.before_call()
         try:
             results = compiled.executable.run({} if self.options._Popart.synthetic_data else inputs)

@@ -229,6 +229,7 @@ class Program:
         call_hooks(hooks.before)
         try:
             with plain(task.module), _modes_restored(task.module):
+                # Submodules keep their own modes: a user freezes single norms by them.
                 if task.training:
                     task.module.training = task.mode
                 else:

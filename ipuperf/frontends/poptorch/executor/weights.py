@@ -63,6 +63,7 @@ class Weights:
         module = self._task.module
         tensors: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
         tensors.update(module.named_buffers(remove_duplicate=False))
+        # Tied parameters have several names and one variable.
         done: set[Variable] = set()
         for name, variable in compiled.exported.variables.items():
             if variable not in done:
@@ -96,12 +97,14 @@ class Weights:
         """Write weights back to the module: of those that another training model shares, the ones trained here."""
         compiled = self._program.require()
         self.ties.newest = Newest.ON_HOST
+        # What another executor trains has newer values there; here it has only been read.
         trained = set() if compiled.rule is None else compiled.rule.trained
         states = [state for state in self._states() if state[2] in trained or not self.ties.others(state[1])]
         compiled.executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
                 tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
+                # PyTorch counts changes in place: a later one of the user's gives another version.
                 self._versions[name] = tensor._version
                 if self._task.training:
                     _TRAINED[tensor] = tensor._version

@@ -62,6 +62,7 @@ def cached(
         return traced
     traced = None if path is None else _read(path)
     if traced is None:
+        # Random numbers that forward draws on the host become constants: another export has others.
         drawn = _drawn()
         traced = trace()
         if _drawn() != drawn and not _repeated(traced, trace):

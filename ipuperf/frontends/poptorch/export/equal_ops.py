@@ -117,6 +117,7 @@ def _substituted(
             values[node] = values[node.args[0]][node.args[1]]
         elif node.target is not ASSERTION:
             values[node] = _expanded(graph, node, expansions[keys[node]], values)
+    # An expansion gives all results of its op, of which a program may use some only.
     graph.eliminate_dead_code()
     (output,) = graph.find_nodes(op="output")
     specs = [

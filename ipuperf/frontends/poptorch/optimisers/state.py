@@ -191,6 +191,7 @@ class DeviceState:
         for name, variable in _states(compiled):
             if name in (self.states or {}):
                 changed.append(_set(name, variable, self.states[name]))  # type: ignore[index]
+        # Numbers that a program set later count, not those of the state.
         if numbers:
             changed += self._write_numbers(compiled)
         compiled.executable.evaluator.load_variables(changed)

@@ -161,8 +161,8 @@ class PlainTensors:
     """The plain tensors of a module and what they hold before it is exported."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        found = [value for part in module.modules() for value in vars(part).values() if type(value) is torch.Tensor]
-        self._before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in found]
+        tensors = [value for part in module.modules() for value in vars(part).values() if type(value) is torch.Tensor]
+        self._before = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
 
     def made_constant(self, program: torch.export.ExportedProgram) -> None:
         """Let ``program`` change a copy, beginning with what was held before."""

@@ -149,18 +149,18 @@ class DeviceState:
         states, numbers: as last read or loaded; None: never.
         pending: they were loaded and are not on the device.
         dirty: the device has newer ones.
-        given: numbers that were loaded, exactly as they were; :meth:`forget` them when the device gets others.
+        exact: numbers that were loaded, exactly as they were; :meth:`forget` them when the device gets others.
     """
 
     states: Tensors | None = None
     numbers: Tensors | None = None
     pending: bool = False
     dirty: bool = False
-    given: Tensors = field(default_factory=dict)
+    exact: Tensors = field(default_factory=dict)
 
     def forget(self) -> None:
         """The device has other numbers than those that were loaded."""
-        self.given = {}
+        self.exact = {}
 
     def read(self, compiled: CompiledModel) -> None:
         """Take over what the device has."""
@@ -170,7 +170,7 @@ class DeviceState:
         compiled.copied_weights("d2h")
         self.states = {name: torch.from_numpy(np.array(variable.data)) for name, variable in variables.items()}
         scaling = current_loss_scaling(compiled)
-        self.numbers = {**_shown_numbers(compiled), **self.given}
+        self.numbers = {**_shown_numbers(compiled), **self.exact}
         if compiled.rule is not None:
             self.numbers[_LOSS_SCALING] = torch.tensor(scaling)
         self.pending = self.dirty = False
@@ -228,7 +228,7 @@ class DeviceState:
                 for variable in scalars[kind]:
                     np.asarray(variable.data)[...] = value
                     changed.append(variable)
-        self.given = {key: value for key, value in loaded.items() if key in _shown_numbers(compiled)}
+        self.exact = {key: value for key, value in loaded.items() if key in _shown_numbers(compiled)}
         return changed
 
 

@@ -64,7 +64,7 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     target = executable.machine
     if machine is not None:
         target = choose_machine(machine, executable.ir.replication_factor, ipus_per_replica(executable.ir))
-    program = lower(executable.ir, target, name=executable.name, sync_pattern=executable.sync_pattern)
+    program = lower(executable.ir, target, name=executable.name, sync_pattern=executable.lowering.sync_pattern)
     return simulate(program, target, **{**executable.host_options, **options})
 
 

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from ipuperf.lowering import NewValues
 from ipuperf.poptorch.optimisers.lars import LARS
 from ipuperf.poptorch.optimisers.streams import OPTIMISER_RUN
-from ipuperf.poptorch.options.tensor_locations import MIN_ELEMENTS_SHARDING
+from ipuperf.poptorch.options.groups import MIN_ELEMENTS_SHARDING
 from ipuperf.validation.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program
 
@@ -340,10 +340,10 @@ def compiled_of(
         optimizer=optimizer,
         machine=machine,
     )
+    runs = replace(compiled.executable.options, values_each_run=options.new_values != "none")
     if options.new_values == "rates and betas":
-        compiled.executable.new_values = _rates_and_betas(compiled)
-    compiled.executable.values_each_run = options.new_values != "none"
-    return compiled
+        runs = replace(runs, new_values=_rates_and_betas(compiled))
+    return replace(compiled, executable=compiled.executable.changed(options=runs))
 
 
 def _rates_and_betas(compiled: CompiledModel) -> NewValues:

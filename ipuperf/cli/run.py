@@ -143,7 +143,7 @@ def _figures(executable: Executable) -> list[str]:
 
     executable = executable.as_called()
     trace, seconds = executable.trace, executable.simulated_run_seconds
-    meta, samples = trace.meta, executable.samples_per_run
+    meta, samples = trace.meta, executable.options.samples_per_run
     where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
     lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
     rate = (samples or 1) / seconds if seconds else 0.0

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .executable import Executable
 
 VARIABLE = "POPLAR_ENGINE_OPTIONS"
+#: Options that ask for a report.
 ASKING = ("autoReport.all", "autoReport.outputExecutionProfile", "autoReport.outputGraphProfile")
-"""Options that ask for a report."""
 DIRECTORY = "autoReport.directory"
 _WORDS = {"true": True, "false": False}
 
+#: Number of reports that this process has written to each folder.
 _written: dict[Path, int] = {}
-"""Number of reports that this process has written to each folder."""
 
 
 class EngineOptionsError(ValueError):

@@ -17,11 +17,10 @@ from typing import Any
 
 from .run_context import RUN
 
+#: Nanoseconds that asking for the time costs on the simulated host.
+#:
+#: Assumed: the order of a ``clock_gettime`` call from Python. It makes ``while time() < end: pass`` end.
 QUERY_COST_NS = 50
-"""Nanoseconds that asking for the time costs on the simulated host.
-
-Assumed: the order of a ``clock_gettime`` call from Python. It makes ``while time() < end: pass`` end.
-"""
 
 _NS_PER_SECOND = 1_000_000_000
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,64 @@ def choose_machine(
     return chosen_machine
 
 
+@dataclass(frozen=True)
+class LoweringOptions:
+    """How a program is lowered.
+
+    Attributes:
+        sync_pattern, merging, outlining: see :func:`ipuperf.lowering.lower`; None: its default.
+        again: a program that an earlier one of the process differs from in counts alone is not lowered anew
+            (:mod:`ipuperf.lowering.again`).
+        kept_in: folder where lowered programs are kept for other processes, if ``again``; None: nowhere.
+    """
+
+    sync_pattern: str = "single_pipeline"
+    merging: CollectiveMerging | None = None
+    outlining: float | None = None
+    again: bool = False
+    kept_in: str | None = None
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """How a program uses the host.
+
+    Attributes:
+        prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
+        copies_weights: False where host and IPUs exchange nothing (synthetic data).
+    """
+
+    prefetch_depth: int = 1
+    front_end: bool = True
+    callback_threads: int | None = 1
+    host_processes: int = 1
+    copies_weights: bool = True
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of :func:`ipuperf.simulation.simulate`."""
+        names = ("prefetch_depth", "front_end", "callback_threads", "host_processes")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run of a program is.
+
+    Attributes:
+        samples_per_run: how many samples one run takes, over all replicas; None: unknown.
+        new_values: what the host can change between two runs, by a run of the engine of its own
+            (:meth:`Executable.bring_values`).
+        values_each_run: each run comes after one that brings new values, which its trace and its times then hold.
+        floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
+            (:class:`~ipuperf.numerics.FloatingPointException`).
+    """
+
+    samples_per_run: int | None = None
+    new_values: NewValues | None = None
+    values_each_run: bool = False
+    floating_point_exceptions: bool = False
+
+
 class Executable:
     """A program on a machine.
 
@@ -69,24 +128,9 @@ class Executable:
         ir: the program. It must not change after the first use of :attr:`evaluator` or :attr:`trace`.
         machine: see :func:`choose_machine`; None takes the machine of the settings in force.
         name: name in reports.
-        settings: settings to use (default: those in force); the executable is added to their list.
-        sync_pattern, merging: see :func:`ipuperf.lowering.lower`; None: its default.
-        prefetch_depth, front_end, callback_threads, host_processes: see :func:`ipuperf.simulation.simulate`.
-        outlining: see :func:`ipuperf.lowering.lower`.
-        again: a program that an earlier one of the process differs from in counts alone is not lowered anew
-            (:mod:`ipuperf.lowering.again`).
-        kept_in: folder where lowered programs are kept for other processes, if ``again``; None: nowhere.
-        floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
-            (:class:`~ipuperf.numerics.FloatingPointException`).
         report_name: folder of its report below the one that ``POPLAR_ENGINE_OPTIONS`` names.
-
-    ``new_values`` is what the host can change between two runs, by a run of the engine of its own
-    (:meth:`bring_values`); a front end that has such a run sets it. ``values_each_run`` says that each run comes after
-    one of these, which the trace and the times of a run then hold.
-
-    ``copies_weights`` is False where host and IPUs exchange nothing (synthetic data).
-
-    ``samples_per_run`` is how many samples one run takes, over all replicas: a front end that knows it sets it.
+        settings: settings to use (default: those in force); the executable is added to their list.
+        lowering, host, options: how it is lowered, how it uses the host, and what a run is.
 
     Raises:
         MachineError: the program's replicas do not fit the machine.
@@ -98,46 +142,23 @@ class Executable:
         machine: str | Machine | None = None,
         *,
         name: str = "program",
-        settings: RunSettings | None = None,
-        sync_pattern: str = "single_pipeline",
-        prefetch_depth: int = 1,
-        merging: CollectiveMerging | None = None,
-        outlining: float | None = None,
-        front_end: bool = True,
-        callback_threads: int | None = 1,
-        host_processes: int = 1,
-        again: bool = False,
-        kept_in: str | None = None,
-        floating_point_exceptions: bool = False,
         report_name: str = "",
+        settings: RunSettings | None = None,
+        lowering: LoweringOptions = LoweringOptions(),
+        host: HostOptions = HostOptions(),
+        options: RunOptions = RunOptions(),
     ) -> None:
         from ipuperf.lowering import ipus_per_replica
 
-        self.sync_pattern = sync_pattern
-        self.merging = merging
-        self.outlining = outlining
-        self.again = again
-        self.kept_in = kept_in
-        self.prefetch_depth = prefetch_depth
-        self.front_end = front_end
-        self.callback_threads = callback_threads
-        # A process without a replica would have nothing to serve.
-        self.host_processes = min(host_processes, ir.replication_factor)
-        self.floating_point_exceptions = floating_point_exceptions
-        self._loaded = False
-        self.settings = current_settings() if settings is None else settings
         self.ir = ir
         self.name = name
         self.report_name = report_name
-        self.runs = 0
-        self._line = RunLine(name)
-        self.samples_per_run: int | None = None
-        self.new_values: NewValues | None = None
-        self.values_each_run = False
-        self._has_new_values = False
-        self._value_runs = 0
-        self.copies_weights = True
-        self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
+        self.settings = current_settings() if settings is None else settings
+        self.lowering = lowering
+        # A process without a replica would have nothing to serve.
+        self.host = replace(host, host_processes=min(host.host_processes, ir.replication_factor))
+        self.options = options
+        self._begin()
         requested_machine = self.settings.machine if machine is None else machine
         candidates = AUTO_MACHINES if needed_architecture(ir) is None else AUTO_IPU21_MACHINES
         self.machine: Machine = choose_machine(
@@ -146,12 +167,56 @@ class Executable:
         keep_finished(self.settings)
         self.settings.executables.append(self)
 
-    def on(self, machine: Machine, *, lowered_alike: bool = False) -> Executable:
+    def _begin(self) -> None:
+        """Nothing has been run yet."""
+        self.runs = 0
+        self._loaded = False
+        self._line = RunLine(self.name)
+        self._has_new_values = False
+        self._value_runs = 0
+        self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
+
+    def changed(
+        self,
+        *,
+        lowering: LoweringOptions | None = None,
+        options: RunOptions | None = None,
+    ) -> Executable:
+        """Return the same program, not run yet, with other options. It takes the place of this one in the list of the
+        settings."""
+        executable = self._fresh_copy(lowering, None, options)
+        listed = self.settings.executables
+        listed[:] = [executable if member is self else member for member in listed]
+        return executable
+
+    def _fresh_copy(
+        self, lowering: LoweringOptions | None, host: HostOptions | None, options: RunOptions | None
+    ) -> Executable:
+        """A copy that has worked out nothing and has not run. It is added to no list of executables."""
+        executable = copy(self)
+        executable.lowering, executable.host = lowering or self.lowering, host or self.host
+        executable.options = options or self.options
+        for name, attribute in vars(Executable).items():
+            if isinstance(attribute, cached_property):
+                executable.__dict__.pop(name, None)
+        executable._begin()
+        return executable
+
+    def on(
+        self,
+        machine: Machine,
+        *,
+        lowered_alike: bool = False,
+        lowering: LoweringOptions | None = None,
+        host: HostOptions | None = None,
+        options: RunOptions | None = None,
+    ) -> Executable:
         """Return the same program on another machine. It is added to no list of executables.
 
         Args:
             machine: the machine it runs on.
             lowered_alike: lowering would give the same program on both machines, so it is not repeated.
+            lowering, host, options: other options.
 
         Raises:
             MachineError: the program's replicas, or its remote buffers, do not fit the machine.
@@ -160,18 +225,8 @@ class Executable:
 
         machine.place(self.ir.replication_factor, ipus_per_replica(self.ir))
         check_capacity(self.ir, machine)
-        # A copy takes over cached values, which belong to the old machine.
-        executable = copy(self)
-        for name, attribute in vars(Executable).items():
-            if isinstance(attribute, cached_property):
-                executable.__dict__.pop(name, None)
-        executable.machine, executable.runs, executable._value_runs, executable._line = (
-            machine,
-            0,
-            0,
-            RunLine(self.name),
-        )
-        executable._weight_copies = {}
+        executable = self._fresh_copy(lowering, host, options)
+        executable.machine = machine
         if lowered_alike:
             executable.device_program = self.device_program
         return executable
@@ -194,7 +249,7 @@ class Executable:
 
         check_capacity(self.ir, self.machine)
 
-        return Evaluator(self.ir, exceptions=self.floating_point_exceptions)
+        return Evaluator(self.ir, exceptions=self.options.floating_point_exceptions)
 
     @cached_property
     def device_program(self) -> DeviceProgram:
@@ -205,20 +260,20 @@ class Executable:
 
         check_capacity(self.ir, self.machine)  # a stored program may be for a machine with more memory
 
-        how: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "strict_memory": self.settings.strict_memory,
-            "sync_pattern": self.sync_pattern,
-            "merging": self.merging or NO_MERGING,
-            "outlining": self.outlining,
+            "sync_pattern": self.lowering.sync_pattern,
+            "merging": self.lowering.merging or NO_MERGING,
+            "outlining": self.lowering.outlining,
         }
 
         def lowered() -> DeviceProgram:
-            return lower(self.ir, self.machine, name=self.name, **how)
+            return lower(self.ir, self.machine, name=self.name, **arguments)
 
-        if not self.again:
+        if not self.lowering.again:
             return lowered()
-        store = None if self.kept_in is None else ProgramStore(self.kept_in)
-        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(how.values()), lowered, store)
+        store = None if self.lowering.kept_in is None else ProgramStore(self.lowering.kept_in)
+        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(arguments.values()), lowered, store)
 
     @cached_property
     def trace(self) -> Trace:
@@ -242,12 +297,12 @@ class Executable:
 
     @cached_property
     def value_run_cycles(self) -> int:
-        """Cycles of the tile clock of a run that brings :attr:`new_values`, host included."""
+        """Cycles of the tile clock of a run that brings new values, host included."""
         from ipuperf.lowering import new_values_program
 
-        assert self.new_values is not None
-        program = new_values_program(self.new_values, self.device_program)
-        return control_run_cycles(program, self.machine, self._host_options)
+        assert self.options.new_values is not None
+        program = new_values_program(self.options.new_values, self.device_program)
+        return control_run_cycles(program, self.machine, self.host.arguments())
 
     @property
     def value_run_seconds(self) -> float:
@@ -258,29 +313,27 @@ class Executable:
     def _value_run_before(self) -> RunBefore | None:
         from ipuperf.simulation import RunBefore
 
-        if not self.values_each_run or self.new_values is None:
+        values = self.options.new_values
+        if values is None or not self.options.values_each_run:
             return None
-        return RunBefore(self.new_values.name, self.value_run_cycles)
+        return RunBefore(values.name, self.value_run_cycles)
+
+    @property
+    def _brings_values_each_run(self) -> bool:
+        return self.options.values_each_run and self.options.new_values is not None
 
     @property
     def host_options(self) -> dict[str, Any]:
         """How the program uses the host: arguments of :func:`ipuperf.simulation.simulate`."""
-        return {**self._host_options, "before": self._value_run_before}
-
-    @property
-    def _host_options(self) -> dict[str, Any]:
-        return {
-            "prefetch_depth": self.prefetch_depth,
-            "front_end": self.front_end,
-            "callback_threads": self.callback_threads,
-            "host_processes": self.host_processes,
-        }
+        return {**self.host.arguments(), "before": self._value_run_before}
 
     @property
     def host_start_cycles(self) -> int:
         """Cycles of the tile clock at the start of a run in which only the host works."""
         value_run = self._value_run_before
-        start_cycles = self.machine.chip.cycles(self.machine.host.start_seconds(self.front_end, self.host_processes))
+        start_cycles = self.machine.chip.cycles(
+            self.machine.host.start_seconds(self.host.front_end, self.host.host_processes)
+        )
         return start_cycles + (value_run.cycles if value_run else 0)
 
     @property
@@ -327,10 +380,10 @@ class Executable:
         if clock is not None:
             # Engines take longer in the first run after loading (``host.first_run_seconds``).
             seconds = self.simulated_run_seconds + (0.0 if self._loaded else self.first_run_seconds)
-            if self.values_each_run and self.new_values is not None:
+            if self._brings_values_each_run:
                 seconds -= self.value_run_seconds  # bring_values has advanced the clock by these already
             clock.advance(seconds)
-            self._line.ran(seconds, self.samples_per_run, outputs)
+            self._line.ran(seconds, self.options.samples_per_run, outputs)
         self._loaded = True
         return outputs
 
@@ -339,7 +392,7 @@ class Executable:
 
         Before the first run after loading, this is part of loading and takes no time of its own.
         """
-        if not self._loaded or self.new_values is None:
+        if not self._loaded or self.options.new_values is None:
             return
         self._has_new_values = True
         clock = active_clock()
@@ -353,7 +406,7 @@ class Executable:
         own.
         """
         clock = active_clock()
-        if self._loaded and self.copies_weights and clock is not None:
+        if self._loaded and self.host.copies_weights and clock is not None:
             clock.advance(self.weight_copy_seconds(direction, only))
 
     def weight_copy_seconds(self, direction: Direction, only: Sequence[Variable] | None = None) -> float:
@@ -363,7 +416,7 @@ class Executable:
         variables = tuple(self.ir.variables() if only is None else only)
         cycles = self._weight_copies.get((direction, variables))
         if cycles is None:
-            cycles = weight_copy_cycles(variables, direction, self.device_program, self.machine, self._host_options)
+            cycles = weight_copy_cycles(variables, direction, self.device_program, self.machine, self.host.arguments())
             self._weight_copies[direction, variables] = cycles
         return self.machine.chip.seconds(cycles)
 
@@ -373,15 +426,15 @@ class Executable:
         If most came after a run that brings new values, the trace of the returned program holds such a run.
         """
         # New values before the first run are part of loading, so that run does not count.
-        if self.values_each_run or self.new_values is None or 2 * self._value_runs <= self.runs - 1:
+        options = self.options
+        if options.values_each_run or options.new_values is None or 2 * self._value_runs <= self.runs - 1:
             return self
         return self._with_values_each_run
 
     @cached_property
     def _with_values_each_run(self) -> Executable:
-        executable = self.on(self.machine, lowered_alike=True)
-        executable.values_each_run = True
-        return executable
+        options = replace(self.options, values_each_run=True)
+        return self.on(self.machine, lowered_alike=True, options=options)
 
     def unload(self) -> None:
         """Give up the device, so that the next run counts as a first one."""

@@ -34,17 +34,17 @@ FRONT_ENDS = (
     *("popart", "popdist", "cppimport", "pva", "tensorflow"),
 )
 _PACKAGE = "ipuperf.frontends"
+#: Modules beside PopART that a program gets, with their submodules, if it has none of its own.
 _STAND_INS = {
     "test_util": "ipuperf.frontends.popart.test_util",
     "examples_utils": "ipuperf.frontends.cppimport.examples_utils",
     "horovod": "ipuperf.frontends.popdist.horovod_standin",
     "poptorch_experimental_addons": "ipuperf.frontends.poptorch.experimental_addons",
 }
-"""Modules beside PopART that a program gets, with their submodules, if it has none of its own."""
+#: Front ends that add modules to an installed package: each module's stand-in, which covers its submodules too.
 _BESIDE = {"tensorflow": beside_tensorflow.MODULES}
-"""Front ends that add modules to an installed package: each module's stand-in, which covers its submodules too."""
+#: Names whose stand-in passes anything that is not for the IPU on to the real package, so both may be installed.
 _IN_FRONT = frozenset({"cppimport"})
-"""Names whose stand-in passes anything that is not for the IPU on to the real package, so both may be installed."""
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 else:
     Loader = object  # importlib.abc imports much that nobody here needs
 
+#: The packages whose modules this file renames.
 TOP = frozenset({"keras", "tf_keras", "tensorflow"})
-"""The packages whose modules this file renames."""
 _PACKAGES = ("keras", "tf_keras")
+#: The modules that ``tf.keras.optimizers`` may be, depending on how a program imports it.
 _OPTIMIZERS = ("tf_keras.optimizers", "tensorflow.keras.optimizers", "tf_keras.api._v2.keras.optimizers")
-"""The modules that ``tf.keras.optimizers`` may be, depending on how a program imports it."""
+#: Places of Keras 2.6's modules in Keras 2.16 and newer.
 _MOVED = {"optimizer_v2": "optimizers.legacy", "saving.saved_model": "saving.legacy.saved_model"}
-"""Places of Keras 2.6's modules in Keras 2.16 and newer."""
+#: The copy of Keras within TensorFlow. It was Keras itself up to 2.5, and programs still import it.
 PRIVATE = "tensorflow.python.keras"
-"""The copy of Keras within TensorFlow. It was Keras itself up to 2.5, and programs still import it."""
 _private: dict[str, ModuleType] = {}  # the copy's modules, while Keras stands for it
 _later: dict[ModuleType, dict[str, Any]] = {}  # the later classes of modules that now name the earlier ones
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from ipuperf.ir import Stream
 
+#: Real seconds before a line appears; shorter work shows none.
 SHOWN_AFTER = 2.0
-"""Real seconds before a line appears; shorter work shows none."""
 
 
 @contextmanager

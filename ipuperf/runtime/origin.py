@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ipuperf.version import __version__, arithmetic
 
+#: Name of the file in the folder of a report.
 ORIGIN = "run.json"
-"""Name of the file in the folder of a report."""
 
+#: Beginnings of the names of environment variables that programs for IPUs read.
 _SURROUNDINGS = ("POPLAR_", "POPART_", "POPTORCH_", "POPXL_", "POPRUN_", "POPDIST_", "TF_POPLAR_", "IPUPERF_")
-"""Beginnings of the names of environment variables that programs for IPUs read."""
 
 
 class OriginError(ValueError):

@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 
-import ipuperf
 from ipuperf.lowering import DeviceProgram
 from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
+from ipuperf.version import __version__
 
+#: The number grows with each change that makes older files unreadable.
 _FORMAT = "ipuperf.program 1"
-"""The number grows with each change that makes older files unreadable."""
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
 # The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
+#: The rooms whose code decides what lowering gives.
 _ROOMS = ("machine", "ir", "functions", "ops", "lowering")
-"""The rooms whose code decides what lowering gives."""
 # A damaged zip, JSON document or array raises one of these, depending on where the damage is.
 _DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, IndexError,
             AttributeError, EOFError, NotImplementedError, OverflowError, MemoryError)  # fmt: skip
@@ -58,9 +58,9 @@ def digest_of_sources(folders: Sequence[Path]) -> str:
 @functools.cache
 def _versions() -> dict[str, str]:
     """Return the versions that a file must agree with to be read."""
-    root = Path(ipuperf.__file__).parent
+    root = Path(__file__).parents[1]
     code = digest_of_sources([root / room for room in _ROOMS])
-    return {"format": _FORMAT, "ipuperf": f"{ipuperf.__version__} {code}", "numpy": np.__version__}
+    return {"format": _FORMAT, "ipuperf": f"{__version__} {code}", "numpy": np.__version__}
 
 
 class ProgramStore:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from .executable import Executable
 
+#: Name of the trace in the folder of a report.
 TRACE = "trace.ipt"
-"""Name of the trace in the folder of a report."""
 _PREFIX = "unfinished-"
 
 

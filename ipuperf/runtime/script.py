@@ -42,8 +42,8 @@ from .sources import ScriptError, Source
 from .tracebacks import calling_line, is_about_the_program, is_below, library_folders, shorten
 
 _MAIN = "__main__"
+#: Exit code for a request that ipuperf cannot fulfil, as on the command line (``commands/failures.py``).
 _WRONG = 2
-"""Exit code for a request that ipuperf cannot fulfil, as on the command line (``commands/failures.py``)."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _read_program(path: Path) -> list[Source]:
     raise ScriptError(f"{path}: {path.suffix!r} found, expected a .py script or an .ipynb notebook")
 
 
+#: Packages that programs for the IPU import themselves and that the extra ``tensorflow`` installs.
 _IN_EXTRAS = ("tensorflow", "tf_keras")
-"""Packages that programs for the IPU import themselves and that the extra ``tensorflow`` installs."""
 
 
 # ---- running -------------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .reports import Journal
 
 AUTO = "auto"
+#: Machines that ``auto`` chooses from, smallest first.
 AUTO_MACHINES = ("gc200-1", "pod4", "pod16", "pod64", "pod128", "pod256")
-"""Machines that ``auto`` chooses from, smallest first."""
+#: Machines for programs with ops of 8-bit floats, which IPUs of architecture ``ipu2`` do not have.
 AUTO_IPU21_MACHINES = ("bow-1", "bow-pod4", "bow-pod16", "bow-pod64", "bow-pod128", "bow-pod256")
-"""Machines for programs with ops of 8-bit floats, which IPUs of architecture ``ipu2`` do not have."""
 
 
 @dataclass

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 _PACKAGE = os.path.realpath(Path(__file__).parents[1])
+#: Files that start programs and resolve imports. Their frames never help a reader.
 _STARTERS = tuple(os.path.join(_PACKAGE, "runtime", name) for name in ("script.py", "install.py"))
-"""Files that start programs and resolve imports. Their frames never help a reader."""
 
 
 def shorten(error: BaseException, debug: bool = False) -> None:

@@ -19,6 +19,7 @@ from rows import Golden
 from ipuperf.cli import cli, failures
 from ipuperf.cli.run import _figures, _finish
 from ipuperf.cli.terminal import say
+from ipuperf.runtime.executable import RunOptions
 from ipuperf.trace import Trace, TraceError
 from ipuperf.version import __version__
 
@@ -109,7 +110,7 @@ class Ran:
 
     def __init__(self, name: str, trace: str, seconds: float, samples: float | None, simulated: bool = True) -> None:
         self.name, self.trace_name, self.simulated_run_seconds = name, trace, seconds
-        self.samples_per_run, self.is_simulated, self.simulated_run_cycles = samples, simulated, 12_345
+        self.options, self.is_simulated, self.simulated_run_cycles = RunOptions(samples), simulated, 12_345
         self.unloaded = False
 
     def as_called(self) -> Ran:

@@ -23,6 +23,7 @@ from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, S
 from ipuperf.levers.layers import ModuleLayer, _layers, _module
 from ipuperf.levers.loops import HostLoop, _micro_batches, _updates, host_loops, repeated, with_trips
 from ipuperf.levers.remote import _by_ipu, _held, _transfers, without
+from ipuperf.runtime.executable import HostOptions, LoweringOptions
 from ipuperf.trace import Trace
 
 measuring = importlib.import_module("ipuperf.levers.measure")  # a function has the name of the module
@@ -54,18 +55,24 @@ class Executable:
     def __init__(self, **options: Any) -> None:
         vars(self).update(options)
 
-    def on(self, machine: str, *, lowered_alike: bool = False) -> Executable:
+    def on(self, machine: str, *, lowered_alike: bool = False, **groups: Any) -> Executable:
         assert machine == self.machine
-        return Executable(**vars(self))
+        return Executable(**{**vars(self), **groups})
+
+
+def _values(executable: Any) -> dict[str, Any]:
+    return {**vars(executable.host), **vars(executable.lowering)}
 
 
 def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **options: Any) -> list[str]:
     program = SimpleNamespace(replicas=replicas, ipus=range(ipus), streams=dict(enumerate(streams)))
     made: list[Any] = []
     with mock.patch.object(Executable, "trace", property(lambda self: made.append(self) or traced())):
-        run = SimpleNamespace(executable=Executable(**options), device_program=program)
+        lowering = LoweringOptions(options.pop("sync_pattern", "single_pipeline"))
+        executable = Executable(host=HostOptions(**options), lowering=lowering)
+        run = SimpleNamespace(executable=executable, device_program=program)
         found = list(lever.tries(run))
-    changes = [{key: value for key, value in vars(one).items() if options[key] != value} for one in made]
+    changes = [dict(set(_values(one).items()) - set(_values(executable).items())) for one in made]
     return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
 
 

@@ -18,7 +18,7 @@ from ipuperf.levers.measure import LEVERS, measure
 from ipuperf.levers.trial import Lever
 from ipuperf.pipelines import revising
 from ipuperf.popxl import ops
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, LoweringOptions
 
 
 class Made(Rerun):
@@ -72,8 +72,7 @@ def inference(times: int) -> Executable:
 def synchronised() -> Executable:
     """A program in which all IPUs stand while one is at the host."""
     executable = programs.encoder("sharded", 2, 2, host_inputs=True, hidden=16)
-    executable.sync_pattern = "full"
-    return executable
+    return executable.changed(lowering=LoweringOptions("full"))
 
 
 PROGRAMS: Mapping[str, Callable[[], Executable]] = {

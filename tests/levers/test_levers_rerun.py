@@ -81,7 +81,7 @@ def test_a_run_after_new_values_is_rerun_as_one(case: Case) -> None:
     )
     folder = case.own(scheduled, machine="pod4")
     run = rerun_of(folder, Trace.load(folder / "trace.ipt"))
-    assert run.executable.values_each_run
+    assert run.executable.options.values_each_run
     assert run.executable.simulated_run_cycles == cycles_of(folder)
 
 

@@ -45,7 +45,7 @@ def executable_of(run: Any, **options: Any) -> Any:
 )
 def test_the_call_comes_after_new_values(run: Any, new_values: str, scalars: int, shared: int) -> None:
     plain, found = executable_of(run), executable_of(run, new_values=new_values)
-    assert (found.new_values.scalars, found.new_values.shared) == ((scalars,), shared)
+    assert (found.options.new_values.scalars, found.options.new_values.shared) == ((scalars,), shared)
     assert found.simulated_run_cycles == plain.simulated_run_cycles + found.value_run_cycles
     assert found.host_start_cycles == plain.host_start_cycles + found.value_run_cycles
 

@@ -235,7 +235,7 @@ def test_memory_proportions_reach_lookups() -> None:
 
     model = poptorch.inferenceModel(Model(), options)
     model.compile(*operands)
-    program = model._compiled.executable.ir
+    program = model.compiled_model.executable.ir
     shares = [op.available_memory_proportion for graph in program.all_graphs() for op in graph.ops
               if "available_memory_proportion" in op.declared]  # fmt: skip
     assert set(shares) == {0.25, 0.125}

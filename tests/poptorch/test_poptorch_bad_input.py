@@ -68,7 +68,7 @@ def test_a_parameter_on_two_ipus() -> None:
 
 def test_a_block_without_an_ipu() -> None:
     opts = options(strategy=poptorch.PipelinedExecution(poptorch.AutoStage.SameAsIpu))
-    with pytest.raises(poptorch.PartitionError, match="SameAsIpu was selected but no IPU was specified for block B0"):
+    with pytest.raises(poptorch.PartitionError, match="SameAsIpu .* block B0 has none"):
         trained(Tied(), opts, *batch(6))
 
 
@@ -86,20 +86,20 @@ def test_too_little_gradient_accumulation(accumulation: int) -> None:
     """Three stages need 2 * 3 - 1 micro-batches."""
     with pytest.raises(
         poptorch.Error,
-        match=rf"gradientAccumulation is {accumulation}, but must be greater than or equal to the number of pipeline "
-        r"stages \(5\): 3 forward stages give 5 stages in training",
+        match=rf"gradientAccumulation is {accumulation}, the pipeline needs 5 or more: in training 3 forward stages "
+        "become 5",
     ):
         trained(Network(), options(accumulation=accumulation), *batch(accumulation))
 
 
 def test_too_few_device_iterations() -> None:
     model = poptorch.inferenceModel(Network(), inference(2))
-    with pytest.raises(poptorch.Error, match=r"deviceIterations is 2, but must be greater than or equal to .* \(3\)"):
+    with pytest.raises(poptorch.Error, match=r"deviceIterations is 2, the pipeline needs 3 or more"):
         model(batch(2)[0])
 
 
 def test_gradient_accumulation_in_inference() -> None:
-    with pytest.raises(AssertionError, match=r"default value \(1\) for inference.*gradientAccumulation is 6"):
+    with pytest.raises(AssertionError, match="gradientAccumulation is 6; an inference model"):
         poptorch.inferenceModel(Network(), options())
 
 
@@ -130,7 +130,7 @@ def test_more_stages_than_ipus() -> None:
 
 
 def test_a_number_of_ipus_that_cannot_be_reserved() -> None:
-    with pytest.raises(poptorch.PartitionError, match=r"use of 3 IPUs.*minimum of 4.*autoRoundNumIPUs\(True\)"):
+    with pytest.raises(poptorch.PartitionError, match=r"the model is on 3, .* here 4\..*autoRoundNumIPUs\(True\)"):
         trained(Network(), options().autoRoundNumIPUs(False), *batch(6))
 
 
@@ -197,12 +197,11 @@ def test_a_batch_that_does_not_divide() -> None:
     x, y = batch(24)
     with pytest.raises(
         AssertionError,
-        match=r"Invalid batch dimension: In the input 'y' of shape \(47, 4\), the batch dimension \(47\) must be a "
-        r"multiple of Options.deviceIterations\(2\) \* \(Options.replicationFactor\(2\) / .*input_group_size\(1\)\) \* "
-        r"Options.Training.gradientAccumulation\(6\) = 24",
+        match=r"Invalid batch dimension: the input 'y' of shape \(47, 4\) is cut into 24 .* 24 does not divide 47: "
+        "deviceIterations is 2, gradientAccumulation 6, replicationFactor 2, in groups of 1",
     ):
         model(x, y[:-1])
-    with pytest.raises(AssertionError, match=r"'x' of shape \(\), the batch dimension \(1\)"):
+    with pytest.raises(AssertionError, match=r"'x' of shape \(\) .* does not divide 1"):
         model(torch.tensor(1.0), y)
     assert not model.isCompiled()
 

@@ -112,7 +112,7 @@ def test_begin_block_lasts_until_the_next() -> None:
 
 def test_begin_block_twice_raises_and_remove_blocks_allows_it_again() -> None:
     model = torch.nn.Sequential(poptorch.BeginBlock(torch.nn.Linear(2, 2), "a"))
-    with pytest.raises(poptorch.Error, match="module has already been assigned to a block"):
+    with pytest.raises(poptorch.Error, match="has a block already"):
         poptorch.BeginBlock(model[0], "b")
     poptorch.removeBlocks(model)
     poptorch.BeginBlock(model[0], "b")
@@ -203,7 +203,7 @@ def test_auto_stages() -> None:
         (0, 0),
         (1, 1),
     ]
-    with pytest.raises(poptorch.PartitionError, match="SameAsIpu was selected but no IPU was specified for block x"):
+    with pytest.raises(poptorch.PartitionError, match="SameAsIpu .* block x has none"):
         partition(poptorch.PipelinedExecution(), uses("x"))
 
 
@@ -240,7 +240,7 @@ def test_stages_out_of_program_order_are_told(caplog) -> None:  # type: ignore[n
         (lambda: poptorch.Stage("A").ipu("0"), "Stage.ipu: '0'"),
         (lambda: poptorch.PipelinedExecution(3), "3 given as a stage"),
         (lambda: poptorch.PipelinedExecution("A").stage("B"), "Unknown block B"),
-        (lambda: poptorch.SerialPhasedExecution(), "no AutoStage for PhasedExecution"),
+        (lambda: poptorch.SerialPhasedExecution(), "has no AutoStage: list its phases"),
         (lambda: poptorch.Phase("A", poptorch.Stage("B")), "must either be block ids"),
         (lambda: poptorch.Phase("A").ipus(0, 1), "contains 1 stages but you provided 2 ipus"),
     ],
@@ -252,7 +252,7 @@ def test_bad_strategies(call, message) -> None:  # type: ignore[no-untyped-def]
 
 def test_number_of_ipus_is_a_power_of_two_or_an_error() -> None:
     strategy, program = poptorch.PipelinedExecution("A", "B", "C"), uses("A", "B", "C")
-    with pytest.raises(poptorch.PartitionError, match=r"use of 3 IPUs, however .* minimum of 4 .*autoRoundNumIPUs"):
+    with pytest.raises(poptorch.PartitionError, match=r"the model is on 3, .* here 4\..*autoRoundNumIPUs"):
         partition(strategy, program)
     found = partition(strategy, program, auto_round_num_ipus=True)
     assert (found.ipus_per_replica, found.num_ipus) == (3, 4)

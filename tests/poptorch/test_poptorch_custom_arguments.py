@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from ipuperf import poptorch  # noqa: E402
 from ipuperf.poptorch.data import rebatch  # noqa: E402
-from ipuperf.poptorch.export.custom_arguments import CustomArgParsers  # noqa: E402
+from ipuperf.poptorch.export.structure import CustomArgParsers  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 
 

@@ -90,13 +90,13 @@ def test_leftovers() -> None:
         loader = poptorch.DataLoader(options(), dataset(), batch_size=2, drop_last=False, mode=mode)
         assert [len(batch) for batch in labels_of(loader)] == [12] * 8 + [7]
         assert len(loader) == 9
-    with pytest.raises(AssertionError, match="only works if 'rebatched_size' is specified too"):
+    with pytest.raises(AssertionError, match="give rebatched_size, or batches differ"):
         poptorch.DataLoader(options(), dataset(), batch_size=2, drop_last=False, mode=Async)
 
 
 def test_leftovers_are_told(caplog) -> None:  # type: ignore[no-untyped-def]
     poptorch.DataLoader(options(), dataset(), batch_size=2, drop_last=False)
-    assert "The last tensor will have a batch size of 7" in caplog.text
+    assert "so the last batch has 7" in caplog.text
 
 
 def test_worker_arguments_are_accepted() -> None:
@@ -281,7 +281,7 @@ def test_an_accessor_alone() -> None:
     whole = poptorch.AsynchronousDataAccessor(inner, rebatched_size=24)
     assert len(whole) == 4
     assert [len(batch) for batch in labels_of(whole)] == [24] * 4
-    with pytest.raises(poptorch.Error, match="already uses an AsynchronousDataAccessor"):
+    with pytest.raises(poptorch.Error, match="reads ahead by itself"):
         poptorch.AsynchronousDataAccessor(poptorch.DataLoader(options(), dataset(), mode=Async))
 
 
@@ -291,7 +291,7 @@ def test_rebatch_keeps_structure_and_order() -> None:
     assert [part[0].tolist() for part in cut] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
     assert isinstance(cut[0], tuple)
     assert [t.tolist() for t in rebatch([torch.arange(10)], 4, drop_last=True)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    with pytest.raises(AssertionError, match="Tensor at index 0 is not a torch tensor"):
+    with pytest.raises(AssertionError, match="element 0 of a batch is a str"):
         list(rebatch([["text"]], 4, drop_last=True))
 
 
@@ -301,9 +301,9 @@ def test_rebatch_keeps_structure_and_order() -> None:
         ({"batch_size": 0}, "batch_size: 0"),
         ({"mode": 1}, "poptorch.DataLoaderMode"),
         ({"num_workers": -1}, "num_workers: -1"),
-        ({"mode": Rebatched, "rebatched_worker_size": 99}, "must be <= to the combined batch size"),
+        ({"mode": Rebatched, "rebatched_worker_size": 99}, "rebatched_worker_size is 99, more than the"),
         ({"mode": Rebatched, "batch_size": None}, "needs a batch_size"),
-        ({"mode": Async, "async_options": {"rebatched_size": 4}}, "manually specify the rebatched_size"),
+        ({"mode": Async, "async_options": {"rebatched_size": 4}}, "async_options has a rebatched_size"),
         ({"mode": Async, "async_options": {"buffer_size": 0}}, "buffer_size: 0"),
     ],
 )

@@ -22,11 +22,12 @@ torch = pytest.importorskip("torch")
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.ir import FLOAT16, FLOAT32  # noqa: E402
 from ipuperf.poptorch import enums, log  # noqa: E402
-from ipuperf.poptorch.export import codec, custom_arguments  # noqa: E402
-from ipuperf.poptorch.export import mixed as export_mixed  # noqa: E402
+from ipuperf.poptorch.export import codec  # noqa: E402
+from ipuperf.poptorch.export import structure as custom_arguments  # noqa: E402
+from ipuperf.poptorch.export import substitutes as export_mixed  # noqa: E402
 from ipuperf.poptorch.optimisers import replica_groups, update_rules  # noqa: E402
 from ipuperf.poptorch.optimisers.classes import LAMB, SGD, Adam, AdamW, RMSprop, optimiser_description  # noqa: E402, F401
-from ipuperf.poptorch.optimisers.numbers import Plain, SgdProducts  # noqa: E402, F401
+from ipuperf.poptorch.optimisers.state import Plain, SgdProducts  # noqa: E402, F401
 from ipuperf.poptorch.optimisers.streams import _variable  # noqa: E402
 from ipuperf.runtime.run_context import RUN  # noqa: E402
 
@@ -127,7 +128,7 @@ def one_replica(
 
 def mixed(name: str, *args: Any, **named: Any) -> Any:
     """The type of the result of a function of PyTorch, and what it made of its operands."""
-    result = export_mixed.call(getattr(torch.nn.functional, name), name, args, named)
+    result = export_mixed.call_with_one_type(getattr(torch.nn.functional, name), name, args, named)
     return result, [value for value in (*args, *named.values()) if isinstance(value, torch.Tensor) and value.dim() == 1]
 
 
@@ -354,19 +355,19 @@ CALLS = """
 
 MODULES = {
     "aten": "aten.table",
-    "calls": "executor.calls",
+    "calls": "executor.program",
     "executor_data": "executor.data",
+    "export_composites": "export.composites",
+    "export_device": "export.surroundings",
+    "export_memory": "export.module_state",
+    "export_structure": "export.structure",
     "latency": "executor.latency",
     "multi_conv": "multi_conv",
     "optimizer_state": "optimisers.state",
     "optimizer_streams": "optimisers.streams",
-    **{f"export_{name}": f"export.{name}" for name in ("composites", "device", "memory", "structure")},
 }
-NAMES = {
-    **globals(),
-    **{name: importlib.import_module(f"ipuperf.poptorch.{module}") for name, module in MODULES.items()},
-}
-NAMES |= {"A": torch.ops.aten, "joined": NAMES["executor_data"].CallData._joined}
+NAMES = {**globals(), **{name: importlib.import_module(f"ipuperf.poptorch.{path}") for name, path in MODULES.items()}}
+NAMES |= {"A": torch.ops.aten, "joined": NAMES["executor_data"].CallData.joined}
 
 
 def shown(value: Any) -> str:

@@ -209,7 +209,7 @@ def test_results_have_no_backward() -> None:
     module, _ = twins(Network)
     _, loss = poptorch.trainingModel(module, options())(*batch(6))
     assert not loss.requires_grad
-    with pytest.raises(poptorch.Error, match="performed automatically when invoking the model"):
+    with pytest.raises(poptorch.Error, match="has no graph behind it"):
         loss.backward()
     assert all(parameter.grad is None for parameter in module.parameters())
 
@@ -331,12 +331,12 @@ def test_life_of_a_model(caplog: Any) -> None:
     for method in ("copyWeightsToHost", "copyWeightsToDevice", "getLatency", "detachFromDevice"):
         with pytest.raises(poptorch.Error, match="Model has not been compiled or has been destroyed"):
             getattr(model, method)()
-    with pytest.raises(poptorch.Error, match="Cycle count logging is disabled. Please set option logCycleCount"):
+    with pytest.raises(poptorch.Error, match="Cycle count logging is disabled"):
         model.cycleCount()
     logged = poptorch.trainingModel(Network(), options().logCycleCount(True))
-    with pytest.raises(poptorch.Error, match="Please run the model at least once before obtaining cycle count"):
+    with pytest.raises(poptorch.Error, match="run the model at least once first"):
         logged.cycleCount()
-    with pytest.raises(poptorch.Error, match="Please compile the model before obtaining compilation time"):
+    with pytest.raises(poptorch.Error, match="compilationTime: the model has not been compiled"):
         model.compilationTime()
     model.compile(*batch(6))
     assert model.isCompiled()

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipuperf.poptorch.export.code import no_code  # noqa: E402
+from ipuperf.poptorch.export.surroundings import no_code  # noqa: E402
 
 
 def _graph(scale: float) -> Any:

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch.export import trace as export_trace  # noqa: E402
-from ipuperf.poptorch.export.expansions import ASSERTION  # noqa: E402
-from ipuperf.poptorch.export.once import simplified_once  # noqa: E402
+from ipuperf.poptorch.export.equal_ops import ASSERTION, simplified_once  # noqa: E402
 from ipuperf.poptorch.export.reuse import Kept  # noqa: E402
 from ipuperf.poptorch.export.structure import Signature, flatten  # noqa: E402
+from ipuperf.poptorch.export.surroundings import kept_annotations  # noqa: E402
 
 F = torch.nn.functional
 
@@ -61,9 +61,7 @@ def _nodes(program: Any) -> list[Any]:
 
 def _both(module: torch.nn.Module, tensor: torch.Tensor) -> tuple[Any, Any]:
     program = _program(module, tensor)
-    return simplified_once(program, export_trace._simplified, export_trace._kept_annotations), export_trace._simplified(
-        program
-    )
+    return simplified_once(program, export_trace._simplified, kept_annotations), export_trace._simplified(program)
 
 
 def _check(module: torch.nn.Module, tensor: torch.Tensor) -> None:

@@ -14,6 +14,7 @@ import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.poptorch.export import trace as export_trace  # noqa: E402
 from ipuperf.poptorch.export.reuse import Kept, Unknown, _value  # noqa: E402
 from ipuperf.poptorch.export.structure import Signature, flatten  # noqa: E402
+from ipuperf.poptorch.export.surroundings import quiet  # noqa: E402
 
 F = torch.nn.functional
 
@@ -123,13 +124,13 @@ def test_what_has_no_numbers_that_can_be_told_is_not_kept() -> None:
 
 def test_what_was_not_used_for_long_goes() -> None:
     small = Kept(nodes=2 * len(_trace(Network(), 2, 3).program.graph.nodes))
-    with export_trace._quiet():
+    with quiet():
         programs = [torch.export.export(Network(size=n), (torch.zeros(2, n),), strict=False) for n in (3, 4, 5)]
     calls: list[Any] = []
 
     def simplify(program: Any) -> Any:
         calls.append(program)
-        with export_trace._quiet():
+        with quiet():
             return export_trace._simplified(program)
 
     for index in (0, 1, 0, 2, 0, 1):

@@ -111,7 +111,7 @@ def test_each_parameter_has_its_scalars(optimizer: Any, each: int, loss: int) ->
     trained, _ = model(optimizer)
     trained.compile(*batch(6))
     expected = tuple(each * count + loss * (ipu == 2) for ipu, count in enumerate(PARAMETERS))
-    assert trained.compiled_model.executable.new_values == NewValues("OptimizerFromHost", expected)
+    assert trained.compiled_model.executable.options.new_values == NewValues("OptimizerFromHost", expected)
 
 
 def test_a_number_that_is_marked_constant_has_no_stream() -> None:
@@ -122,7 +122,7 @@ def test_a_number_that_is_marked_constant_has_no_stream() -> None:
 
     trained, _ = model(made)
     trained.compile(*batch(6))
-    assert trained.compiled_model.executable.new_values.streams == 8
+    assert trained.compiled_model.executable.options.new_values.streams == 8
 
 
 def test_replicas_share_a_callback_and_processes_do_not_wait() -> None:

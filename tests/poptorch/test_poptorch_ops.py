@@ -66,7 +66,7 @@ def test_loops_and_conditions() -> None:
     assert start[0].item() == 1
     with pytest.raises(poptorch.Error, match="they have to be equal"):
         poptorch.for_loop(1, lambda x: (x, x), start)
-    with pytest.raises(ValueError, match="index 1"):
+    with pytest.raises(ValueError, match="number 1 is a int"):
         poptorch.for_loop(1, lambda x: x, [start[0], 2])  # type: ignore[list-item]
     arguments = (lambda x: x + 1, start, lambda x: x - 1, start)
     assert poptorch.cond(torch.tensor(False), *arguments)[0].item() == 0
@@ -98,15 +98,15 @@ def test_dynamic_indices() -> None:
     ]
     with pytest.raises(poptorch.Error, match="Size must be an integer"):
         poptorch.dynamic_slice(x, 0, torch.tensor([2]), 1.5, 1)  # type: ignore[arg-type]
-    with pytest.raises(poptorch.Error, match="start and end of a slice must be different"):
+    with pytest.raises(poptorch.Error, match="the slice is empty"):
         poptorch.dynamic_slice(x, 0, torch.tensor([2]), 0, 1)
-    with pytest.raises(poptorch.Error, match="end less than the start"):
+    with pytest.raises(poptorch.Error, match="ends before its start"):
         poptorch.dynamic_update(x, x, 0, torch.tensor([2]), -1)
-    with record_blocks(), pytest.raises(poptorch.Error, match=r"slice \(3\) must be a factor .* \(10\)"):
+    with record_blocks(), pytest.raises(poptorch.Error, match="size 3 does not divide dimension 0, which has 10"):
         poptorch.dynamic_slice(x, 0, torch.tensor([2]), 3, 1)
-    with pytest.raises(poptorch.Error, match=r"same dimensionality. \(1\) vs \(2\)"):
+    with pytest.raises(poptorch.Error, match=r"input has 1 dimensions, src 2"):
         poptorch.dynamic_update(x, x.reshape(1, 10), 0, torch.tensor([2]), 1)
-    with pytest.raises(poptorch.Error, match=r"same dtype. \(torch.int64 vs torch.float32\)"):
+    with pytest.raises(poptorch.Error, match="input is torch.int64, src torch.float32"):
         poptorch.dynamic_update(x, x[:1].float(), 0, torch.tensor([2]), 1)
 
 

@@ -78,7 +78,7 @@ def test_defaults_are_upstreams() -> None:
 
 def test_velocity_scaling_without_combined_accumulator_is_told(caplog) -> None:  # type: ignore[no-untyped-def]
     optim.SGD([parameter()], lr=0.1, velocity_scaling=2.0)
-    assert "velocity_scaling value ignored" in caplog.text
+    assert "velocity_scaling is without effect" in caplog.text
 
 
 def test_variable_attributes() -> None:
@@ -185,7 +185,7 @@ def test_others_are_refused_by_name() -> None:
         (
             lambda p: torch.optim.RMSprop([{"params": p, "centered": True}, {"params": [parameter(3)]}]),
             AssertionError,
-            "same value for the 'centered' attribute",
+            "centered differs between parameter groups",
         ),
     ],
 )

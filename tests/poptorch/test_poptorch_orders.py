@@ -189,7 +189,7 @@ class Called(torch.nn.Module):
 
 REFUSED = {
     "minlength must be given": (lambda i: torch.bincount(i), EQUAL.abs().flatten()),
-    "OneHot num classes must be specified and must be constant": (lambda i: F.one_hot(i), EQUAL.abs()),
+    "one_hot: num_classes is the length of an axis of the result": (lambda i: F.one_hot(i), EQUAL.abs()),
     "only 'nearest' is supported": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), noise(1, 2, 3)),
     "only 'nearest' is supported for": (
         lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), noise(1, 2, 3, 3, 3)),

@@ -116,7 +116,7 @@ class Attributes(nn.Module):
     [
         (
             lambda m, x: setattr(m, "state", x),
-            r"state is reassigned within the model .* self\.state\.copy_\(src\)",
+            r"state is reassigned: .* self\.state\.copy_\(new\)",
         ),
         (lambda m, x: m._buffers.update(state=x + 1), "Buffer state is reassigned"),
         (lambda m, x: m._buffers.pop("state"), "Buffer state is removed from the model"),

@@ -132,9 +132,7 @@ def test_loading_onto_the_ipus_drops_what_was_trained() -> None:
 
 def test_one_executor_trains_a_module() -> None:
     module, model = trained()
-    with pytest.raises(
-        poptorch.Error, match=r"already been wrapped in 'poptorch.trainingModel'. Call model.destroy\(\)"
-    ):
+    with pytest.raises(poptorch.Error, match=r"already been wrapped in 'poptorch.trainingModel'.*destroy\(\)"):
         poptorch.trainingModel(module)
     with pytest.raises(poptorch.Error, match="already been wrapped"):
         poptorch.trainingModel(model)
@@ -207,5 +205,5 @@ def test_buffers_have_to_be_tensors() -> None:
 
     module = Normed()
     module.register_buffer("odd", torch.zeros(2).as_subclass(Other))
-    with pytest.raises(poptorch.Error, match="All buffers must be an instance of torch.Tensor"):
+    with pytest.raises(poptorch.Error, match="a buffer of the module is a"):
         poptorch.trainingModel(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ipuperf.machine import MachineError, load_machine
 from ipuperf.ops import Add
 from ipuperf.ops.products.float8 import Pow2ScaleThenCast
 from ipuperf.runtime.clock import SimulatedClock, activate
-from ipuperf.runtime.executable import Executable, choose_machine
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions, choose_machine
 from ipuperf.runtime.reports import keep_finished
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import RunSettings, use_settings
@@ -30,8 +31,20 @@ def program(replicas: int = 1, size: int = 64, cast: bool = False) -> Ir:
     return ir
 
 
+GROUPS = {"lowering": LoweringOptions, "host": HostOptions, "options": RunOptions}
+
+
 def executable(machine: Any = "gc200-1", ir: Ir | None = None, **options: Any) -> Executable:
+    """An executable with these members of its groups of options."""
+    for group, kind in GROUPS.items():
+        names = [member.name for member in fields(kind) if member.name in options]
+        options[group] = kind(**{name: options.pop(name) for name in names})
     return Executable(ir or program(), machine, settings=options.pop("settings", RunSettings()), **options)
+
+
+def values_of(made: Executable) -> dict[str, Any]:
+    """The members of its groups of options."""
+    return {name: value for group in GROUPS for name, value in vars(getattr(made, group)).items()}
 
 
 ACTIONS = {
@@ -66,16 +79,14 @@ ACTIONS = {
     ],
 )
 def test_the_clock_advances(actions: str, options: dict[str, Any], passed: str) -> None:
-    made = executable("pod4", program(replicas=2))  # with one replica both directions take the same time
-    made.new_values = NewValues("new", (2,))
-    for name, value in options.items():
-        setattr(made, name, value)
+    # With one replica both directions take the same time.
+    made = executable("pod4", program(replicas=2), **{"new_values": NewValues("new", (2,)), **options})
     clock = SimulatedClock()
     with activate(clock):
         for action in actions.split():
             ACTIONS[action](made)
     seconds = {"first": made.first_run_seconds, "run": made.simulated_run_seconds}
-    if made.new_values is not None:
+    if made.options.new_values is not None:
         seconds["value"] = made.value_run_seconds
     for name, only in (("h2d", None), ("d2h", None), ("none", [])):
         seconds[name] = made.weight_copy_seconds("d2h" if name == "d2h" else "h2d", only)
@@ -104,13 +115,12 @@ def test_without_a_clock_nothing_is_simulated() -> None:
     ],
 )
 def test_a_run_as_most_are(actions: str, with_values: bool) -> None:
-    made = executable()
-    made.new_values = NewValues("new", (2,))
+    made = executable(new_values=NewValues("new", (2,)))
     for action in actions.split():
         ACTIONS[action](made)
     called = made.as_called()
     assert (called is not made) is with_values
-    assert called.values_each_run is with_values
+    assert called.options.values_each_run is with_values
     if with_values:
         assert made.as_called() is called
         assert called.device_program is made.device_program
@@ -140,12 +150,14 @@ def test_options_reach_the_simulation() -> None:
     made = executable("pod4", program(replicas=2), prefetch_depth=3, front_end=False, callback_threads=None)
     wanted = {"prefetch_depth": 3, "front_end": False, "callback_threads": None, "host_processes": 1, "before": None}
     assert made.host_options == wanted
-    assert executable("pod4", program(replicas=2), host_processes=5).host_processes == 2
+    assert executable("pod4", program(replicas=2), host_processes=5).host.host_processes == 2
     host, chip = made.machine.host, made.machine.chip
     assert made.host_start_cycles == chip.cycles(host.start_seconds(False, 1))
     assert executable("pod4").host_start_cycles == chip.cycles(host.start_seconds(True, 1)) > made.host_start_cycles
     assert made.first_run_seconds == host.first_run_seconds
-    made.new_values, made.values_each_run = NewValues("new", (1,)), True
+    listed = list(made.settings.executables)
+    made = made.changed(options=RunOptions(new_values=NewValues("new", (1,)), values_each_run=True))
+    assert (len(listed), made.settings.executables) == (1, [made])
     assert made.host_options["before"].name == "new"
     assert made.host_options["before"].cycles == made.value_run_cycles
     assert made.value_run_seconds == chip.seconds(made.value_run_cycles)
@@ -157,11 +169,11 @@ def test_options_are_kept() -> None:
         "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True, "report_name": "training",
     }  # fmt: skip
     made = executable(**options)
-    assert {name: getattr(made, name) for name in options} == options
+    values = {**values_of(made), "name": made.name, "report_name": made.report_name}
+    assert {name: values[name] for name in options} == options
     plain = executable()
-    begin = (plain.runs, plain._loaded, plain.new_values, plain.values_each_run, plain.copies_weights)
-    assert begin == (0, False, None, False, True)
-    assert plain.samples_per_run is None
+    begin = (plain.runs, plain._loaded, plain.options, plain.host.copies_weights)
+    assert begin == (0, False, RunOptions(None, None, False, False), True)
 
 
 def test_seconds_of_a_copy_are_worked_out_once_for_each_choice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from ipuperf.lowering import Again, DeviceProgram, DoesNotFitError, stored
 from ipuperf.lowering.compilation import Compilation
 from ipuperf.lowering.stored import UnlistedValue, restored
 from ipuperf.runtime import program_store
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, LoweringOptions
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import RunSettings
 
@@ -44,9 +44,11 @@ def program(trips: int = 8, *, rows: int = 48, op: type = ops.Gelu, replicas: in
     return made
 
 
-def executable(folder: Path | None, ir: Ir, machine: str = "gc200-1", **options: Any) -> Executable:
-    kept = None if folder is None else str(folder)
-    return Executable(ir, machine, settings=RunSettings(), again=True, kept_in=kept, **options)
+def executable(
+    folder: Path | None, ir: Ir, machine: str = "gc200-1", name: str = "program", **lowering: Any
+) -> Executable:
+    options = LoweringOptions(again=True, kept_in=None if folder is None else str(folder), **lowering)
+    return Executable(ir, machine, name=name, settings=RunSettings(), lowering=options)
 
 
 @pytest.fixture
@@ -95,8 +97,7 @@ def test_another_count_is_found_too_and_all_else_is_not(tmp_path: Path, lowered:
         _ = executable(tmp_path, program()).device_program
     with another_process():
         made = executable(tmp_path, program(100), name="other")
-        wanted = executable(None, program(100), name="other")
-        wanted.again = False
+        wanted = executable(None, program(100), name="other").changed(lowering=LoweringOptions())
         assert made.device_program.name == "other"
         assert made.trace == wanted.trace
     assert len(lowered) == 2

@@ -11,7 +11,7 @@ import ipuperf
 from ipuperf.ir import FLOAT32, Ir, Stream, TensorSpec
 from ipuperf.machine import Machine, MachineError, load_machine
 from ipuperf.ops import HostLoad, HostStore, Init, Sin
-from ipuperf.runtime.executable import Executable, choose_machine
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, choose_machine
 from ipuperf.runtime.settings import AUTO_IPU21_MACHINES, RunSettings
 from ipuperf.simulation import SimulationError
 
@@ -29,10 +29,17 @@ def program(trips: int = 4) -> Ir:
     return ir
 
 
+def executable_with(
+    pattern: str, depth: int, machine: str | None = "gc200-1", settings: RunSettings | None = None
+) -> Executable:
+    lowering, host = LoweringOptions(pattern), HostOptions(depth)
+    return Executable(program(), machine, settings=settings or RunSettings(), lowering=lowering, host=host)
+
+
 @pytest.mark.parametrize("pattern", ["full", "single_pipeline"])
 @pytest.mark.parametrize("depth", [0, 1])
 def test_sync_pattern_and_prefetch_depth_are_those_of_the_executable(pattern: str, depth: int) -> None:
-    executable = Executable(program(), "gc200-1", sync_pattern=pattern, prefetch_depth=depth, settings=RunSettings())
+    executable = executable_with(pattern, depth)
     trace = ipuperf.simulate_session(SimpleNamespace(executable=executable))
     for table in ("runs", "instances"):
         mine, theirs = trace.columns(table), executable.trace.columns(table)
@@ -40,7 +47,7 @@ def test_sync_pattern_and_prefetch_depth_are_those_of_the_executable(pattern: st
 
 
 def test_a_given_prefetch_depth_counts() -> None:
-    shallow, deep = (Executable(program(), "gc200-1", prefetch_depth=n, settings=RunSettings()) for n in (0, 1))
+    shallow, deep = (executable_with("single_pipeline", depth) for depth in (0, 1))
     assert shallow.trace.summary()["total_cycles"] > deep.trace.summary()["total_cycles"]
     found = ipuperf.simulate_session(SimpleNamespace(executable=shallow), prefetch_depth=1)
     assert found.summary()["total_cycles"] == deep.trace.summary()["total_cycles"]
@@ -76,10 +83,14 @@ def test_what_is_no_machine_session_or_prefetch_depth_is_named() -> None:
 def test_the_same_program_on_another_machine() -> None:
     """It is lowered again, or not where the caller says that lowering would make the same of it."""
     settings = RunSettings(machine="gc200-1")
-    first = Executable(program(), settings=settings, prefetch_depth=3, sync_pattern="replica_and_ladder")
+    first = executable_with("replica_and_ladder", 3, None, settings)
     again, kept = first.on(load_machine("bow-1")), first.on(load_machine("gc200-1"), lowered_alike=True)
     assert settings.executables == [first]
-    assert (again.machine.name, again.prefetch_depth, again.sync_pattern) == ("bow-1", 3, "replica_and_ladder")
+    assert (again.machine.name, again.host.prefetch_depth, again.lowering.sync_pattern) == (
+        "bow-1",
+        3,
+        "replica_and_ladder",
+    )
     assert again.device_program is not first.device_program
     assert kept.device_program is first.device_program
     assert kept.simulated_run_cycles == first.simulated_run_cycles != again.simulated_run_cycles

@@ -39,6 +39,12 @@ SETS = re.compile(r"\{([^{}:]*)\}")
 LINES = re.compile(r"(\.py):\d+")
 
 
+def _option(executable: Executable, name: str) -> Any:
+    """An attribute of an executable, or of a group of its options."""
+    holders = (executable, executable.lowering, executable.host, executable.options)
+    return next(getattr(holder, name) for holder in holders if hasattr(holder, name))
+
+
 @dataclass
 class Built:
     """What one test has made so far."""
@@ -63,7 +69,7 @@ class Built:
         """The programs and the errors, as text."""
         lines = [line for program in self.programs for line in lines_of(program)]
         for executable in self.executables:
-            what = [f"{name}={shown(getattr(executable, name))}" for name in OF_EXECUTABLES]
+            what = [f"{name}={shown(_option(executable, name))}" for name in OF_EXECUTABLES]
             lines.append(f"on {executable.machine.name}: {unnumbered(', '.join(what))}")
         return "\n".join([*lines, *(f"error {error}" for error in self.errors)])
 

@@ -422,6 +422,6 @@ def test_the_prefetch_depth_of_a_queue_counts(graph):
             lambda feed=feed, out=out: loops.repeat(4, lambda x: out.enqueue(x * 2.0), infeed_queue=feed), [], [feed]
         )
         compiled.run()
-        depths[depth] = compiled.program.executable.prefetch_depth
+        depths[depth] = compiled.program.executable.host.prefetch_depth
         assert [s.name for s in compiled.program.ir.streams("h2d")] == ["images_0"]
     assert depths == {None: 1, 4: 4}

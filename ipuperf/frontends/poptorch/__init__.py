@@ -36,11 +36,11 @@ from .enums import (
     VariableRetrievalMode,
 )
 from .errors import Error, PartitionError, RecoverableError, UnrecoverableError, UnsupportedError
-from .executor.hooks import registerPostCompileHook, registerPreCompileHook
 from .executor.host_calls import CPU
 from .executor.offline import compile_offline, simulate
 from .executor.poplar import PoplarExecutor, inferenceModel, load, trainingModel
-from .export.custom_arguments import ICustomArgParser, registerCustomArgParser
+from .executor.program import registerPostCompileHook, registerPreCompileHook
+from .export.structure import ICustomArgParser, registerCustomArgParser
 from .log import logger, setLogLevel
 from .multi_conv import MultiConv
 from .ops import (

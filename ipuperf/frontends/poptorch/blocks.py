@@ -214,7 +214,9 @@ def BeginBlock(layer_to_call: _Module, user_id: str | None = None, ipu_id: int |
     hook = _BlockHook(user_id, ipu_id)
     if isinstance(layer_to_call, torch.nn.Module):
         if any(isinstance(known, _BlockHook) for known in layer_to_call._forward_pre_hooks.values()):
-            raise Error("module has already been assigned to a block.")
+            raise Error(
+                f"BeginBlock: this {type(layer_to_call).__name__} has a block already; removeBlocks() takes it away"
+            )
         layer_to_call.register_forward_pre_hook(hook)
         return layer_to_call
     if not callable(layer_to_call):
@@ -247,8 +249,8 @@ def module_repr(module: torch.nn.Module) -> str:
     marks = [str(hook) for hook in module._forward_pre_hooks.values() if isinstance(hook, _BlockHook)]
     lines = module.extra_repr().splitlines()
     for name, member in module.named_children():
-        inner = module_repr(member).replace("\n", "\n  ")
-        lines.append(f"({name}): {inner}")
+        text = module_repr(member).replace("\n", "\n  ")
+        lines.append(f"({name}): {text}")
     if len(lines) > 1 or module._modules:
         text = f"{module._get_name()}(\n  " + "\n  ".join(lines) + "\n)"
     else:

@@ -24,8 +24,7 @@ from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 from .aten.collective_ops import COLLECTIVES
 from .aten.lowering import Lowering, Value
 from .blocks import recorder
-from .errors import Error, InputError, UnsupportedError, require
-from .kinds import checked_kinds
+from .errors import Error, InputError, UnsupportedError, checked_kinds, require
 
 _CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
     ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,
@@ -78,8 +77,8 @@ def custom_op(
         )
     if recorder() is None:
         raise UnsupportedError(f"poptorch.custom_op ({name}) runs in a program only: wrap the model")
-    given = json.dumps([name, domain, domain_version, dict(attributes or {})])
-    return torch.ops.ipuperf.custom_op(list(inputs), list(example_outputs), given)
+    description = json.dumps([name, domain, domain_version, dict(attributes or {})])
+    return torch.ops.ipuperf.custom_op(list(inputs), list(example_outputs), description)
 
 
 def _check_attributes(attributes: Mapping[str, Any]) -> None:
@@ -116,8 +115,8 @@ def _fast_gather(
 
 
 @torch.library.custom_op("ipuperf::custom_op", mutates_args=())
-def _custom_op(inputs: list[torch.Tensor], examples: list[torch.Tensor], given: str) -> list[torch.Tensor]:
-    raise UnsupportedError(f"poptorch.custom_op {given} runs in a program only: wrap the model")
+def _custom_op(inputs: list[torch.Tensor], examples: list[torch.Tensor], description: str) -> list[torch.Tensor]:
+    raise UnsupportedError(f"poptorch.custom_op {description} runs in a program only: wrap the model")
 
 
 @_custom_op.register_fake
@@ -133,10 +132,10 @@ _custom_op.register_autograd(_no_native_gradient)
 
 
 def lower_custom_op(
-    low: Lowering, inputs: Sequence[Value], examples: Sequence[torch.Tensor | Tensor], given: str
+    low: Lowering, inputs: Sequence[Value], examples: Sequence[torch.Tensor | Tensor], description: str
 ) -> list[Tensor]:
     """The op in a program (see :mod:`~ipuperf.poptorch.aten.poptorch_ops`)."""
-    name, domain, version, attributes = json.loads(given)
+    name, domain, version, attributes = json.loads(description)
     names = [f"{low.naming}_{number}" for number in range(len(examples))]
     operands = [low.tensor(value) for value in inputs]
     op_class: type[Op]
@@ -147,15 +146,15 @@ def lower_custom_op(
         op_class = _CLASSES[name, domain, version]
     else:
         raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
-    made = make_all(op_class, operands, names, **attributes)
-    wanted = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
-    if [tensor.spec for tensor in made] != wanted:
-        found = ", ".join(str(tensor.spec) for tensor in made)
+    results = make_all(op_class, operands, names, **attributes)
+    expected = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
+    if [tensor.spec for tensor in results] != expected:
+        shown = ", ".join(str(tensor.spec) for tensor in results)
         raise Error(
-            f"{low.location}: poptorch.custom_op ({name}): the op gives {found}; example_outputs say "
-            f"{', '.join(map(str, wanted))}"
+            f"{low.location}: poptorch.custom_op ({name}): the op gives {shown}; example_outputs say "
+            f"{', '.join(map(str, expected))}"
         )
-    return made
+    return results
 
 
 __all__ = [

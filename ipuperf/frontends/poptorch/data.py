@@ -26,9 +26,8 @@ from ipuperf.kinds import told
 
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy
-from .errors import Error, require, require_int
+from .errors import Error, checked_kinds, require, require_int
 from .export.structure import Structure, fixed_values, flatten, rebuild
-from .kinds import checked_kinds
 from .log import logger
 from .options import Options
 
@@ -107,13 +106,13 @@ class DataLoader(torch.utils.data.DataLoader):
             drop = drop_last and not rebatched and size is not None
             super().__init__(dataset, batch_size=size, shuffle=shuffle or None, drop_last=drop, **kwargs)
         if mode is not DataLoaderMode.Sync:
-            given = async_options or {}
+            async_arguments = async_options or {}
             require(
-                "rebatched_size" not in given,
-                "You cannot use DataLoaderMode.AsyncRebatched and manually specify the rebatched_size in async_options",
+                "rebatched_size" not in async_arguments,
+                "DataLoader: async_options has a rebatched_size, which the loader derives from the options itself",
             )
             target = self._combined_batch_size if rebatched else None
-            self._accessor = AsynchronousDataAccessor(self, **given, rebatched_size=target)
+            self._accessor = AsynchronousDataAccessor(self, **async_arguments, rebatched_size=target)
 
     @property
     def combinedBatchSize(self) -> int | None:
@@ -144,11 +143,11 @@ class DataLoader(torch.utils.data.DataLoader):
 
     def __len__(self) -> int:
         if self._accessor is None or self._accessor.rebatched_size is None:
-            full, rest = divmod(super().__len__(), self._joined)
-            return full + (rest > 0 and not self.rebatched_drop_last)
+            full, remainder = divmod(super().__len__(), self._joined)
+            return full + (remainder > 0 and not self.rebatched_drop_last)
         known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
-        full, rest = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
-        return full + (rest > 0 and not self.rebatched_drop_last)
+        full, remainder = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
+        return full + (remainder > 0 and not self.rebatched_drop_last)
 
     def __iter__(self) -> Any:
         return self.synchronous() if self._accessor is None else iter(self._accessor)
@@ -179,7 +178,7 @@ class DataLoader(torch.utils.data.DataLoader):
         require_int("rebatched_worker_size", worker_size, 1)
         require(
             combined is not None and worker_size <= combined,
-            f"The rebatched_worker_size ({worker_size}) must be <= to the combined batch size ({combined})",
+            f"DataLoader: rebatched_worker_size is {worker_size}, more than the {combined} samples of a call",
         )
         return worker_size
 
@@ -187,9 +186,8 @@ class DataLoader(torch.utils.data.DataLoader):
         combined = self._combined_batch_size
         if not self._is_iterable and not drop_last and combined and len(dataset) % combined:
             logger.warning(
-                "The number of elements in the dataset (%d) is not divisible by the number of elements processed per "
-                "step (%d) and drop_last=False. The last tensor will have a batch size of %d. To avoid having to "
-                "handle this special case switch to drop_last=True",
+                "DataLoader: %d samples are no multiple of the %d of a call, so the last batch has %d; drop_last=True "
+                "leaves it out",
                 *(len(dataset), combined, len(dataset) % combined),
             )
 
@@ -246,13 +244,13 @@ class AsynchronousDataAccessor:
         owns = isinstance(dataset, DataLoader)
         if owns and dataset._accessor is not None:
             raise Error(
-                "The DataLoader already uses an AsynchronousDataAccessor internally. Either use the existing one or "
-                "set mode='poptorch.DataLoaderMode.Sync' in the DataLoader."
+                "AsynchronousDataAccessor: the DataLoader reads ahead by itself; give it DataLoaderMode.Sync, or use "
+                "it without an accessor"
             )
         if owns and not dataset.rebatched_drop_last and rebatched_size is None and dataset.batch_size is not None:
             require(
                 dataset.combinedBatchSize in (None, 1) or dataset.divides,
-                "The 'drop_last=False' option from the DataLoader only works if 'rebatched_size' is specified too.",
+                "AsynchronousDataAccessor: the DataLoader has drop_last=False; give rebatched_size, or batches differ",
             )
         if rebatched_size is not None:
             require(
@@ -282,10 +280,10 @@ class AsynchronousDataAccessor:
         begun, self._begun = self._begun, None
         if begun is None:
             elements = self._elements()
-            first = list(islice(elements, 1))
+            head = list(islice(elements, 1))
         else:
-            first, elements = begun.take()
-        self._reader = _Reader(first, elements, self._buffer_size)
+            head, elements = begun.take()
+        self._reader = _Reader(head, elements, self._buffer_size)
         return self
 
     def __next__(self) -> Any:
@@ -353,9 +351,9 @@ class _Begun:
 def _generators_of(dataset: Any) -> list[torch.Generator]:
     """PyTorch's global generator and those of a loader."""
     sampler = getattr(dataset, "sampler", None)
-    own = [getattr(dataset, "generator", None), getattr(sampler, "generator", None)]
-    found = {id(g): g for g in (torch.default_generator, *own) if isinstance(g, torch.Generator)}
-    return list(found.values())
+    candidates = [getattr(dataset, "generator", None), getattr(sampler, "generator", None)]
+    generators = {id(g): g for g in (torch.default_generator, *candidates) if isinstance(g, torch.Generator)}
+    return list(generators.values())
 
 
 class _Reader:
@@ -407,10 +405,10 @@ def _read(elements: Iterator[Any], waiting: queue.Queue[tuple[str, Any]], stoppe
         _put(waiting, ("error", error), stopped)
 
 
-def _put(waiting: queue.Queue[tuple[str, Any]], item: tuple[str, Any], stopped: threading.Event) -> bool:
+def _put(waiting: queue.Queue[tuple[str, Any]], message: tuple[str, Any], stopped: threading.Event) -> bool:
     while not stopped.is_set():
         try:
-            waiting.put(item, timeout=0.1)
+            waiting.put(message, timeout=0.1)
             return True
         except queue.Full:
             continue
@@ -424,18 +422,18 @@ def rebatch(elements: Iterable[Any], size: int, drop_last: bool) -> Iterator[Any
     batch that is not full is left out.
     """
     pieces: list[list[torch.Tensor]] = []
-    held = 0
+    samples = 0
     structure: Structure | None = None
     for element in elements:
         structure, tensors = _tensors(element, structure)
         pieces.append(tensors)
-        held += len(pieces[-1][0])
-        while held >= size:
+        samples += len(pieces[-1][0])
+        while samples >= size:
             whole = _whole(pieces)
             yield rebuild(structure, [tensor[:size] for tensor in whole].__getitem__)
-            held -= size
-            pieces = [[tensor[size:] for tensor in whole]] if held else []
-    if held and not drop_last:
+            samples -= size
+            pieces = [[tensor[size:] for tensor in whole]] if samples else []
+    if samples and not drop_last:
         assert structure is not None
         yield rebuild(structure, _whole(pieces).__getitem__)
 
@@ -446,8 +444,8 @@ def _joined(batches: Iterable[Any], count: int, drop_last: bool) -> Iterator[Any
     while group := list(islice(waiting, count)):
         if len(group) < count and drop_last:
             return
-        structure, first = _tensors(group[0], None)
-        yield rebuild(structure, _whole([first, *(_tensors(b, structure)[1] for b in group[1:])]).__getitem__)
+        structure, tensors = _tensors(group[0], None)
+        yield rebuild(structure, _whole([tensors, *(_tensors(b, structure)[1] for b in group[1:])]).__getitem__)
 
 
 def _whole(pieces: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
@@ -458,8 +456,7 @@ def _tensors(element: Any, like: Structure | None) -> tuple[Structure, list[torc
     structure, tensors, _ = flatten(element, like=like)
     for number, value in enumerate(fixed_values(structure)):
         raise AssertionError(
-            f"Tensor at index {number} is not a torch tensor ({type(value).__name__}). AsynchronousDataAccessor "
-            "expects data to be organised as a flat 1D container of tensors."
+            f"AsynchronousDataAccessor: element {number} of a batch is a {type(value).__name__}, expected a tensor"
         )
     return structure, tensors
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.settings import AUTO, AUTO_MACHINES, current_settings
 
-from .kinds import checked_kinds
+from .errors import checked_kinds
 
+#: Poplar's number of each IPU generation.
 _VERSIONS = {"GC2": 1, "GC200": 2, "Bow": 21}
-"""Poplar's number of each IPU generation."""
 
 
 @checked_kinds()
@@ -24,7 +24,7 @@ def ipuHardwareVersion() -> int:
 
 def _machine(auto: str) -> Machine:
     """The machine of the settings in force; ``auto`` stands for one that is not chosen yet."""
-    wanted = current_settings().machine
-    if isinstance(wanted, Machine):
-        return wanted
-    return load_machine(auto if wanted == AUTO else wanted)
+    machine = current_settings().machine
+    if isinstance(machine, Machine):
+        return machine
+    return load_machine(auto if machine == AUTO else machine)

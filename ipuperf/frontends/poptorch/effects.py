@@ -43,7 +43,7 @@ EFFECTS = Effects(
         "optim.*(differentiable)": _PYTORCHS_STEP,
         "optim.*(capturable)": _PYTORCHS_STEP,
         "optim.*(fused)": _PYTORCHS_STEP,
-        "optim.SGD(velocity_scaling)": Effect(NO_DIFFERENCE, "without use_combined_accum; upstream's warning is given"),
+        "optim.SGD(velocity_scaling)": Effect(NO_DIFFERENCE, "without use_combined_accum; a warning says so"),
     },
     UnsupportedError,
 )

@@ -10,6 +10,7 @@ import logging
 import os
 
 TRACE = 5
+#: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.
 LEVELS = {
     "TRACE": TRACE,
     "DEBUG": logging.DEBUG,
@@ -18,7 +19,6 @@ LEVELS = {
     "ERR": logging.ERROR,
     "OFF": logging.CRITICAL + 1,
 }
-"""Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number."""
 
 logger = logging.getLogger("poptorch")
 
@@ -50,8 +50,8 @@ def _set_up() -> None:
     handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s", "%H:%M:%S"))
     handler.addFilter(_OnlyWithoutRootHandlers())
     logger.addHandler(handler)
-    given = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
-    setLogLevel(int(given) if given.isdigit() else given)
+    level = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    setLogLevel(int(level) if level.isdigit() else level)
 
 
 if not logger.handlers:

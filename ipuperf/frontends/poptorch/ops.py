@@ -21,6 +21,8 @@ from .effects import EFFECTS
 from .enums import MatMulSerializationMode, OverlapMode
 from .errors import Error, InputError, UnsupportedError, require
 
+#: The marks that do nothing but copy their first argument, as PyTorch ops; a ``mode`` is the value of a
+#: ``MatMulSerializationMode`` or an ``OverlapMode``.
 MARKS = {
     "nop": "(Tensor x) -> Tensor",
     "set_available_memory": "(Tensor x, float proportion) -> Tensor",
@@ -28,8 +30,6 @@ MARKS = {
     "set_overlap_for_input": "(Tensor x, str mode) -> Tensor",
     "set_overlap_for_output": "(Tensor x, str mode) -> Tensor",
 }
-"""The marks that do nothing but copy their first argument, as PyTorch ops; a ``mode`` is the value of a
-``MatMulSerializationMode`` or an ``OverlapMode``."""
 
 
 # -- the PyTorch ops -------------------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
         return type(tensors[0])(recomputationCheckpoint(tensor) for tensor in tensors[0])
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise InputError("All inputs must be tensors")
-    kept = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
-    return kept[0] if len(kept) == 1 else kept
+    marked = tuple(aten_marks.recomputation_checkpoint(tensor) for tensor in tensors)
+    return marked[0] if len(marked) == 1 else marked
 
 
 def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> torch.Tensor:
@@ -165,19 +165,18 @@ def for_loop(count: int, body: Callable[..., Any], inputs: list[torch.Tensor]) -
     for number, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
             raise InputError(
-                "poptorch.for_loop expects input tensors (inputs) to be a list of tensors. (Object contained in list "
-                f"at index {number} is not torch.tensor)"
+                f"poptorch.for_loop: inputs is a list of tensors; number {number} is a {type(tensor).__name__}"
             )
     require(isinstance(count, int) and count >= 0, f"for_loop: count {count!r} given, expected an int from 0")
     _only_inference("for_loop")
     state = [tensor.clone() for tensor in inputs]
     for _ in range(count):
-        given = body(*state)
-        given = list(given) if isinstance(given, list | tuple) else [given]
-        before, after = _specs(state), _specs(given)
-        if before != after:
-            raise Error(f"for_loop: the body takes {before} and gives {after}; they have to be equal")
-        state = given
+        results = body(*state)
+        results = list(results) if isinstance(results, list | tuple) else [results]
+        specs_before, specs_after = _specs(state), _specs(results)
+        if specs_before != specs_after:
+            raise Error(f"for_loop: the body takes {specs_before} and gives {specs_after}; they have to be equal")
+        state = results
     return state
 
 
@@ -216,26 +215,26 @@ def cond(
     if tracing is None:
         return _executed(then_body, then_inputs) if bool(condition) else _executed(else_body, else_inputs)
     known = condition.to(torch.bool)
-    number, found = tracing.conditional(), []
+    number, branches = tracing.conditional(), []
     for name, body, inputs in (("then", then_body, then_inputs), ("else", else_body, else_inputs)):
         with tracing.body(f"{number}.{name}"):
-            found.append(_executed(body, inputs))
-    if _specs(found[0]) != _specs(found[1]):
+            branches.append(_executed(body, inputs))
+    if _specs(branches[0]) != _specs(branches[1]):
         raise Error(
-            f"cond: then_body gives {_specs(found[0])}, else_body gives {_specs(found[1])}; they have to be equal"
+            f"cond: then_body gives {_specs(branches[0])}, else_body gives {_specs(branches[1])}; they have to be equal"
         )
-    return list(torch.ops.ipuperf.conditional(number, known, *found))
+    return list(torch.ops.ipuperf.conditional(number, known, *branches))
 
 
 def _executed(body: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The results of one body of a conditional."""
     if not isinstance(inputs, list | tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
         raise InputError(f"cond: {inputs!r} given as inputs of a body, expected a list of tensors")
-    given = body(*(tensor.clone() for tensor in inputs))
-    given = list(given) if isinstance(given, list | tuple) else [given]
-    for tensor in given:
+    results = body(*(tensor.clone() for tensor in inputs))
+    results = list(results) if isinstance(results, list | tuple) else [results]
+    for tensor in results:
         _check_tensor("cond: a body's result", tensor)
-    return given
+    return results
 
 
 def _only_inference(name: str) -> None:
@@ -258,7 +257,9 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: torch.Tensor, size: int
     _check_tensor("dynamic_slice", tensor)
     indices = _indices("dynamic_slice", dim, start, size, step, tensor)
     if isRunningOnIpu() and tensor.shape[dim] % size:
-        raise Error(f"The size of the slice ({size}) must be a factor of the slicing dimension ({tensor.shape[dim]}).")
+        raise Error(
+            f"dynamic_slice: size {size} does not divide dimension {dim}, which has {tensor.shape[dim]} elements"
+        )
     return tensor.index_select(dim, indices)
 
 
@@ -271,11 +272,11 @@ def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: torc
     _check_tensor("dynamic_update", input)
     _check_tensor("dynamic_update", src)
     if input.dim() != src.dim():
-        raise Error(f"input and src tensors must have same dimensionality. ({input.dim()}) vs ({src.dim()})")
+        raise Error(f"dynamic_update: input has {input.dim()} dimensions, src {src.dim()}; both need as many")
     if input.dtype != src.dtype:
         types = [narrowed(tensor.dtype) if isRunningOnIpu() else tensor.dtype for tensor in (input, src)]
         if types[0] != types[1]:
-            raise Error(f"input and src tensor must have same dtype. ({types[0]} vs {types[1]})")
+            raise Error(f"dynamic_update: input is {types[0]}, src {types[1]}; both need one type")
         src = src.to(input.dtype)
     indices = _indices("dynamic_update", dim, start, size, 1, input)
     return input.index_copy(dim, indices % input.shape[dim], src)
@@ -371,13 +372,13 @@ def _check_tensor(name: str, value: object) -> None:
 
 def _indices(name: str, dim: int, start: object, size: int, step: int, like: torch.Tensor) -> torch.Tensor:
     whole: Sequence[tuple[str, object]] = (("Dimension", dim), ("Size", size), ("Step", step))
-    for what, value in whole:
+    for label, value in whole:
         if not isinstance(value, int):
-            raise Error(f"{name}: {what} must be an integer, got {value!r}.")
+            raise Error(f"{name}: {label} must be an integer, got {value!r}.")
     if not isinstance(start, torch.Tensor):
         raise Error(f"{name}: the start must be a torch.tensor, got {type(start)}.")
     if size == 0:
-        raise Error("The start and end of a slice must be different.")
+        raise Error(f"{name}: size is 0, so the slice is empty")
     if size < 0:
-        raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
+        raise Error(f"{name}: size is {size}, so the slice ends before its start")
     return start.reshape(1).to(torch.int64) + torch.arange(0, size, step, device=like.device)

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.data.data import BaseData
 
-from ipuperf.frontends.poptorch.export.custom_arguments import ICustomArgParser, register_for_all_runs
+from ipuperf.frontends.poptorch.export.structure import ICustomArgParser, register_for_all_runs
 
 _WITHIN = ("_slice_dict", "_inc_dict")
 """Where graphs begin in a batch on the host, for taking it apart: not true of the tensors of a call."""

@@ -19,7 +19,7 @@ from ipuperf import ir as _ir
 from ipuperf.frontends.popart import DeviceInfo
 from ipuperf.lowering.placement import ipus_per_replica
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, HostOptions
 
 from .arguments import checked_kinds
 from .data import check_remote_variables
@@ -112,9 +112,11 @@ class Session:
         self.executable = Executable(
             ir._ir,
             name=_caller(),
-            prefetch_depth=options.prefetch_depth,
-            callback_threads=options.callback_threads,
-            host_processes=ir._ir.host_processes,
+            host=HostOptions(
+                options.prefetch_depth,
+                callback_threads=options.callback_threads,
+                host_processes=ir._ir.host_processes,
+            ),
         )
         ir._seal()
         self._variables = ir._ir.variables()

@@ -12,8 +12,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+#: The variable that a process inherits: ``upstream name=target``, separated by commas.
 VARIABLE = "IPUPERF_NAMES"
-"""The variable that a process inherits: ``upstream name=target``, separated by commas."""
 
 
 def announce(targets: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .rerun import Rerun
 from .trial import Lever, Trial, Untried, changed
@@ -19,7 +20,7 @@ class PrefetchDepth(Lever):
     change = "prefetch depth"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        depth = run.executable.prefetch_depth
+        depth = run.executable.host.prefetch_depth
         if _loads(run):
             more = 2 * depth or 1
             trace = changed(run.executable, prefetch_depth=more).trace
@@ -35,7 +36,7 @@ class HostProcesses(Lever):
     change = "host processes"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        processes, replicas = run.executable.host_processes, run.device_program.replicas
+        processes, replicas = run.executable.host.host_processes, run.device_program.replicas
         if replicas == 1:
             yield self.untried("every replica has one already")
         # The number of processes must divide the replicas; the nearest possible numbers are tried.
@@ -54,7 +55,7 @@ class CallbackThreads(Lever):
     change = "callback threads"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        if run.executable.callback_threads == 1 and run.device_program.replicas > 1:
+        if run.executable.host.callback_threads == 1 and run.device_program.replicas > 1:
             # None stands for one thread for each replica.
             trace = changed(run.executable, callback_threads=None).trace
             options = "streamCallbacks.multiThreadMode 'dedicated'"
@@ -67,12 +68,12 @@ class SyncPatterns(Lever):
     change = "sync pattern"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        if run.executable.sync_pattern != "full" or len(run.device_program.ipus) == 1:
+        if run.executable.lowering.sync_pattern != "full" or len(run.device_program.ipus) == 1:
             return
         for pattern, option in (("single_pipeline", "SinglePipeline"), ("replica_and_ladder", "ReplicaAndLadder")):
             # The sync pattern decides which syncs are written, so this program is lowered anew.
-            executable = run.executable.on(run.executable.machine)
-            executable.sync_pattern = pattern
+            lowering = replace(run.executable.lowering, sync_pattern=pattern)
+            executable = run.executable.on(run.executable.machine, lowering=lowering)
             yield Trial(
                 f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})", executable.trace
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,12 +81,12 @@ class Rerun:
                 executable = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
             except NotReachedError as error:
                 raise RerunError(str(error)) from None
-        executable.values_each_run = self._brings_values(executable)
-        return executable
+        options = replace(executable.options, values_each_run=self._brings_values(executable))
+        return executable.changed(options=options)
 
     def _brings_values(self, executable: Executable) -> bool:
         """Whether the run of the trace comes after a run of its own that brings new values from the host."""
-        values = executable.new_values
+        values = executable.options.new_values
         return values is not None and values.name in set(self.trace.table("host_events")["label"])
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from ipuperf.runtime.executable import Executable
@@ -81,9 +81,8 @@ class Lever(ABC):
         return Untried(self.change, why)
 
 
-def changed(executable: Executable, **options: object) -> Executable:
-    """The same lowered program with other host options (attributes of :class:`Executable`)."""
+def changed(executable: Executable, **options: Any) -> Executable:
+    """The same lowered program with other host options (:class:`~ipuperf.runtime.executable.HostOptions`)."""
     # Host options do not change what lowering does, so the lowered program is shared and not made again.
-    copy = executable.on(executable.machine, lowered_alike=True)
-    vars(copy).update(options)
-    return copy
+    host = replace(executable.host, **options)
+    return executable.on(executable.machine, lowered_alike=True, host=host)

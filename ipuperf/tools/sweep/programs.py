@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -85,13 +85,13 @@ class SweepPrograms:
 
     def _made(self, configuration: Configuration, machine: Machine | None) -> Built:
         built = self._of_model(configuration, machine) if self.sweep.model else self._of_script(configuration, machine)
-        built.executable.again = True
-        return built
+        lowering = replace(built.executable.lowering, again=True)
+        return replace(built, executable=built.executable.changed(lowering=lowering))
 
     def _of_script(self, configuration: Configuration, machine: Machine | None) -> Built:
         settings = RunSettings(AUTO if machine is None else machine)
         executable = executable_of(self.sweep.path, self.sweep.command(configuration), settings, self.sweep.session)
-        return Built(executable, executable.samples_per_run)
+        return Built(executable, executable.options.samples_per_run)
 
     def _of_model(self, configuration: Configuration, machine: Machine | None) -> Built:
         if machine is None:

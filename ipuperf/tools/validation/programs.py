@@ -16,7 +16,7 @@ from ipuperf.kinds import checked
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.report import weight_update_windows
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
 from ipuperf.tools.validation.errors import CaseError, NotAvailable, UnknownOption
@@ -206,7 +206,7 @@ def _benchmark_figures(case: Case, machine: Machine) -> Figures:
 
 def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
     executable = Executable(
-        built.ir, machine, name=case.model, settings=RunSettings(), prefetch_depth=case.prefetch, front_end=False
+        built.ir, machine, name=case.model, settings=RunSettings(), host=HostOptions(case.prefetch, front_end=False)
     )
     if not built.counted and not built.part:
         return _figures(executable, built.work, built.rate, built.times, case.calls)

@@ -28,7 +28,7 @@ def trace_problems(executable: Any) -> list[str]:
         found.append(f"a run takes {executable.simulated_run_cycles} cycles")
     for variant in VARIANTS:
         other = simulate(
-            executable.device_program, executable.machine, prefetch_depth=executable.prefetch_depth, **variant
+            executable.device_program, executable.machine, prefetch_depth=executable.host.prefetch_depth, **variant
         )
         found += [f"simulate({variant}): {text}" for text in _different(trace, other)]
     return found

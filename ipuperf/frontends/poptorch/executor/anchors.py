@@ -114,12 +114,12 @@ class Anchors:
 
 def activations_of(exported: ExportedModel) -> dict[str, tuple[int, Tensor]]:
     """What nodes of the traced graph give (the last tensor of a name), by name, and the number of the stage."""
-    found: dict[str, tuple[int, Tensor]] = {}
+    activations: dict[str, tuple[int, Tensor]] = {}
     for number, part in enumerate(exported.parts):
         for op in part.graph.ops:
             for tensor in op.outputs:
-                found[_NUMBER.sub("", tensor.name)] = (number, tensor)
-    return found
+                activations[_NUMBER.sub("", tensor.name)] = (number, tensor)
+    return activations
 
 
 def trained_of(exported: ExportedModel) -> dict[str, tuple[int, Tensor]]:

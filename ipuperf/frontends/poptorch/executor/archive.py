@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-import ipuperf
 from ipuperf.runtime.program_store import digest_of_sources
 from ipuperf.trace import replacing
+from ipuperf.version import __version__
 
 from ..errors import Error
 
 FORMAT = "ipuperf.poptorch"
+#: Of the format: a change that older files do not follow adds one.
 _NUMBER = 1
-"""Of the format: a change that older files do not follow adds one."""
 _DOCUMENT, _TENSORS = "document.json", "tensors/"
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -37,7 +37,7 @@ class FileError(Error):
 
 def versions() -> dict[str, str]:
     """What a file has to agree with to be read."""
-    return {"format": str(_NUMBER), "ipuperf": f"{ipuperf.__version__} {_own_code()}", "torch": torch.__version__}
+    return {"format": str(_NUMBER), "ipuperf": f"{__version__} {_own_code()}", "torch": torch.__version__}
 
 
 @functools.cache
@@ -97,7 +97,8 @@ def _tensor(file: zipfile.ZipFile, number: int, listed: Mapping[str, Any]) -> to
     return torch.frombuffer(bytearray(file.read(f"{_TENSORS}{number}")), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
-def _differences(found: Any) -> str:
-    known = found if isinstance(found, Mapping) else {}
-    here = versions()
-    return ", ".join(f"{name} {known.get(name)} (here {here[name]})" for name in here if known.get(name) != here[name])
+def _differences(stated: Any) -> str:
+    known = stated if isinstance(stated, Mapping) else {}
+    current = versions()
+    changed = [name for name in current if known.get(name) != current[name]]
+    return ", ".join(f"{name} {known.get(name)} (here {current[name]})" for name in changed)

@@ -14,7 +14,7 @@ import torch
 from ipuperf.frontends.popart.engine_options import callback_threads
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.ir.collector import collector_paused
-from ipuperf.lowering import DoesNotFitError
+from ipuperf.lowering import DoesNotFitError, NewValues
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
     Activation,
@@ -37,7 +37,7 @@ from ipuperf.pipelines.schedules import (
     popart_pipeline,
     sharded,
 )
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 from ipuperf.runtime.settings import AUTO, current_settings
 from ipuperf.runtime.weight_copies import Direction
 
@@ -112,12 +112,14 @@ def compile_model(
     training: bool,
     optimiser: OptimiserSpec | None,
     name: str,
+    samples: int | None = None,
     traced: Traced | None = None,
     grouped: Mapping[str, Any] = MappingProxyType({}),
 ) -> CompiledModel:
     """Compile ``module`` for micro-batches like those in ``args`` and ``kwargs``.
 
     Args:
+        samples: how many samples a call takes, over all replicas.
         traced: an export of the module for such arguments, instead of another.
         grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.optimisers.replica_groups`).
 
@@ -141,30 +143,23 @@ def compile_model(
         grouped=grouped,
     )
     _check_overlap(exported, options, training)
+    # An export from a file was checked when it was made.
     if traced is None:
         check_replicated_buffers(exported.parts, exported.variables, module, options)
     if type(options.execution_strategy) is PipelinedExecution:
         tell_of_late_changes(exported.parts)
-    parts = _renumbered(exported.parts)
-    _apply_precision(parts, options)
-    for scope, convolutions in exported.multi_convs:
-        scope.apply(convolutions)
+    parts = _stages(exported, options)
+    # A training program whose parameters are all frozen has no backward pass.
     trains = training and bool(exported.parameters)
     timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
-    if trains:
-        parts = _recomputing(exported, options, parts)
-    mode = options.resolved_output_mode(training)
-    period = options.output_return_period if mode is OutputMode.EveryN else 1
-    every = period if timetable.micro_batches % period == 0 else 1
-    sent = _Sent(exported)
-    streams = sent.results(mode, every)
-    written = sent.written()
-    anchors = Anchors(exported, options, training, repeats * timetable.micro_batches)
+    count = repeats * timetable.micro_batches
+    sent = _Sent(exported, options, training, timetable.micro_batches)
+    anchors = Anchors(exported, options, training, count)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
     try:
         pipeline = build_pipeline(
             exported.ir,
-            parts,
+            _recomputing(exported, options, parts) if trains else parts,
             timetable,
             outputs=[*sent.outputs, *anchors.outputs],
             variables=anchors.variables,
@@ -174,20 +169,39 @@ def compile_model(
             seed=options.random_seed or 0,
             copies=copies,
             recompute="always" if trains and _recomputes_in_pipeline(options, parts) else "interleaved",
-            host_io=_host_io(exported, options, streams, alone=timetable.micro_batches == 1),
+            host_io=_host_io(exported, options, sent.results, alone=timetable.micro_batches == 1),
         )
     except PipelineError as error:
         raise Error(str(error)) from error
-    executable = _executable(exported, options, name, training)
-    if rule is not None:
-        executable.new_values = new_values_of(exported, pipeline, rule)
+    new_values = None if rule is None else new_values_of(exported, pipeline, rule)
+    executable = _executable(exported, options, name, training, samples, new_values)
     passed = timedelta(seconds=time.perf_counter() - began)
-    count = repeats * timetable.micro_batches
-    period //= every
-    return CompiledModel(exported, executable, pipeline, rule, streams, written, anchors.found, period, count, passed)
+    return CompiledModel(
+        exported, executable, pipeline, rule, sent.results, sent.written, anchors.found, sent.kept_period, count, passed
+    )
 
 
-def _executable(exported: ExportedModel, options: Options, name: str, training: bool) -> Executable:
+def _stages(exported: ExportedModel, options: Options) -> list[StageGraph]:
+    """The stages of a model, with what the options say of their ops.
+
+    Stages without ops drop out of the count: numbers follow each other.
+    """
+    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in exported.parts}))}
+    parts = [replace(part, stage=numbers[part.stage]) for part in exported.parts]
+    _apply_precision(parts, options)
+    for scope, convolutions in exported.multi_convs:
+        scope.apply(convolutions)
+    return parts
+
+
+def _executable(
+    exported: ExportedModel,
+    options: Options,
+    name: str,
+    training: bool,
+    samples: int | None,
+    new_values: NewValues | None,
+) -> Executable:
     """The program on its machine."""
     needed = exported.num_ipus * options.replication_factor
     if needed > IPUS_OF_A_PROCESS and options._host_processes == 1 and current_settings().machine == AUTO:
@@ -199,25 +213,34 @@ def _executable(exported: ExportedModel, options: Options, name: str, training: 
         executable = Executable(
             exported.ir,
             name=name,
-            sync_pattern=_SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
-            prefetch_depth=options._Popart.prefetch_depth,
-            callback_threads=callback_threads(options._Popart.engine_options),
-            host_processes=options._host_processes,
-            merging=options._Popart.collective_merging,
-            outlining=options._Popart.outlining,
-            again=True,
-            kept_in=options.cache_dir,
-            floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
             report_name="training" if training else "inference",
+            lowering=LoweringOptions(
+                _SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
+                options._Popart.collective_merging,
+                options._Popart.outlining,
+                again=True,
+                kept_in=options.cache_dir,
+            ),
+            host=HostOptions(
+                options._Popart.prefetch_depth,
+                callback_threads=callback_threads(options._Popart.engine_options),
+                host_processes=options._host_processes,
+                copies_weights=not options._Popart.synthetic_data,
+            ),
+            options=RunOptions(
+                samples,
+                new_values,
+                floating_point_exceptions=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+            ),
         )
-        executable.copies_weights = not options._Popart.synthetic_data
+        # Lowering is put off until somebody asks for time, but strict memory wants its error now.
         if executable.settings.strict_memory:
             _ = executable.device_program
     except MachineError as error:
-        said = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
+        prefix = f"The model has {len(exported.parts)} stage(s) on {exported.num_ipus} IPU(s) per replica. "
         if isinstance(error, TooFewIpusError):
-            said += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
-        raise Error(f"{said}{error}") from error
+            prefix += f"Too many IPUs requested ({needed}). Experiments that need as many take another machine: "
+        raise Error(f"{prefix}{error}") from error
     except DoesNotFitError as error:
         raise Error(f"{error}. What may help: {'; '.join(memory_advice(options, training, exported))}") from error
     return executable
@@ -252,21 +275,15 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
 
 def _check_period(options: Options) -> None:
     """``EveryN`` as ``popart:willow/src/dataflow.cpp``: the batches per step are PopTorch's device iterations."""
-    given = {"outputMode": (options.output_mode, options.output_return_period)}
+    modes = {"outputMode": (options.output_mode, options.output_return_period)}
     for name, (_, follows, mode, period) in options.anchored_tensors.items():
-        given |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
-    for name, (mode, period) in given.items():
+        modes |= {} if follows else {f"anchorTensor({name!r})": (mode, period)}
+    for name, (mode, period) in modes.items():
         if OutputMode(mode) is OutputMode.EveryN and options.device_iterations % period:
             raise Error(
                 f"{name} EveryN: the return period must be a factor of the number of batches per step: "
                 f"output_return_period is {period}, deviceIterations {options.device_iterations}"
             )
-
-
-def _renumbered(parts: Sequence[StageGraph]) -> list[StageGraph]:
-    """Stages without ops drop out of the count: numbers follow each other."""
-    numbers = {stage: index for index, stage in enumerate(sorted({part.stage for part in parts}))}
-    return [replace(part, stage=numbers[part.stage]) for part in parts]
 
 
 # -- schedule ----------------------------------------------------------------------------------------------------------
@@ -354,8 +371,8 @@ def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGra
 def _check_accumulation(accumulation: int, training: bool) -> None:
     if not training and accumulation != 1:
         raise Error(
-            f"You must set 'poptorch.Options().Training.gradientAccumulation' to 1 or leave it as the default for "
-            f"inference, it is {accumulation}"
+            f"poptorch.Options().Training.gradientAccumulation is {accumulation}; an inference model accumulates "
+            "nothing, so it has to be 1"
         )
 
 
@@ -365,13 +382,11 @@ def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
         return
     if training:
         raise Error(
-            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, but must be greater than or equal "
-            f"to the number of pipeline stages ({needed}): {stages} forward stages give {needed} stages in training. "
-            "Please note that a training graph has stages for the forward and the backward pass"
+            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, the pipeline needs {needed} or "
+            f"more: in training {stages} forward stages become {needed}, with those of the backward pass"
         )
     raise Error(
-        f"poptorch.Options().deviceIterations is {micro_batches}, but must be greater than or equal to the number of "
-        f"pipeline stages ({needed})"
+        f"poptorch.Options().deviceIterations is {micro_batches}, the pipeline needs {needed} or more, one a stage"
     )
 
 
@@ -402,9 +417,9 @@ def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
     turns = [0] * len(phases)
     for part in sorted(parts, key=lambda part: part.stage):
         used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
-        here = {other.stage for other in parts if other.ipu == part.ipu and other.stage < part.stage}
-        before = [turns[stage] for stage in used | here if phases[stage] == phases[part.stage]]
-        turns[part.stage] = 1 + max(before, default=-1)
+        predecessors = {earlier.stage for earlier in parts if earlier.ipu == part.ipu and earlier.stage < part.stage}
+        turns_before = [turns[stage] for stage in used | predecessors if phases[stage] == phases[part.stage]]
+        turns[part.stage] = 1 + max(turns_before, default=-1)
     return turns
 
 
@@ -414,40 +429,40 @@ def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
 class _Sent:
     """What the IPUs send to the host: a stream for each tensor of a stage, and for each way to send it.
 
+    ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
+    update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
+
     Attributes:
         outputs: for the pipeline builder.
+        results: a stream per tensor of the result.
+        written: a stream per changed input: each micro-batch changes its own samples, so all are sent.
+        kept_period: the host keeps one slice in so many.
     """
 
-    def __init__(self, exported: ExportedModel) -> None:
+    def __init__(self, exported: ExportedModel, options: Options, training: bool, micro_batches: int) -> None:
         self.exported = exported
         self.outputs: list[StageOutput] = []
         self._known: dict[tuple[int, int, str, int], Stream] = {}
-
-    def results(self, mode: OutputMode, every: int) -> tuple[Stream | None, ...]:
-        """A stream per tensor of the result.
-
-        ``EveryN`` sends every N-th micro-batch. Simplification: where N does not divide the micro-batches of a weight
-        update, all are sent and the host picks (each update is the same program; upstream's counts on the device).
-        """
+        mode = options.resolved_output_mode(training)
+        period = options.output_return_period if mode is OutputMode.EveryN else 1
+        sending_period = period if micro_batches % period == 0 else 1
+        self.kept_period = period // sending_period
         returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
-        return tuple(self._stream(spec, returned, every) for spec in self.exported.outputs)
+        self.results = tuple(self._stream(spec, returned, sending_period) for spec in exported.outputs)
+        self.written = {number: self._stream(spec, "all", 1) for number, spec in exported.written.items()}
 
-    def written(self) -> dict[int, Stream | None]:
-        """A stream per changed input: each micro-batch changes its own samples, so all are sent."""
-        return {number: self._stream(spec, "all", 1) for number, spec in self.exported.written.items()}
-
-    def _stream(self, spec: OutputSpec, returned: str, every: int) -> Stream | None:
+    def _stream(self, spec: OutputSpec, returned: str, sending_period: int) -> Stream | None:
         if spec.constant is not None:
             return None
         tensor = self.exported.parts[spec.part].graph.outputs[spec.output]
         how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
-        key = (spec.part, spec.output, how, every)
+        key = (spec.part, spec.output, how, sending_period)
         if key not in self._known:
             graph = self.exported.ir.main_graph
             stream = Stream(graph.tensor_id(f"output_{len(self._known)}"), tensor.spec, graph, "d2h")
             graph.add(stream)
             self._known[key] = stream
-            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, every))
+            self.outputs.append(StageOutput(spec.part, spec.output, stream, how, sending_period))
         return self._known[key]
 
 
@@ -466,19 +481,18 @@ def _check_overlap(exported: ExportedModel, options: Options, training: bool) ->
         )
     if not isinstance(strategy, ShardedExecution):
         raise Error(
-            "Overlapped IO is not supported with poptorch.PipelinedExecution. If you are using only one IPU, please "
-            "switch to poptorch.ShardedExecution."
+            "Overlapped IO is not supported with poptorch.PipelinedExecution; poptorch.ShardedExecution overlaps, also "
+            "on a single IPU"
         )
     if not options.TensorLocations.num_io_tiles:
         raise Error(
-            "No IO tiles allocated. You must allocate at least 32 IO tiles using "
-            "poptorch.Options().TensorLocations.numIOTiles."
+            "Overlapped IO runs on IO tiles, and the options set none aside: call "
+            "poptorch.Options().TensorLocations.numIOTiles with 32 or more"
         )
     mode = options.resolved_output_mode(training)
     if mode not in (OutputMode.Sum, OutputMode.All):
         raise Error(
-            "Unsupported output mode for overlapped IO. Please switch output mode to poptorch.OutputMode.All or "
-            f"poptorch.OutputMode.Sum. It is {mode.name}"
+            f"Unsupported output mode for overlapped IO: {mode.name}; allowed are OutputMode.All and OutputMode.Sum"
         )
 
 
@@ -550,13 +564,13 @@ def _training(
 def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable, int]:
     """The parameter group of each trainable variable; parameters that no group has are not trained."""
     by_parameter = {id(p): number for number, group in enumerate(optimiser.groups) for p in group.parameters}
-    found: dict[Variable, int] = {}
+    numbers: dict[Variable, int] = {}
     for name, parameter in exported.trainable_tensors():
         if id(parameter) in by_parameter:
-            found[exported.variables[name]] = by_parameter[id(parameter)]
-    if exported.parameters and not found:
+            numbers[exported.variables[name]] = by_parameter[id(parameter)]
+    if exported.parameters and not numbers:
         raise Error("The optimiser has none of the parameters that the model trains")
-    return found
+    return numbers
 
 
 def _offload(options: Options) -> Offload:
@@ -606,7 +620,7 @@ def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
 
 
 def _planned(graph: Graph) -> list[Any]:
-    found = [op for op in graph.ops if "available_memory_proportion" in op.declared]
+    planned = [op for op in graph.ops if "available_memory_proportion" in op.declared]
     for callee in graph.called_graphs():
-        found += _planned(callee)
-    return found
+        planned += _planned(callee)
+    return planned

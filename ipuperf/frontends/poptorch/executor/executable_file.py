@@ -19,13 +19,13 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ..errors import Error
-from ..export.codec import NotStorable, decode, encode
-from ..export.store import restored, stored
-from ..export.structure import Signature, Structure, flatten, rebuild
-from ..export.trace import Traced
+from ..export.codec import NotStorable, decode, encode, restored, stored
+from ..export.module import ExportedModel
+from ..export.structure import Structure, flatten, rebuild
 from ..optimisers.classes import OptimiserGroup, OptimiserSpec
-from ..options import Options
+from ..optimisers.replica_groups import one_replica
 from . import archive
+from .program import Task
 
 _KIND = "executable"
 _NAME = "model.poptorch"
@@ -67,20 +67,32 @@ class StoredProgram:
         )
         self.model: dict[str, Any] | None = decode(content["model"], tensors)
 
-    def missing_in(self, module: torch.nn.Module) -> list[str]:
+    @property
+    def kind(self) -> str:
+        """``training`` or ``inference``."""
+        return "training" if self.training else "inference"
+
+    def check(self, task: Task) -> None:
+        """Raise :class:`Error` where the module of a task is not that of the program."""
+        with one_replica(task.module, task.grouped, task.options.replication_factor):
+            missing = self._missing_in(task.module)
+        if missing:
+            raise Error(f"the stored program is that of another module: {'; '.join(missing)}")
+
+    def _missing_in(self, module: torch.nn.Module) -> list[str]:
         """What a module lacks of the parameters and buffers that the program uses."""
         known = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-        found = []
+        complaints = []
         program = self.traced.program
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-                name, wanted = str(spec.target).removeprefix(_PREFIX), node.meta["val"]
+                name, expected = str(spec.target).removeprefix(_PREFIX), node.meta["val"]
                 have = known.get(name)
-                if have is None or (have.shape, have.dtype) != (wanted.shape, wanted.dtype):
+                if have is None or (have.shape, have.dtype) != (expected.shape, expected.dtype):
                     shown = "not there" if have is None else f"of shape {tuple(have.shape)}, {have.dtype}"
-                    found.append(f"{name} is {shown}, expected shape {tuple(wanted.shape)}, {wanted.dtype}")
-        return found
+                    complaints.append(f"{name} is {shown}, expected shape {tuple(expected.shape)}, {expected.dtype}")
+        return complaints
 
 
 def read(filename: str | os.PathLike[str]) -> StoredProgram:
@@ -99,19 +111,11 @@ def read(filename: str | os.PathLike[str]) -> StoredProgram:
 
 
 def write(
-    filename: str | os.PathLike[str],
-    *,
-    training: bool,
-    traced: Traced,
-    arguments: Structure,
-    leaves: Sequence[Any],
-    signature: Signature,
-    model: Mapping[str, Any] | None,
+    filename: str | os.PathLike[str], exported: ExportedModel, training: bool, model: Mapping[str, Any] | None
 ) -> None:
     """Write a program.
 
     Args:
-        leaves: shape and type of each tensor of the arguments.
         model: options, states, optimiser, random state.
 
     Raises:
@@ -121,12 +125,12 @@ def write(
     try:
         content = {
             "training": training,
-            "export": stored(traced, tensors),
-            "arguments": encode(arguments, tensors),
-            "leaves": [[list(shape), encode(dtype, tensors)] for shape, dtype in leaves],
+            "export": stored(exported.traced, tensors),
+            "arguments": encode(exported.arguments, tensors),
+            "leaves": [[list(spec.shape), encode(spec.dtype, tensors)] for spec in exported.inputs],
             "signature": [
                 [p.name, p.kind.name, *([] if p.default is p.empty else [encode(p.default, tensors)])]
-                for p in signature.parameters
+                for p in exported.signature.parameters
             ],
             "model": encode(model, tensors),
         }
@@ -135,19 +139,18 @@ def write(
     archive.write(path_of(filename), _KIND, content, tensors)
 
 
-def description_of(
-    options: Options, module: torch.nn.Module, optimiser: OptimiserSpec | None, random: list[int] | None
-) -> dict[str, Any]:
+def description_of(task: Task, random: list[int] | None) -> dict[str, Any]:
     """What ``export_model`` adds to a file."""
-    parameters = dict(module.named_parameters(remove_duplicate=False))
+    parameters = dict(task.module.named_parameters(remove_duplicate=False))
     return {
-        "options": options,
+        "options": task.options,
         "parameters": {name: tensor.data for name, tensor in _shared(parameters).items()},
         "trainable": [name for name, parameter in parameters.items() if parameter.requires_grad],
-        "same": {name: first for name, first in _first_names(parameters).items() if name != first},
-        "buffers": dict(module.named_buffers(remove_duplicate=False)),
-        "optimiser": None if optimiser is None else _optimiser(optimiser, parameters),
+        "same": {name: first_name for name, first_name in _first_names(parameters).items() if name != first_name},
+        "buffers": dict(task.module.named_buffers(remove_duplicate=False)),
+        "optimiser": None if task.optimiser is None else _optimiser(task.optimiser, parameters),
         "random": random,
+        "grouped": {name: list(map(int, setting)) for name, setting in task.grouped.items()},
     }
 
 
@@ -158,7 +161,7 @@ def _first_names(parameters: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _shared(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: parameters[name] for name, first in _first_names(parameters).items() if name == first}
+    return {name: parameters[name] for name, first_name in _first_names(parameters).items() if name == first_name}
 
 
 def _optimiser(spec: OptimiserSpec, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -189,13 +192,13 @@ class StoredModule(torch.nn.Module):
             name: torch.nn.Parameter(value, requires_grad=name in states["trainable"])
             for name, value in states["parameters"].items()
         }
-        known.update({name: known[first] for name, first in states["same"].items()})
+        known.update({name: known[first_name] for name, first_name in states["same"].items()})
         for name, parameter in known.items():
-            owner, _, last = name.rpartition(".")
-            self._owner(owner).register_parameter(last, parameter)
+            owner, _, attribute = name.rpartition(".")
+            self._owner(owner).register_parameter(attribute, parameter)
         for name, buffer in states["buffers"].items():
-            owner, _, last = name.rpartition(".")
-            self._owner(owner).register_buffer(last, buffer)
+            owner, _, attribute = name.rpartition(".")
+            self._owner(owner).register_buffer(attribute, buffer)
         self.train(program.training)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -209,9 +212,9 @@ class StoredModule(torch.nn.Module):
         for part in path.split(".") if path else ():
             if part not in owner._modules:
                 owner.add_module(part, torch.nn.Module())
-            found = owner._modules[part]
-            assert found is not None
-            owner = found
+            member = owner._modules[part]
+            assert member is not None
+            owner = member
         return owner
 
     def _run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -225,9 +228,9 @@ class StoredModule(torch.nn.Module):
                 f"{[tuple(t.shape) for t in leaves]} given"
             )
         states = {**dict(self.named_parameters(remove_duplicate=False)), **dict(self.named_buffers())}
-        given = iter(leaves)
+        arguments = iter(leaves)
         inputs = [
-            next(given)
+            next(arguments)
             if spec.kind is InputKind.USER_INPUT
             else program.constants[spec.target]
             if spec.kind is InputKind.CONSTANT_TENSOR

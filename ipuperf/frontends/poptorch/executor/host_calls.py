@@ -43,20 +43,20 @@ class _Call:
         for place, tensor in zip(self._places, tensors, strict=True):
             leaves[place] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._arguments)
-        found, self.results = pytree.tree_flatten(self._function(*args, **kwargs))
-        if not found or not all(isinstance(result, torch.Tensor) for result in found):
-            raise Error(f"poptorch.CPU: the function gave {found!r}, expected tensors")
-        return found
+        outputs, self.results = pytree.tree_flatten(self._function(*args, **kwargs))
+        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+            raise Error(f"poptorch.CPU: the function gave {outputs!r}, expected tensors")
+        return outputs
 
     def like(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Results for tensors without data; the function is called once, with zeros if it needs numbers."""
         if self._like is None:
             try:
-                found = self(tensors)
+                results = self(tensors)
             except Exception:
                 with torch._subclasses.fake_tensor.unset_fake_temporarily():
-                    found = self([torch.zeros(tuple(t.shape), dtype=t.dtype) for t in tensors])
-            self._like = [torch.empty(tuple(t.shape), dtype=t.dtype, device="meta") for t in found]
+                    results = self([torch.zeros(tuple(t.shape), dtype=t.dtype) for t in tensors])
+            self._like = [torch.empty(tuple(t.shape), dtype=t.dtype, device="meta") for t in results]
         return [torch.empty(tuple(t.shape), dtype=t.dtype, device=tensors[0].device) for t in self._like]
 
 
@@ -128,16 +128,16 @@ def host_call(low: Lowering, tensors: Sequence[Value], key: str) -> list[Tensor]
     specs = tuple(TensorSpec(shape, dtype) for shape, dtype in zip(low.shapes, low.dtypes, strict=True))
 
     def function(*arrays: np.ndarray) -> list[np.ndarray]:
-        given = [torch.from_numpy(np.array(a, kind)) for a, kind in zip(arrays, dtypes, strict=True)]
+        operands = [torch.from_numpy(np.array(a, kind)) for a, kind in zip(arrays, dtypes, strict=True)]
         with torch.no_grad():
-            found = call(given)
-        for result, spec in zip(found, specs, strict=True):
+            results = call(operands)
+        for result, spec in zip(results, specs, strict=True):
             if tuple(result.shape) != spec.shape or ir_dtype(result.dtype, title) != spec.dtype:
                 raise Error(
                     f"poptorch.CPU ({title}): gave {tuple(result.shape)} {result.dtype}, the program was compiled for "
                     f"{spec}"
                 )
-        return [t.detach().numpy().astype(spec.dtype.numpy) for t, spec in zip(found, specs, strict=True)]
+        return [t.detach().numpy().astype(spec.dtype.numpy) for t, spec in zip(results, specs, strict=True)]
 
     names = [f"{low.naming}_{number}" for number in range(len(specs))]
     return make_all(HostCall, operands, names, title=title, function=function, specs=specs)

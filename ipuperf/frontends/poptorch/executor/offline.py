@@ -20,8 +20,7 @@ import torch
 
 from ipuperf.runtime.settings import current_settings, use_settings
 
-from ..errors import Error
-from ..kinds import checked_kinds
+from ..errors import Error, checked_kinds
 from ..options import Options
 from .compilation import CompiledModel
 from .poplar import PoplarExecutor
@@ -60,7 +59,7 @@ def compile_offline(
         raise Error("simulate: an inference has no optimiser; leave optimizer out or set training=True")
     call = PoplarExecutor(model, options, training=training, optimizer=optimizer)
     with _machine_in_force(machine):
-        return call.offline_program(args, kwargs, name)
+        return call._program.for_batch(call._program.bound(args, kwargs), name)
 
 
 @checked_kinds("model", "options", "machine")

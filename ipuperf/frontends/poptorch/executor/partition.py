@@ -17,8 +17,8 @@ from ..errors import PartitionError
 from ..log import logger
 from ..options.strategies import ExecutionStrategy, ParallelPhasedExecution, PhasedExecution
 
+#: IPUs that one process of PopTorch drives at most.
 IPUS_OF_A_PROCESS = 64
-"""IPUs that one process of PopTorch drives at most."""
 
 
 class Placement(NamedTuple):
@@ -85,18 +85,18 @@ def partition(
     resolver = strategy.resolver()
     uses = [BlockUse(*use) for use in blocks_in_program_order]
     chosen = [resolver.stage_of(user_id, ipu_id) for user_id, ipu_id in uses]
-    first = Placement(0, 0, 0 if isinstance(strategy, PhasedExecution) else -1)
+    leading = Placement(0, 0, 0 if isinstance(strategy, PhasedExecution) else -1)
     leading_ops = leading_ops or not chosen
-    places: list[Placement] = [first] if leading_ops else []
+    places: list[Placement] = [leading] if leading_ops else []
     if isinstance(strategy, PhasedExecution):
         _check_phases(strategy, uses, [(place.phase, place.ipu) for place in chosen])
-        places += _stages(first if leading_ops else None, [(place.ipu, place.phase) for place in chosen])
+        places += _stages(leading if leading_ops else None, [(place.ipu, place.phase) for place in chosen])
     else:
         _warn_of_disorder(uses, [place.stage for place in chosen])
-        places += _stages(first if leading_ops else None, [(place.ipu, -1) for place in chosen])
+        places += _stages(leading if leading_ops else None, [(place.ipu, -1) for place in chosen])
     ipus = max(place.ipu for place in places) + 1
     reserved = _reserve(ipus * replication_factor, auto_round_num_ipus)
-    return Partition(tuple(places[1:] if leading_ops else places), first, ipus, reserved, leading_ops)
+    return Partition(tuple(places[1:] if leading_ops else places), leading, ipus, reserved, leading_ops)
 
 
 def _stages(previous: Placement | None, places_in_order: Iterable[tuple[int, int]]) -> list[Placement]:
@@ -112,29 +112,30 @@ def _stages(previous: Placement | None, places_in_order: Iterable[tuple[int, int
 
 
 def _check_phases(strategy: PhasedExecution, uses: Sequence[BlockUse], chosen: Sequence[tuple[int, int]]) -> None:
-    last = 0
+    previous_phase = 0
     for use, (phase, ipu) in zip(uses, chosen):
         if isinstance(strategy, ParallelPhasedExecution) and ipu % 2 != phase % 2:
             raise PartitionError(
                 f"Block '{use.user_id}' of phase {phase} is on IPU {ipu}: in a ParallelPhasedExecution even phases run "
                 "on even IPUs and odd phases on odd IPUs"
             )
-        if phase < last:
+        if phase < previous_phase:
             raise PartitionError(
-                f"Block '{use.user_id}' of phase {phase} runs after a block of phase {last}: phases run in order"
+                f"Block '{use.user_id}' of phase {phase} runs after a block of phase {previous_phase}: "
+                "phases run in order"
             )
-        last = phase
+        previous_phase = phase
 
 
 def _warn_of_disorder(uses: Sequence[BlockUse], stages: Sequence[int]) -> None:
     """Stages listed in an order other than the program's: here the program counts, PopART would refuse data flowing
     to an earlier stage."""
-    for (earlier, before), (later, after) in zip(zip(uses, stages), zip(uses[1:], stages[1:])):
-        if after < before:
+    for (earlier, earlier_stage), (later, later_stage) in zip(zip(uses, stages), zip(uses[1:], stages[1:])):
+        if later_stage < earlier_stage:
             logger.warning(
                 "Block '%s' of stage %d runs after block '%s' of stage %d: it becomes a stage of its own here, PopART "
                 "refuses data that flow from a later stage to an earlier one",
-                *(later.user_id, after, earlier.user_id, before),
+                *(later.user_id, later_stage, earlier.user_id, earlier_stage),
             )
 
 
@@ -147,10 +148,9 @@ def _reserve(used: int, auto_round: bool) -> int:
         return used
     if not auto_round:
         raise PartitionError(
-            f"Number of IPUs: The model specifies the use of {used} IPUs, however PopTorch must reserve a minimum of "
-            f"{reserved} in order to allow the model to run, because PopTorch must reserve a power of 2 or maximum of "
-            "64 IPUs per process. Please reconfigure your model to use a different number of IPUs or set "
-            "poptorch.Options().autoRoundNumIPUs(True)."
+            f"Number of IPUs: the model is on {used}, and a device has a power of two (up to {IPUS_OF_A_PROCESS}), "
+            f"here {reserved}. Place the blocks on as many IPUs, or let poptorch.Options().autoRoundNumIPUs(True) "
+            f"reserve {reserved}"
         )
     logger.warning("Reserving %d IPUs when the model uses only %d; the others stand idle.", reserved, used)
     return reserved

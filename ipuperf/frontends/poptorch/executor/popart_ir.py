@@ -56,8 +56,8 @@ class _Writer:
             if not calls:
                 yield op
             for callee, operands in calls:
-                for inner, outer in zip(callee.inputs, operands, strict=False):
-                    self._stands_for.setdefault(inner, self._stands_for.get(outer, outer))
+                for parameter, outer in zip(callee.inputs, operands, strict=False):
+                    self._stands_for.setdefault(parameter, self._stands_for.get(outer, outer))
                 if callee not in self._seen:
                     yield from self.ops(callee)
 
@@ -95,7 +95,8 @@ def _attributes(op: Op) -> Iterator[tuple[str, Any]]:
     """Attributes by name, those of the parts of a :class:`Convolutions` by name and number."""
     for name, value in op.attributes.items():
         if isinstance(op, Convolutions) and name == "parts":
-            yield from ((f"{key}[{number}]", own) for number, part in enumerate(value) for key, own in part.attributes)
+            for number, part in enumerate(value):
+                yield from ((f"{key}[{number}]", attribute) for key, attribute in part.attributes)
         else:
             yield name, value
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,197 +16,270 @@ from ipuperf.ir import Variable
 from ..enums import ConnectionType
 from ..errors import Error
 from ..log import logger
-from ..optimisers import classes as optim
-from ..optimisers.classes import OptimiserSpec, optimiser_description
+from ..optimisers.classes import OptimiserSpec
 from ..optimisers.state import DeviceState, current_loss_scaling
-from .state import ExecutorState
-from .wrapping import fetch_weights
+from .program import Program, Task
+from .wrapping import Newest, Ties, fetch_weights
+
+if TYPE_CHECKING:
+    from .compilation import CompiledModel
+
+#: Name, tensor of the module and variable of the program of a parameter or buffer.
+State = tuple[str, torch.Tensor, Variable]
 
 #: Version of each parameter and buffer that a training model wrote last.
 _TRAINED = WeakTensorKeyDictionary()
 
 
-class HeldWeights(ExecutorState):
-    """What lives across calls."""
+class Weights:
+    """What lives across calls of a program: weights, the optimiser's state and numbers, random numbers.
 
-    def _states(self) -> Iterator[tuple[str, torch.Tensor, Variable]]:
-        """Name, tensor of the module and variable of the program of every parameter and buffer, each once."""
-        compiled = self._require()
-        known: dict[str, torch.Tensor] = dict(self._model.named_parameters(remove_duplicate=False))
-        known.update(self._model.named_buffers(remove_duplicate=False))
+    Args:
+        ties: of the module to the executor; they know where the newest weights are.
+    """
+
+    def __init__(self, task: Task, program: Program, ties: Ties) -> None:
+        self.ties = ties
+        self._task = task
+        self._program = program
+        self._versions: dict[str, int] = {}
+        self._warned = False
+        #: Whether the optimiser got numbers before the compilation: they count, not those of a loaded state.
+        self._numbers_set = False
+
+    def __del__(self) -> None:
+        """Weights that go leave their values with the module, which is a plain one again."""
+        if not hasattr(self, "_program") or sys.is_finalizing():
+            return
+        if self.ties.newest is Newest.ON_IPUS and self._program.compiled is not None:
+            self.to_host()
+        self.ties.loosen()
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def _states(self) -> Iterator[State]:
+        """Every parameter and buffer of the program, each once."""
+        compiled = self._program.require()
+        module = self._task.module
+        tensors: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+        tensors.update(module.named_buffers(remove_duplicate=False))
+        # Tied parameters have several names and one variable.
         done: set[Variable] = set()
         for name, variable in compiled.exported.variables.items():
             if variable not in done:
                 done.add(variable)
-                yield name, known[name], variable
+                yield name, tensors[name], variable
 
-    def copyWeightsToDevice(self) -> None:
-        """Load parameters and buffers of the module, also where the IPUs have newer ones."""
-        self._require()
-        self._ties.dirty = False
+    def to_device(self) -> None:
+        """Load all weights of the module."""
+        compiled = self._program.require()
+        self.ties.newest = Newest.ON_HOST
         self._load(list(self._states()))
-        self._require().copied_weights("h2d")
-        self._ties.note_loaded()
+        compiled.copied_weights("h2d")
+        self.ties.note_loaded()
 
-    def copyWeightsToHost(self) -> None:
-        """Write parameters and buffers back to the module; of those that another training model has, too, the ones that
-        this one trains."""
-        self._store()
-        self._require().copied_weights("d2h")
+    def buffers_to_device(self) -> None:
+        """Load the buffers of ``updatableNamedBuffers``. ``Error``: it names none."""
+        compiled = self._program.require()
+        names = set(self._task.options.updatable_named_buffers)
+        if not names:
+            raise Error("copyNamedBuffersToDevice: Options.updatableNamedBuffers names no buffers")
+        states = [state for state in self._states() if state[0] in names]
+        self._load(states)
+        compiled.copied_weights("h2d", [variable for _, _, variable in states])
 
-    def _store(self) -> None:
-        self._ties.dirty = False
-        rule = self._require().rule
-        trained = set() if rule is None else rule.trained
-        states = [state for state in self._states() if state[2] in trained or not self._ties.others(state[1])]
-        self._require().executable.evaluator.store_variables([variable for _, _, variable in states])
+    def to_host(self) -> None:
+        """Write all weights back to the module; simulated time passes."""
+        self.write_back()
+        self._program.require().copied_weights("d2h")
+
+    def write_back(self) -> None:
+        """Write weights back to the module: of those that another training model shares, the ones trained here."""
+        compiled = self._program.require()
+        self.ties.newest = Newest.ON_HOST
+        # What another executor trains has newer values there; here it has only been read.
+        trained = set() if compiled.rule is None else compiled.rule.trained
+        states = [state for state in self._states() if state[2] in trained or not self.ties.others(state[1])]
+        compiled.executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
                 tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
-                self._seen[name] = tensor._version
-                if self._training:
+                # PyTorch counts changes in place: a later one of the user's gives another version.
+                self._versions[name] = tensor._version
+                if self._task.training:
                     _TRAINED[tensor] = tensor._version
 
-    def copyWeightsToHostIfNeeded(self) -> bool:
-        """Write the weights back if the IPUs have newer ones; whether they had."""
-        return self._ties.fetch()
-
-    def copyNamedBuffersToDevice(self) -> None:
-        """Load the buffers named by ``updatableNamedBuffers``. ``Error``: it names none."""
-        self._require()
-        wanted = set(self._options.updatable_named_buffers)
-        if not wanted:
-            raise Error("copyNamedBuffersToDevice: Options.updatableNamedBuffers names no buffers")
-        states = [state for state in self._states() if state[0] in wanted]
-        self._load(states)
-        self._require().copied_weights("h2d", [variable for _, _, variable in states])
-
-    def _load(self, states: Sequence[tuple[str, torch.Tensor, Variable]]) -> None:
-        """Copy tensors of the module to the IPUs."""
+    def _load(self, states: Sequence[State]) -> None:
         for name, tensor, variable in states:
             np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
-            self._seen[name] = tensor._version
-        self._require().executable.evaluator.load_variables([variable for _, _, variable in states])
+            self._versions[name] = tensor._version
+        self._program.require().executable.evaluator.load_variables([variable for _, _, variable in states])
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def before_call(self) -> None:
+        """Bring what the next call needs to the IPUs."""
+        if self.ties.behind():
+            self._warn(
+                "another training model has changed parameters that this one has, too, and the IPUs hold the old "
+                "values; copyWeightsToDevice() loads all weights"
+            )
+        optimizer = self._task.optimizer
+        if not self._task.training:
+            self._load_trained()
+        elif optimizer is not None and optimizer.device_state.pending:
+            self.to_host()
+            optimizer.device_state.write(self._program.require())
+
+    def after_call(self) -> None:
+        """Note that the IPUs have changed weights and the optimiser's state."""
+        if self._task.optimizer is not None:
+            self._task.optimizer.device_state.dirty = True
+        changed = self._task.training and not self._task.options._Popart.synthetic_data
+        self.ties.note_call(Newest.ON_IPUS if changed else Newest.ON_HOST)
+        if changed and not self.ties.tied:
+            self.write_back()  # an untied module does not fetch its weights
 
     def _load_trained(self) -> None:
         """Before inference: load all weights when a training model has written some since the last load.
 
         What the program itself has changed stays on the host until it is copied (upstream's rule); a warning says so.
         """
-        fetch_weights(self._model)
+        fetch_weights(self._task.module)
         states = list(self._states())
-        if any(_TRAINED.get(tensor, -1) > self._seen[name] for name, tensor, _ in states):
-            self.copyWeightsToDevice()
+        if any(_TRAINED.get(tensor, -1) > self._versions[name] for name, tensor, _ in states):
+            self.to_device()
             return
-        changed = [name for name, tensor, _ in states if tensor._version != self._seen[name]]
-        if changed and not self._warned:
-            self._warned = True
-            logger.warning(
+        changed = [name for name, tensor, _ in states if tensor._version != self._versions[name]]
+        if changed:
+            self._warn(
                 "%s changed on the host and the IPUs hold the old values; copyWeightsToDevice() loads all weights, "
                 "copyNamedBuffersToDevice() the buffers of Options.updatableNamedBuffers",
                 ", ".join(changed),
             )
 
-    def _warn_of_others(self) -> None:
-        """Before training: say once that another model has trained parameters that both have, as upstream then goes on
-        with those of before."""
-        if self._ties.behind() and not self._warned:
+    def _warn(self, message: str, *arguments: str) -> None:
+        """Warn, once for each executor."""
+        if not self._warned:
             self._warned = True
-            logger.warning(
-                "another training model has changed parameters that this one has, too, and the IPUs hold the old "
-                "values; copyWeightsToDevice() loads all weights"
-            )
+            logger.warning(message, *arguments)
 
-    def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take over the numbers (learning rate ...) of ``optimizer``; its kind has to stay.
+    # -- device ------------------------------------------------------------------------------------------------------
 
-        If the model is on the IPUs and any number differs from those it has, the host runs the program that brings
-        them, which takes simulated time (poptorch: python/_poplar_executor.py, ``setOptimizer``).
-        """
-        if not self._training:
+    def load_program(self) -> None:
+        """Load everything into a program that has just been compiled."""
+        self._program.require().executable.evaluator.load_variables()  # optimiser state, scalars, seeds
+        self.to_device()
+        self.adopt_optimizer(numbers=not self._numbers_set)
+        self._numbers_set = False
+
+    def attach(self) -> None:
+        """Load everything into a program that is back on the device."""
+        compiled = self._program.require()
+        compiled.executable.evaluator.load_variables()
+        self.to_device()
+        if self._task.optimizer is not None:
+            self._task.optimizer.device_state.give(compiled)
+
+    def detach(self) -> None:
+        """Bring everything to the host."""
+        compiled, optimizer = self._program.require(), self._task.optimizer
+        self.ties.fetch()
+        if optimizer is not None and not optimizer.device_state.pending:
+            optimizer.device_state.read(compiled)
+        pipeline = compiled.pipeline
+        compiled.executable.evaluator.store_variables(
+            [*pipeline.state.values(), *pipeline.seeds, *pipeline.scalars.values()]
+        )
+
+    # -- optimiser ---------------------------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take over the numbers of ``optimizer``; its kind has to stay."""
+        task, compiled = self._task, self._program.compiled
+        if not task.training:
             raise Error("setOptimizer: an inference model has no optimiser")
-        spec = optimiser_description(optimizer)
-        if self._compiled is not None:
-            rule = self._compiled.rule
-            assert rule is not None
-            values = {**rule.scalars_of(spec), **self._compiled.pipeline.scaled(self._loss_scaling(spec))}
-            changed = []
-            for (name, _), variable in self._compiled.pipeline.scalars.items():
-                variable.data[...] = values[name]
-                changed.append(variable)
-            self._compiled.executable.evaluator.load_variables(changed)
-            if self._attached and not self._options._Popart.synthetic_data and spec.differs(self._optimiser):
-                self._compiled.executable.bring_values()
-        elif spec.differs(self._optimiser):
-            self._renumbered = True  # they count, not those of a state that the optimiser was given before
-        self._optimiser = spec
-        self._optimizer = optimizer if isinstance(optimizer, optim.Optimizer) else None
-        if self._optimizer is not None:
-            self._optimizer.device_state.forget()
-        self._adopt_optimizer(numbers=False)
-
-    def _loss_scaling(self, spec: OptimiserSpec) -> float:
-        """The loss scaling with another description: an automatic one stays as far from the optimiser's as it is."""
-        assert self._compiled is not None
-        if self._options._Popart.automatic_loss_scale is None:
-            return spec.loss_scaling
-        known = self._optimiser
-        assert known is not None
-        return current_loss_scaling(self._compiled) * spec.loss_scaling / known.loss_scaling
-
-    # -- optimiser state ---------------------------------------------------------------------------------------------
-
-    def _adopt_optimizer(self, *, numbers: bool = True) -> None:
-        """Let the optimiser's ``state_dict`` show what is on the IPUs; load onto them what it was given before."""
-        optimizer = self._optimizer
-        offline = self._options.connection_type == ConnectionType.Never
-        if optimizer is None or self._compiled is None or offline:
-            return
-        optimizer._executor = weakref.ref(self)
-        held = optimizer.device_state
-        held.give(self._compiled, numbers=numbers)
-        held.dirty = True
-
-    def read_optimizer_state(self, held: DeviceState) -> None:
-        """Take over the optimiser's state from the IPUs if theirs is newer."""
-        if self._compiled is None or not self._attached:
-            return
-        if held.pending or (held.states is not None and not held.dirty):
-            logger.debug("Using cached optimiser state dict")
+        new = replace(task)
+        new.take(optimizer)
+        assert new.optimiser is not None
+        differs = new.optimiser.differs(task.optimiser)
+        if compiled is None:
+            self._numbers_set = self._numbers_set or differs
         else:
-            held.read(self._compiled)
+            self._load_numbers(compiled, new.optimiser)
+            if self._program.attached and differs and not task.options._Popart.synthetic_data:
+                compiled.executable.bring_values()
+        task.optimiser, task.optimizer = new.optimiser, new.optimizer
+        if task.optimizer is not None:
+            task.optimizer.device_state.forget()
+        self.adopt_optimizer(numbers=False)
+
+    def _load_numbers(self, compiled: CompiledModel, spec: OptimiserSpec) -> None:
+        assert compiled.rule is not None
+        values = {**compiled.rule.scalars_of(spec), **compiled.pipeline.scaled(self._loss_scaling(compiled, spec))}
+        for (name, _), variable in compiled.pipeline.scalars.items():
+            variable.data[...] = values[name]
+        compiled.executable.evaluator.load_variables(list(compiled.pipeline.scalars.values()))
+
+    def _loss_scaling(self, compiled: CompiledModel, spec: OptimiserSpec) -> float:
+        """The loss scaling with another description: an automatic one stays as far from the optimiser's as it is."""
+        if self._task.options._Popart.automatic_loss_scale is None:
+            return spec.loss_scaling
+        assert self._task.optimiser is not None
+        return current_loss_scaling(compiled) * spec.loss_scaling / self._task.optimiser.loss_scaling
+
+    def adopt_optimizer(self, *, numbers: bool) -> None:
+        """Let the optimiser's ``state_dict`` show what is on the IPUs; load onto them what it was given before."""
+        optimizer, compiled = self._task.optimizer, self._program.compiled
+        offline = self._task.options.connection_type == ConnectionType.Never
+        if optimizer is None or compiled is None or offline:
+            return
+        optimizer.read_from(self)
+        optimizer.device_state.give(compiled, numbers=numbers)
+        optimizer.device_state.dirty = True
+
+    def read_optimizer(self, state: DeviceState) -> None:
+        """Take over the optimiser's state from the IPUs if theirs is newer."""
+        compiled = self._program.compiled
+        if compiled is None or not self._program.attached:
+            return
+        if state.pending or (state.states is not None and not state.dirty):
+            logger.debug("The optimiser's state on the host is the newest one")
+        else:
+            state.read(compiled)
+
+    def separate_numbers(self) -> bool:
+        """Ask for numbers of each parameter where those that were loaded into the optimiser differ within a group;
+        whether they do. The program then has to be compiled anew."""
+        compiled, optimizer = self._program.require(), self._task.optimizer
+        if optimizer is None or not optimizer.device_state.pending:
+            return False
+        if not optimizer.device_state.differs_within(compiled):
+            return False
+        assert self._task.optimiser is not None
+        self.to_host()
+        optimizer.device_state.complete(compiled)
+        self._task.optimiser = replace(self._task.optimiser, apart=True)
+        return True
+
+    # -- random numbers ----------------------------------------------------------------------------------------------
 
     @property
-    def rng_state(self) -> list[int]:
-        """The state of everything random on the IPUs: setting it again replays what came after.
-
-        Upstream gives the device's seed and generator states; here it is the seed and the count of micro-batches of
-        each stage that draws random numbers.
-        """
-        compiled = self._require()
+    def random_state(self) -> list[int]:
+        """The seed, and the count of micro-batches of each stage that draws random numbers."""
+        compiled = self._program.require()
         compiled.executable.evaluator.store_variables(list(compiled.pipeline.seeds))
         return [int(n) for variable in compiled.pipeline.seeds for n in np.asarray(variable.data).reshape(-1)]
 
-    @rng_state.setter
-    def rng_state(self, state: Sequence[int]) -> None:
-        compiled = self._require()
+    @random_state.setter
+    def random_state(self, state: Sequence[int]) -> None:
+        compiled = self._program.require()
         seeds = compiled.pipeline.seeds
-        wanted = sum(np.asarray(variable.data).size for variable in seeds)
-        if len(state) != wanted:
-            raise Error(f"rng_state: {len(state)} numbers given, this model has {wanted}")
+        count = sum(np.asarray(variable.data).size for variable in seeds)
+        if len(state) != count:
+            raise Error(f"rng_state: {len(state)} numbers given, this model has {count}")
         numbers = iter(state)
         for variable in seeds:
             data = np.asarray(variable.data)
             data[...] = np.array([next(numbers) for _ in range(data.size)], data.dtype).reshape(data.shape)
         compiled.executable.evaluator.load_variables(list(seeds))
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's ``state_dict``."""
-        return self._model.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-        """Load into the module, and onto the IPUs if compiled."""
-        found = self._model.load_state_dict(state_dict, strict)
-        if self._compiled is not None:
-            self.copyWeightsToDevice()
-        return found

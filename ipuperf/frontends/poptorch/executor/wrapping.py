@@ -15,42 +15,57 @@ import copyreg
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import Enum
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from ..errors import Error
 from ..log import logger
 
-if TYPE_CHECKING:
-    from .poplar import PoplarExecutor
-
 _WRAPPED = (
-    "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap before "
-    "wrapping again."
+    "This module has already been wrapped in 'poptorch.trainingModel': only one executor trains a module. Its "
+    "destroy() gives the module back, which another one can then wrap."
 )
 _SHARED = (
-    "Buffers of the model belong to another one that has been wrapped in 'poptorch.trainingModel' (models may share "
-    "parameters only). Call destroy() on that model before wrapping this one."
+    "A buffer of this module is part of another one that is being trained (models may share parameters only). Call "
+    "destroy() of the other one first."
 )
+
+
+class Newest(Enum):
+    """Where the newest weights are."""
+
+    ON_HOST = "in the module"
+    ON_IPUS = "on the IPUs"
+
+
+class Trainer(Protocol):
+    """An executor, as far as a module that it trains knows it."""
+
+    def copyWeightsToHost(self) -> None:
+        """Write the weights back to the module."""
+
+    def destroy(self) -> None:
+        """Forget the program."""
 
 
 class Ties:
     """What ties a module to the executor that trains it (which it does not keep alive).
 
     Attributes:
-        dirty: the IPUs have newer weights than the module.
-        trained: training calls so far.
+        newest: where the newest weights are.
+        calls: calls of the executor so far.
     """
 
-    def __init__(self, executor: PoplarExecutor, module: torch.nn.Module) -> None:
+    def __init__(self, executor: Trainer, module: torch.nn.Module) -> None:
         self._executor = weakref.ref(executor)
         self._module = module
         self._classes: dict[Any, type] = {}
         self._shared: list[torch.Tensor] = []
         self._loaded: dict[Ties, int] = {}
-        self.dirty = False
-        self.trained = 0
+        self.newest = Newest.ON_HOST
+        self.calls = 0
 
     @property
     def name(self) -> str:
@@ -64,13 +79,18 @@ class Ties:
 
     def fetch(self) -> bool:
         """Bring the weights to the host if the IPUs have newer ones; whether they had."""
-        executor = self._executor() if self.dirty else None
+        executor = self._executor() if self.newest is Newest.ON_IPUS else None
         if executor is None:
             return False
         logger.debug("Implicit copyWeightsToHost()")
-        self.dirty = False
+        self.newest = Newest.ON_HOST
         executor.copyWeightsToHost()
         return True
+
+    def note_call(self, newest: Newest) -> None:
+        """A call of the executor is over."""
+        self.newest = newest
+        self.calls += 1
 
     def destroy(self) -> None:
         """Destroy the executor, or loosen the ties of one that is gone."""
@@ -95,11 +115,11 @@ class Ties:
             raise Error(_SHARED)
         for tensor in buffers:
             if type(tensor) is not torch.Tensor:
-                raise Error(f"All buffers must be an instance of torch.Tensor (got {type(tensor).__name__})")
+                raise Error(f"a buffer of the module is a {type(tensor).__name__}, expected a torch.Tensor")
         _TIES[self._module] = self
         for tensor in [*parameters, *buffers]:
-            for other in ties_of(tensor):
-                other._shared.append(tensor)
+            for peer in ties_of(tensor):
+                peer._shared.append(tensor)
                 self._shared.append(tensor)
             tensor.__class__ = _class_of(tensor, (*ties_of(tensor), self))
         self._module.__class__ = _class_of(self._module, (self,))
@@ -109,7 +129,7 @@ class Ties:
         for thing in _things(self._module):
             ties = ties_of(thing)
             if self in ties:
-                others = tuple(other for other in ties if other is not self)
+                others = tuple(peer for peer in ties if peer is not self)
                 thing.__class__ = _class_of(thing, others) if others else type(thing)._plain
         if self.tied:
             del _TIES[self._module]
@@ -118,22 +138,22 @@ class Ties:
 
     def others(self, tensor: torch.Tensor) -> list[Ties]:
         """What else a parameter is tied to."""
-        return [other for other in ties_of(tensor) if other is not self]
+        return [peer for peer in ties_of(tensor) if peer is not self]
 
     def note_loaded(self) -> None:
         """The IPUs have the weights that the others have now."""
-        self._loaded = {other: other.trained for tensor in self._shared for other in self.others(tensor)}
+        self._loaded = {peer: peer.calls for tensor in self._shared for peer in self.others(tensor)}
 
     def behind(self) -> bool:
         """Whether another executor has trained shared parameters since they were loaded."""
-        others = {other for tensor in self._shared for other in self.others(tensor)}
-        return any(other.trained > self._loaded.get(other, 0) for other in others)
+        others = {peer for tensor in self._shared for peer in self.others(tensor)}
+        return any(peer.calls > self._loaded.get(peer, 0) for peer in others)
 
 
 def ties_of(thing: Any) -> tuple[Ties, ...]:
     """What fetches the newest weights for a module, a parameter or a buffer."""
-    found: tuple[Ties, ...] = getattr(type(thing), "_ties", ())
-    return found
+    ties: tuple[Ties, ...] = getattr(type(thing), "_ties", ())
+    return ties
 
 
 def _class_of(thing: Any, ties: tuple[Ties, ...]) -> type:
@@ -176,8 +196,8 @@ class _Module:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         _fetch(type(self)._ties)
-        rest = tuple(super().__reduce_ex__(2))[2:]
-        return (copyreg._reconstructor, (type(self)._plain, object, None), *rest)  # type: ignore[attr-defined]
+        state = tuple(super().__reduce_ex__(2))[2:]
+        return (copyreg._reconstructor, (type(self)._plain, object, None), *state)  # type: ignore[attr-defined]
 
 
 class _State:
@@ -218,7 +238,7 @@ class _State:
 
 def _fetch(ties: tuple[Ties, ...]) -> bool:
     """Bring the newest weights of each of them to the host; whether there were any."""
-    return sum(one.fetch() for one in ties) > 0
+    return sum(tie.fetch() for tie in ties) > 0
 
 
 def _things(module: torch.nn.Module) -> list[Any]:
@@ -236,13 +256,13 @@ def fetch_weights(module: torch.nn.Module) -> None:
 def plain(module: torch.nn.Module) -> Iterator[None]:
     """Within, the module and all it holds have their plain classes; the newest weights are on the host."""
     fetch_weights(module)
-    kept = [(thing, type(thing)) for thing in _things(module) if isinstance(thing, _Module | _State)]
+    classes = [(thing, type(thing)) for thing in _things(module) if isinstance(thing, _Module | _State)]
     try:
-        for thing, kind in kept:
+        for thing, kind in classes:
             thing.__class__ = kind._plain
         yield
     finally:
-        for thing, kind in kept:
+        for thing, kind in classes:
             thing.__class__ = kind
 
 

@@ -40,8 +40,8 @@ def _of(rg_info: ReplicaGroupingInfo | int) -> ReplicaGroupingInfo:
 def _exchanged(
     x: torch.Tensor, name: str, info: ReplicaGroupingInfo, example: torch.Tensor, attributes: Mapping[str, Any]
 ) -> torch.Tensor:
-    given = {"__collectiveReplicaGrouping": info.attributes, **attributes}
-    return poptorch.custom_op([x], name, "ai.graphcore", 1, example_outputs=[example], attributes=given)[0]
+    all_attributes = {"__collectiveReplicaGrouping": info.attributes, **attributes}
+    return poptorch.custom_op([x], name, "ai.graphcore", 1, example_outputs=[example], attributes=all_attributes)[0]
 
 
 def all_gather_cross_replica_identical_grads_in(x: torch.Tensor, rg_info: ReplicaGroupingInfo | int) -> torch.Tensor:

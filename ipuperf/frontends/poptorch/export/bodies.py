@@ -23,8 +23,8 @@ from ..errors import Error
 if TYPE_CHECKING:
     from .stages import Flow, Part
 
+#: Annotation of a node: the bodies that it is in, from the outside in, such as ``0.then/1.else``.
 BODY = "ipuperf_body"
-"""Annotation of a node: the bodies that it is in, from the outside in, such as ``0.then/1.else``."""
 
 
 @dataclass(eq=False)

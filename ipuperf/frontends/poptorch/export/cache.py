@@ -21,10 +21,9 @@ import torch
 from ..executor import archive
 from ..log import logger
 from .checks import hooks_of_all_modules
-from .codec import NotStorable
+from .codec import NotStorable, lasting, restored, stored
 from .content import UnknownContent, digest_of
 from .reuse import Newest
-from .store import lasting, restored, stored
 from .trace import Traced
 
 _KIND = "export"
@@ -56,43 +55,44 @@ def cached(
             logger.warning("The export of %s is not kept in %s: it depends on %s", name, folder, error)
         return trace()
     key, path = digest.encode(), None if folder is None else Path(folder, f"{digest}.poptorch")
-    found = _KEPT.get(key)
-    if found is not None:
+    traced = _KEPT.get(key)
+    if traced is not None:
         if path is not None and not path.exists():
-            _write(path, found)
-        return found
-    found = None if path is None else _read(path)
-    if found is None:
-        before = _drawn()
-        found = trace()
-        if _drawn() != before and not _repeated(found, trace):
+            _write(path, traced)
+        return traced
+    traced = None if path is None else _read(path)
+    if traced is None:
+        # Random numbers that forward draws on the host become constants: another export has others.
+        drawn = _drawn()
+        traced = trace()
+        if _drawn() != drawn and not _repeated(traced, trace):
             logger.debug("The export is not kept: it depends on random numbers of Python or NumPy")
-            return found
+            return traced
         if path is not None:
-            _write(path, found)
+            _write(path, traced)
     with suppress(NotStorable):  # what no file could hold is not kept either
-        _KEPT.put(key, lasting(found))
-    return found
+        _KEPT.put(key, lasting(traced))
+    return traced
 
 
 def _drawn() -> tuple[Any, ...]:
     """The state of the random numbers that would be constants of an export."""
-    kind, numbers, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
-    return random.getstate(), kind, np.asarray(numbers).tobytes(), rest
+    kind, numbers, *remainder = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), kind, np.asarray(numbers).tobytes(), remainder
 
 
-def _repeated(found: Traced, trace: Callable[[], Traced]) -> bool:
+def _repeated(traced: Traced, trace: Callable[[], Traced]) -> bool:
     """Whether another export, with other random numbers, is the same: layers that may be dropped draw one also where
     none is. The program's own random numbers go on as if there had been one export."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        (one, numbers), (other, others) = (_content(traced) for traced in (found, trace()))
+        (text, numbers), (second_text, others) = (_content(export) for export in (traced, trace()))
     except NotStorable:
         return False
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
-    return one == other and all(torch.equal(a, b) for a, b in zip(numbers, others, strict=True))
+    return text == second_text and all(torch.equal(a, b) for a, b in zip(numbers, others, strict=True))
 
 
 def _content(traced: Traced) -> tuple[str, list[torch.Tensor]]:
@@ -108,7 +108,7 @@ def forget() -> None:
 def _read(path: Path) -> Traced | None:
     try:
         content, tensors = archive.read(path, _KIND)
-        found = restored(content, tensors)
+        traced = restored(content, tensors)
     except FileNotFoundError:
         return None
     except archive.FileError as error:
@@ -118,7 +118,7 @@ def _read(path: Path) -> Traced | None:
         logger.info("%s cannot be read (%s: %s); it is written anew", path, type(error).__name__, error)
         return None
     logger.debug("The export was loaded from %s", path)
-    return found
+    return traced
 
 
 def _write(path: Path, traced: Traced) -> None:

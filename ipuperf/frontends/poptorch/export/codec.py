@@ -1,7 +1,8 @@
 """Exports, options and structures as JSON and arrays, and back: what files of executables and the cache hold.
 
 Only what is listed here is written and read. A file names functions and classes of ipuperf and PyTorch's own ops, and
-classes of the user that are loaded already; reading one runs no code of the file's choice (as reading a pickle would).
+reading one runs no code of its choice: containers of the user's must be loaded already. The numbers of parameters and
+buffers are no part of a traced program.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
@@ -21,9 +30,12 @@ from ipuperf.ir import FLOAT16, FLOAT32, DType
 from .. import enums
 from ..blocks import BlockUse
 from ..multi_conv import MultiConv
-from ..options import groups, popart, root, strategies, tensor_locations
+from ..options import groups, popart, root, strategies
 from ..options.effects import Ledger
+from .lines import tags_of
+from .reuse import Simplified
 from .structure import Branch, Fixed, Leaf
+from .trace import Traced
 
 _KIND = "~"
 _NAMESPACES = ("aten", "prims", "ipuperf")
@@ -32,7 +44,7 @@ _CLASSES: Mapping[str, type] = {
     for kind in (
         Leaf, Fixed, Branch, BlockUse, MultiConv, Ledger, root.Options, groups._JitOptions, groups._PrecisionOptions,
         groups._TrainingOptions, groups._DistributedOptions, popart._PopartOptions,
-        tensor_locations._TensorLocationOptions, tensor_locations.TensorLocationSettings,
+        groups._TensorLocationOptions, groups.TensorLocationSettings,
         *(v for v in vars(strategies).values() if isinstance(v, type) and v.__module__ == strategies.__name__),
     )
 }  # fmt: skip
@@ -57,21 +69,21 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) in (list, immutable_list):
-        return [encode(item, tensors) for item in value]
+        return [encode(member, tensors) for member in value]
     kind, content = _encoded(value, tensors)
     return {_KIND: kind, "v": content}
 
 
 def _encoded(value: Any, tensors: list[torch.Tensor]) -> tuple[str, Any]:
-    def inner(item: Any) -> Any:
-        return encode(item, tensors)
+    def inner(member: Any) -> Any:
+        return encode(member, tensors)
 
     if type(value) in (tuple, torch.Size):
-        return "tuple", [inner(item) for item in value]
+        return "tuple", [inner(member) for member in value]
     if type(value) in (dict, immutable_dict):
-        return "dict", [[inner(key), inner(item)] for key, item in value.items()]
+        return "dict", [[inner(key), inner(member)] for key, member in value.items()]
     if type(value) in (set, frozenset):
-        return type(value).__name__, sorted((inner(item) for item in value), key=repr)
+        return type(value).__name__, sorted((inner(member) for member in value), key=repr)
     if isinstance(value, torch.Tensor):
         return "tensor", _number_of(value, tensors)
     if isinstance(value, torch.fx.Node):
@@ -94,7 +106,7 @@ def _encoded(value: Any, tensors: list[torch.Tensor]) -> tuple[str, Any]:
         return "class", _name_of(value)
     if _CLASSES.get(type(value).__name__) is type(value):
         state = dict(zip(value._fields, value, strict=True)) if isinstance(value, BlockUse) else vars(value)
-        return "object", [type(value).__name__, [[name, inner(item)] for name, item in state.items()]]
+        return "object", [type(value).__name__, [[name, inner(member)] for name, member in state.items()]]
     raise NotStorable(f"{value!r} of type {type(value).__module__}.{type(value).__qualname__}")
 
 
@@ -118,11 +130,11 @@ def _name_of(kind: type) -> str:
 def decode(value: Any, tensors: list[torch.Tensor], nodes: Mapping[str, torch.fx.Node] | None = None) -> Any:
     """The value again. ``ValueError``: not what :func:`encode` gives, or a class that is not loaded."""
 
-    def inner(item: Any) -> Any:
-        return decode(item, tensors, nodes)
+    def inner(member: Any) -> Any:
+        return decode(member, tensors, nodes)
 
     if isinstance(value, list):
-        return [inner(item) for item in value]
+        return [inner(member) for member in value]
     if not isinstance(value, dict):
         return value
     kind, content = value[_KIND], value["v"]
@@ -131,11 +143,11 @@ def decode(value: Any, tensors: list[torch.Tensor], nodes: Mapping[str, torch.fx
     if kind == "tensor":
         return tensors[content]
     if kind == "object":
-        return _object(content[0], {name: inner(item) for name, item in content[1]})
+        return _object(content[0], {name: inner(member) for name, member in content[1]})
     if kind == "dict":
-        return {inner(key): inner(item) for key, item in content}
+        return {inner(key): inner(member) for key, member in content}
     if kind in ("tuple", "set", "frozenset"):
-        return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](inner(item) for item in content)
+        return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](inner(member) for member in content)
     return _SIMPLE[kind](content)
 
 
@@ -143,9 +155,9 @@ def _object(name: str, state: Mapping[str, Any]) -> Any:
     kind = _CLASSES[name]
     if issubclass(kind, tuple):
         return kind(**state)
-    made = kind.__new__(kind)
-    made.__dict__.update(state)
-    return made
+    instance = kind.__new__(kind)
+    instance.__dict__.update(state)
+    return instance
 
 
 def _op(name: str) -> Any:
@@ -156,27 +168,27 @@ def _op(name: str) -> Any:
 
 
 def _torch(name: str) -> Any:
-    found = getattr(torch, name)
-    if not isinstance(found, _TORCH):
+    value = getattr(torch, name)
+    if not isinstance(value, _TORCH):
         raise ValueError(f"torch.{name} is neither a type nor a layout")
-    return found
+    return value
 
 
 def _class(name: str) -> type:
-    found = _CONTAINERS.get(name) or _loaded(name)
-    good = isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, (tuple, list, Mapping)))
+    loaded = _CONTAINERS.get(name) or _loaded(name)
+    good = isinstance(loaded, type) and (dataclasses.is_dataclass(loaded) or issubclass(loaded, (tuple, list, Mapping)))
     if not good:
         raise ValueError(f"the class {name} is not loaded, or is no container; import it first")
-    return found
+    return loaded
 
 
 def _loaded(name: str) -> Any:
     """What a loaded module has by this name, None where there is no such thing; nothing is imported."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
@@ -189,3 +201,102 @@ _SIMPLE: Mapping[str, Callable[[Any], Any]] = {
     "op": _op,
     "class": _class,
 }
+
+
+def stored(traced: Traced, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    """A traced program as JSON; its constants are appended to ``tensors``.
+
+    Raises:
+        NotStorable: it has regions of its own, a user's op, or a result of a class that no file can name.
+    """
+    program = traced.program
+    return {
+        "nodes": [_encoded_node(node, tensors) for node in program.graph.nodes],
+        "inputs": [_input(spec) for spec in program.graph_signature.input_specs],
+        "outputs": [[spec.kind.name, spec.target, _name(spec.arg)] for spec in program.graph_signature.output_specs],
+        "constants": encode(dict(program.constants), tensors),
+        "uses": encode(traced.uses, tensors),
+        "results": encode(traced.results, tensors),
+        "multi_convs": encode(traced.multi_convs, tensors),
+    }
+
+
+def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
+    """The traced program again."""
+    graph = torch.fx.Graph()
+    nodes: dict[str, torch.fx.Node] = {}
+    for op, name, target, args, kwargs, seen, tags in content["nodes"]:
+        node = graph.create_node(
+            op, decode(target, tensors), tuple(decode(args, tensors, nodes)), decode(kwargs, tensors, nodes), name
+        )
+        node.name = name
+        node.meta.update(val=_meta_value(seen), custom=tags)
+        nodes[name] = node
+    signature = ExportGraphSignature(
+        [InputSpec(InputKind[kind], TensorArgument(name), target, persistent) for kind, target, persistent, name in
+         content["inputs"]],
+        [OutputSpec(OutputKind[kind], TensorArgument(name), target) for kind, target, name in content["outputs"]],
+    )  # fmt: skip
+    program = Simplified(
+        torch.fx.GraphModule(torch.nn.Module(), graph), signature, decode(content["constants"], tensors)
+    )
+    uses, results, multi_convs = (decode(content[name], tensors) for name in ("uses", "results", "multi_convs"))
+    return Traced(program, uses, results, multi_convs)
+
+
+def lasting(traced: Traced) -> Traced:
+    """The traced program without anything that the module could change later: constants are copies, marks anew.
+
+    Raises:
+        NotStorable: see :func:`stored`.
+    """
+    tensors: list[torch.Tensor] = []
+    content = stored(traced, tensors)
+    tensors = [tensor.detach().clone() for tensor in tensors]
+    program = traced.program
+    copied = Simplified(program.graph_module, program.graph_signature, decode(content["constants"], tensors))
+    uses, results, multi_convs = (decode(content[name], tensors) for name in ("uses", "results", "multi_convs"))
+    return Traced(copied, uses, results, multi_convs)
+
+
+def _encoded_node(node: torch.fx.Node, tensors: list[torch.Tensor]) -> list[Any]:
+    if node.op not in ("placeholder", "call_function", "output"):
+        raise NotStorable(f"the region {node.target!r}")
+    tags = dict(tags_of(node))
+    if any(type(value) not in (bool, int, str, type(None)) for value in tags.values()):
+        raise NotStorable(f"the annotations {tags!r}")
+    arguments = encode(list(node.args), tensors), encode(dict(node.kwargs), tensors)
+    return [node.op, node.name, encode(node.target, tensors), *arguments, _seen(node.meta.get("val")), tags]
+
+
+def _input(spec: Any) -> list[Any]:
+    return [spec.kind.name, spec.target, spec.persistent, _name(spec.arg)]
+
+
+def _name(argument: Any) -> str:
+    """Arguments and results that are no tensors are no part of an export: ``results`` has them."""
+    if not isinstance(argument, TensorArgument):
+        raise NotStorable(f"the argument {argument!r}")
+    return argument.name
+
+
+def _seen(value: Any) -> Any:
+    """What the trace knows of a node's value."""
+    if isinstance(value, (list, tuple)):
+        return [_seen(member) for member in value]
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or any(not isinstance(n, int) for n in (*value.shape, *value.stride())):
+            raise NotStorable(f"a value of shape {tuple(value.shape)} that depends on data")
+        return {"shape": list(value.shape), "stride": list(value.stride()), "dtype": str(value.dtype).split(".")[1]}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise NotStorable(f"a value of type {type(value).__name__}")
+
+
+def _meta_value(seen: Any) -> Any:
+    if isinstance(seen, list):
+        return [_meta_value(member) for member in seen]
+    if isinstance(seen, dict):
+        dtype = getattr(torch, seen["dtype"])
+        return torch.empty_strided(seen["shape"], seen["stride"], dtype=dtype, device="meta")
+    return seen

@@ -21,8 +21,8 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.table import RANDOM, decomposition_of, handler_of
 
+#: The function of PyTorch that lists them; a build without it keeps all.
 _COLLECT = "_collect_all_valid_cia_ops"
-"""The function of PyTorch that lists them; a build without it keeps all."""
 
 
 def may_decompose(target: Any) -> bool:
@@ -54,8 +54,8 @@ def few_composites(program: Any) -> AbstractContextManager[None]:
 @cache
 def _always() -> frozenset[Any]:
     """PyTorch's own that have a handler, or are not decomposed at all."""
-    every = export_utils._collect_all_valid_cia_ops_for_aten_namespace()
-    return frozenset(op for op in every if handler_of(op) is not None or not may_decompose(op))
+    composites = export_utils._collect_all_valid_cia_ops_for_aten_namespace()
+    return frozenset(op for op in composites if handler_of(op) is not None or not may_decompose(op))
 
 
 def _of(program: Any) -> frozenset[Any]:

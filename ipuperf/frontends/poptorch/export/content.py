@@ -107,19 +107,19 @@ class _Digest:
 
     def _mapping(self, value: Mapping[Any, Any]) -> None:
         self._class(type(value))
-        for key, item in value.items():
+        for key, member in value.items():
             self.add(key)
-            self.add(item)
+            self.add(member)
 
     def _sequence(self, value: Iterable[Any]) -> None:
         self._class(type(value))
         items = list(value)
         self.say(len(items))
-        for item in items:
-            self.add(item)
+        for member in items:
+            self.add(member)
 
     def _set(self, value: Iterable[Any]) -> None:
-        self.say(sorted(digest_of(item) for item in value))
+        self.say(sorted(digest_of(member) for member in value))
 
     def _tensor(self, value: torch.Tensor) -> None:
         self._shape(value)
@@ -140,18 +140,18 @@ class _Digest:
     def _module(self, value: torch.nn.Module) -> None:
         """A module with its own code; of parameters and buffers the shapes."""
         self._class(type(value))
-        for name, item in vars(value).items():
+        for name, member in vars(value).items():
             if name in ("_parameters", "_buffers"):
-                for inner, tensor in item.items():
-                    self.say(name, inner, tensor is None)
+                for tensor_name, tensor in member.items():
+                    self.say(name, tensor_name, tensor is None)
                     if tensor is not None:
                         self._shape(tensor)
-            elif name.endswith("_hooks") and isinstance(item, dict):  # by numbers that count all hooks of a process
+            elif name.endswith("_hooks") and isinstance(member, dict):  # by numbers that count all hooks of a process
                 self.say(name)
-                self._sequence(item.values())
+                self._sequence(member.values())
             elif name not in _UNSEEN:
                 self.say(name)
-                self.add(item)
+                self.add(member)
 
     def _handle(self, value: torch.utils.hooks.RemovableHandle) -> None:
         """What removes a hook; the hook itself is told where it hangs."""
@@ -164,9 +164,9 @@ class _Digest:
                 if hasattr(value, name) and name != "__weakref__" and name != "__dict__":
                     self.say(name)
                     self.add(getattr(value, name))
-        for name, item in getattr(value, "__dict__", {}).items():
+        for name, member in getattr(value, "__dict__", {}).items():
             self.say(name)
-            self.add(item)
+            self.add(member)
 
     # -- code --------------------------------------------------------------------------------------------------------
 
@@ -185,26 +185,26 @@ class _Digest:
             else:
                 for base in kind.__bases__:
                     self._class(base)
-                for name, item in sorted(vars(kind).items()):
+                for name, member in sorted(vars(kind).items()):
                     if name not in ("__dict__", "__weakref__", "__doc__") and not name.startswith(("_abc_", "__abc")):
                         self.say(name)
-                        self.add(item)
+                        self.add(member)
 
     def _replaced_in(self, kind: type) -> None:
         """The methods of an installed class, or of its bases, that a program has replaced."""
         for base in kind.__mro__:
-            for name, item in vars(base).items():
-                if _is_the_users(item):
+            for name, member in vars(base).items():
+                if _is_the_users(member):
                     self.say("replaced", name)
-                    self.add(item)
+                    self.add(member)
 
     def _function(self, value: types.FunctionType) -> None:
         self.say(value.__module__, value.__qualname__)
         if self._installed(value.__module__):
             return
         self._code(value.__code__, value.__globals__)
-        for item in (value.__defaults__, value.__kwdefaults__, value.__dict__):
-            self.add(item)
+        for member in (value.__defaults__, value.__kwdefaults__, value.__dict__):
+            self.add(member)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             self.say(name)
             if _filled(cell):
@@ -230,19 +230,19 @@ class _Digest:
         installed one only for what a program has put there."""
         if chain[0] not in scope:
             return
-        found = scope[chain[0]]
+        meaning = scope[chain[0]]
         for name in chain[1:]:
-            if not isinstance(found, types.ModuleType):
+            if not isinstance(meaning, types.ModuleType):
                 break
-            if not self._installed(found.__name__):
-                found = getattr(found, name, None)
+            if not self._installed(meaning.__name__):
+                meaning = getattr(meaning, name, None)
                 continue
-            inner = vars(found).get(name)
-            if not (isinstance(inner, types.ModuleType) or _is_the_users(inner)):
+            member = vars(meaning).get(name)
+            if not (isinstance(member, types.ModuleType) or _is_the_users(member)):
                 break
-            found = inner
+            meaning = member
         self.say(chain)
-        self.add(found)
+        self.add(meaning)
 
     def _installed(self, module: str | None) -> bool:
         """Whether code of this module counts by the version of its package, which is then added."""
@@ -265,15 +265,15 @@ class _Digest:
         self.add(value.__self__)
 
     def _partial(self, value: Any) -> None:
-        for item in (value.func, value.args, value.keywords):
-            self.add(item)
+        for part in (value.func, value.args, value.keywords):
+            self.add(part)
 
     def _wrapped(self, value: Any) -> None:
         self.add(value.__func__ if hasattr(value, "__func__") else value.__wrapped__)
 
     def _property(self, value: Any) -> None:
-        for item in (value.fget, value.fset, value.fdel):
-            self.add(item)
+        for accessor in (value.fget, value.fset, value.fdel):
+            self.add(accessor)
 
     _HOW: tuple[tuple[Any, Callable[[_Digest, Any], None]], ...] = (
         (torch.nn.Module, _module),
@@ -317,7 +317,7 @@ def _filled(cell: Any) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _chains(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
     """Global names of a code with the attributes that are read of them: ``("torch", "nn", "functional")``."""
-    found: dict[tuple[str, ...], None] = {}
+    chains: dict[tuple[str, ...], None] = {}
     chain: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -327,8 +327,8 @@ def _chains(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
         elif instruction.opname not in ("CACHE", "EXTENDED_ARG"):
             chain = ()
         if chain:
-            found[chain] = None
-    return tuple(found)
+            chains[chain] = None
+    return tuple(chains)
 
 
 _STANDARD = tuple(

@@ -15,19 +15,19 @@ from ..errors import UnsupportedError
 
 DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+#: What gives a tensor, or makes it one, that no gradient flows through.
 DETACHING = (torch.Tensor.detach, torch.detach, torch.Tensor.detach_, DATA)
-"""What gives a tensor, or makes it one, that no gradient flows through."""
 
 _CHANGING = frozenset(
     {"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "pow"))}
 )
 
 
+#: What ends in an underscore and changes what a tensor is, not its numbers.
 _NO_NUMBERS = frozenset(
     f"{name}_"
     for name in ("requires_grad", "squeeze", "unsqueeze", "t", "transpose", "swapaxes", "swapdims", "as_strided")
 )
-"""What ends in an underscore and changes what a tensor is, not its numbers."""
 
 
 def set_data(x: torch.Tensor, value: torch.Tensor) -> None:
@@ -119,7 +119,7 @@ class UnseenChanges:
 
 
 def with_numbers(
-    x: torch.Tensor, given: torch.Tensor | None, change: Callable[[], Any], gradients: Callable[[bool], Any]
+    x: torch.Tensor, view: torch.Tensor | None, change: Callable[[], Any], gradients: Callable[[bool], Any]
 ) -> Any:
     """The result of ``change()``, which changes ``x`` unseen.
 
@@ -127,12 +127,12 @@ def with_numbers(
         given: the view of ``x`` that is changed, if it is one with a gradient of its own.
         gradients: a context in which ops are made that gradients flow through, or not.
     """
-    shown = [x] if given is None or given is x else [x, given]
+    shown = [x] if view is None or view is x else [x, view]
     with torch.no_grad():
         with gradients(True):
-            before = [tensor.clone() for tensor in shown]
+            copies = [tensor.clone() for tensor in shown]
         result = change()
-        for tensor, old in zip(shown, before, strict=True):
+        for tensor, old in zip(shown, copies, strict=True):
             with gradients(False):
                 numbers, nothing = tensor.detach(), old.detach()
             with gradients(True):

@@ -18,10 +18,10 @@ import ipuperf
 
 from ..aten.lowering import ExportError
 from ..errors import Error, UnsupportedError
-from .memory import overlap_of
+from .module_state import overlap_of
 
+#: The annotation of a node that says the line it comes from.
 LINE = "ipuperf_line"
-"""The annotation of a node that says the line it comes from."""
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 #: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
@@ -77,8 +77,8 @@ def explained(error: Exception, at: str = "") -> ExportError:
             "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
         )
     reason = str(error).strip().splitlines()
-    first = reason[0] if reason else ""
-    return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {first}")
+    headline = reason[0] if reason else ""
+    return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {headline}")
 
 
 @contextmanager

@@ -28,15 +28,15 @@ from ..options.strategies import ExecutionStrategy, PipelinedExecution
 from .cache import cached
 from .checks import check_hooks
 from .lines import location_of_node
-from .memory import check_memory, view_of
+from .module_state import check_memory, view_of
 from .stages import Flow, Part, StageWriter
 from .structure import Signature, Structure, differences, flatten, rebuild
 from .trace import Traced, trace
 
 _PREFIX = "module."
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION})
+#: Ops after a loss that make another number of it.
 _COMPUTING = frozenset(f"aten::{name}" for name in ("add", "sub", "mul", "div", "mean", "sum", "neg"))
-"""Ops after a loss that make another number of it."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class ExportedModel:
             Error: the arguments have another structure than those the model was compiled with.
         """
         structure, tensors, _ = flatten(self.signature.bind(args, kwargs or {}), like=self.arguments)
-        found = differences(self.arguments, structure)
-        if found:
-            raise Error("; ".join(found))
+        complaints = differences(self.arguments, structure)
+        if complaints:
+            raise Error("; ".join(complaints))
         return tensors
 
     def result_of(self, tensors: Sequence[Any]) -> Any:
@@ -382,17 +382,17 @@ class _Exporter:
         program = self.traced.program
         (result,) = [n for n in program.graph.nodes if n.op == "output"]
         constant = bool(writer.tags)
-        found: list[OutputSpec] = []
+        specs: list[OutputSpec] = []
         written: dict[int, OutputSpec] = {}
         for spec, node in zip(program.graph_signature.output_specs, result.args[0], strict=True):
             if spec.kind == OutputKind.USER_OUTPUT:
-                found.append(self._output(writer, node, constant))
+                specs.append(self._output(writer, node, constant))
             elif spec.kind == OutputKind.USER_INPUT_MUTATION:
                 number = list(program.graph_signature.user_inputs).index(spec.target)
                 written[number] = self._output(writer, node, constant)
             elif spec.kind not in _STATE_MUTATIONS:
                 raise UnsupportedError(f"result {spec.arg} of kind {spec.kind.name} is unsupported")
-        return found, written
+        return specs, written
 
     @staticmethod
     def _output(writer: StageWriter, node: torch.fx.Node, constant: bool) -> OutputSpec:
@@ -483,12 +483,12 @@ def _tell_of_more_than(loss: torch.fx.Node) -> None:
     """Warn where the model returns something that is computed from its loss: gradients are those of the loss alone."""
     if name_of(loss.target) == "ipuperf::identity_loss":
         return
-    after, waiting = dict[torch.fx.Node, None](), [loss]
+    descendants, waiting = dict[torch.fx.Node, None](), [loss]
     while waiting:
-        later = [user for user in waiting.pop().users if user not in after]
-        after.update(dict.fromkeys(later))
+        later = [user for user in waiting.pop().users if user not in descendants]
+        descendants.update(dict.fromkeys(later))
         waiting += later
-    computed = [node for node in after if name_of(node.target) in _COMPUTING]
+    computed = [node for node in descendants if name_of(node.target) in _COMPUTING]
     returned = _ancestors({next(iter(reversed(loss.graph.nodes))): None}) if computed else set()
     for node in computed:
         if node in returned:
@@ -503,14 +503,14 @@ def _tell_of_more_than(loss: torch.fx.Node) -> None:
 
 def _ancestors(losses: Mapping[torch.fx.Node, None]) -> set[torch.fx.Node]:
     """Nodes that some loss depends on."""
-    found: set[torch.fx.Node] = set()
+    ancestors: set[torch.fx.Node] = set()
     waiting = [n for loss in losses for n in loss.all_input_nodes]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in ancestors:
+            ancestors.add(node)
             waiting += node.all_input_nodes
-    return found
+    return ancestors
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,10 +18,10 @@ import torch
 
 Annotation = Callable[[torch.fx.Node], Any]
 
+#: How many nodes are kept in all; the programs that were used last stay.
 _NODES = 20_000
-"""How many nodes are kept in all; the programs that were used last stay."""
+#: Of ops that mean the same throughout a process; a user's own op may be defined anew.
 NAMESPACES = frozenset({"aten", "prims", "ipuperf"})
-"""Of ops that mean the same throughout a process; a user's own op may be defined anew."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Newest(Generic[_Item]):
         self._found.move_to_end(key)
         return self._found[key]
 
-    def put(self, key: bytes, item: _Item) -> None:
+    def put(self, key: bytes, entry: _Item) -> None:
         """Keep ``item``; what was not used for the longest time goes."""
-        self._found[key] = item
-        sizes = {key: len(found.graph.nodes) for key, found in self._found.items()}
+        self._found[key] = entry
+        sizes = {key: len(entry_kept.graph.nodes) for key, entry_kept in self._found.items()}
         while sum(sizes.values()) > self.nodes:
             key, _ = self._found.popitem(last=False)
             del sizes[key]
@@ -97,15 +97,15 @@ class Kept(Newest[Simplified]):
         Args:
             annotation: what is said of a node besides its op and its value.
         """
-        key, given = content(program, annotation), dict(program.constants)
-        found = self.get(key)
-        if found is not None:
-            return Simplified(found.graph_module, found.graph_signature, given)
+        key, constants = content(program, annotation), dict(program.constants)
+        known = self.get(key)
+        if known is not None:
+            return Simplified(known.graph_module, known.graph_signature, constants)
         done = simplify(program)
-        made = Simplified(done.graph_module, done.graph_signature, dict(done.constants))
-        if key is not None and made.constants.keys() <= given.keys():
-            self.put(key, Simplified(made.graph_module, made.graph_signature, {}))
-        return made
+        result = Simplified(done.graph_module, done.graph_signature, dict(done.constants))
+        if key is not None and result.constants.keys() <= constants.keys():
+            self.put(key, Simplified(result.graph_module, result.graph_signature, {}))
+        return result
 
 
 def content(program: Any, annotation: Annotation) -> bytes | None:
@@ -153,9 +153,9 @@ def argument_of(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return ("node", value.name)
     if isinstance(value, (list, tuple)):
-        return [argument_of(item) for item in value]
+        return [argument_of(member) for member in value]
     if isinstance(value, Mapping):
-        return [(key, argument_of(item)) for key, item in value.items()]
+        return [(key, argument_of(member)) for key, member in value.items()]
     plain = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
     if value is None or isinstance(value, plain):
         return value
@@ -165,7 +165,7 @@ def argument_of(value: Any) -> Any:
 def seen_of(value: Any) -> Any:
     """What a trace knows of the value of a node."""
     if isinstance(value, (list, tuple)):
-        return [seen_of(item) for item in value]
+        return [seen_of(member) for member in value]
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or any(not isinstance(n, int) for n in (*value.shape, *value.stride())):
             raise Unknown

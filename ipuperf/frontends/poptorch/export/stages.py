@@ -28,15 +28,15 @@ from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"
+#: Marks that are no ops: the value they mark stands for them.
 _OVERLAPS = (_OVERLAP_INPUT, _OVERLAP_OUTPUT)
 #: Ops whose result holds anything: zeros here, so that a program is the same each time.
 _WITHOUT_VALUES = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 )
-"""Marks that are no ops: the value they mark stands for them."""
+#: What an export writes before a cast, without a tag of its own.
 _ASSERTION = "aten::_assert_tensor_metadata"
-"""What an export writes before a cast, without a tag of its own."""
 
 
 @dataclass(frozen=True, order=True)
@@ -129,14 +129,14 @@ class Part:
             return flow.tensor
         return self._from(origin, flow.tensor, flow.tensor, flow.tensor.name)
 
-    def _from(self, other: Part, tensor: Tensor, key: Any, name: str) -> Tensor:
-        if other.place.stage >= self.place.stage:
+    def _from(self, producer: Part, tensor: Tensor, key: Any, name: str) -> Tensor:
+        if producer.place.stage >= self.place.stage:
             raise PartitionError(
                 f"{self.lowering.location}: {self.lowering.target} in stage {self.place.stage} (IPU {self.place.ipu}) "
-                f"uses {name!r}, which stage {other.place.stage} (IPU {other.place.ipu}) makes; "
+                f"uses {name!r}, which stage {producer.place.stage} (IPU {producer.place.ipu}) makes; "
                 "data flows to later stages only"
             )
-        return self._input(key, tensor.spec, name, Activation(other.index, other.output(tensor)))
+        return self._input(key, tensor.spec, name, Activation(producer.index, producer.output(tensor)))
 
     def operand(self, flow: Flow, gradients: bool) -> Tensor:
         """A value for an op of this part; detached where gradients must stop."""
@@ -219,7 +219,7 @@ class StageWriter:
 
     def _tags(self) -> dict[torch.fx.Node, int]:
         """The block of each node that has to be computed; a node without a tag belongs to the block before it."""
-        found: dict[torch.fx.Node, int] = {}
+        tags: dict[torch.fx.Node, int] = {}
         tag: int | None = BEFORE_FIRST_BLOCK
         for node in self.traced.program.graph.nodes:
             if node.op != "call_function" or node.target is operator.getitem:
@@ -229,8 +229,8 @@ class StageWriter:
                 continue
             if tag is None:
                 raise PartitionError(f"{NO_ACTIVE_BLOCK} ({location_of_node(node)}: {name_of(node.target)})")
-            found[node] = tag
-        return found
+            tags[node] = tag
+        return tags
 
     @property
     def has_leading_ops(self) -> bool:
@@ -241,7 +241,7 @@ class StageWriter:
         """The part of a stage on an IPU."""
         if place not in self.parts:
             name = f"stage{place.stage}"
-            if any(other.stage == place.stage for other in self.parts):
+            if any(earlier.stage == place.stage for earlier in self.parts):
                 name += f"_ipu{place.ipu}"
             graph = self.ir.create_graph(name)
             self.parts[place] = Part(len(self.parts), place, graph, self.training, self._next_key, self.norms)
@@ -288,12 +288,13 @@ class StageWriter:
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedError(f"{location_of_node(node)}: {node.op} {node.target} is unsupported")
 
-    def _place(self, node: torch.fx.Node, own: Place) -> Place:
+    def _place(self, node: torch.fx.Node, place: Place) -> Place:
         """Where a node goes that is ``own`` by its block: a view of what a later stage has changed in place is made
         anew, and then by that stage."""
         if not is_view(node.target):
-            return own
-        return max([own, *(self._places[n] for n in node.all_input_nodes if n in self._places)], key=lambda p: p.stage)
+            return place
+        places = [self._places[operand] for operand in node.all_input_nodes if operand in self._places]
+        return max([place, *places], key=lambda place: place.stage)
 
     def _ordered(self) -> list[list[torch.fx.Node]]:
         """The nodes in order; scatters of one place that do not need each other's results stand together where there
@@ -438,24 +439,24 @@ class StageWriter:
             raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")
         low = self._enter(node)
         args, kwargs = self._operands(node)
-        before = len(low.graph.ops)
+        ops_before = len(low.graph.ops)
         result = self._run(low, lambda: handler(low, *args, **kwargs))
         if MULTI_CONV in tags_of(node):
-            new = low.graph.ops[before:]
+            new = low.graph.ops[ops_before:]
             self.multi_convs[tags_of(node)[MULTI_CONV]] += [op for op in new if isinstance(op, (Conv, ConvTranspose))]
-        made = self._made(node, self._site(node), result, *self._origin(node))
+        flows = self._made(node, self._site(node), result, *self._origin(node))
         if low.target == "ipuperf::recomputation_checkpoint":
-            self.checkpoints.append(made)
-            self._mark(made)
-        return made
+            self.checkpoints.append(flows)
+            self._mark(flows)
+        return flows
 
     def _conditional(self, node: torch.fx.Node) -> Any:
         """The results of one of the two bodies of ``poptorch.cond``, which have been lowered."""
-        number, condition, *given = node.args
+        number, condition, *operands = node.args
         assert isinstance(condition, torch.fx.Node)
         site, around = self._site(node), tags_of(node).get(BODY) or ""
         bodies = []
-        for name, results in zip(("then", "else"), given, strict=True):
+        for name, results in zip(("then", "else"), operands, strict=True):
             path = f"{around and '/' + around}/{number}.{name}"
             bodies.append(self._body(site, path, location_of_node(node)))
             for result in results:  # type: ignore[union-attr]
@@ -463,17 +464,17 @@ class StageWriter:
         low = self._enter(node)
         value = self.values[condition]
         known = low.tensor(value) if isinstance(value, torch.Tensor) else site.get(value)
-        made = self._run(low, lambda: conditional(low, known, *bodies))
-        return self._made(node, site, made, [], False, False)
+        flows = self._run(low, lambda: conditional(low, known, *bodies))
+        return self._made(node, site, flows, [], False, False)
 
     def _enter(self, node: torch.fx.Node) -> Lowering:
         """The lowering of a node's part, told that the node is next."""
         low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
         low.shapes, low.dtypes = _specs(node, low.target)
-        first = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
-        if isinstance(first, torch.Tensor):
-            low.layout = tuple(first.stride()), int(first.storage_offset())
+        operand = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if isinstance(operand, torch.Tensor):
+            low.layout = tuple(operand.stride()), int(operand.storage_offset())
         return low
 
     def _operands(self, node: torch.fx.Node) -> tuple[Any, Any]:
@@ -515,18 +516,18 @@ class StageWriter:
     ) -> Any:
         """Results of a handler as values; a tensor that came in is the value it was."""
 
-        def flow(item: Any, index: int) -> Any:
-            if not isinstance(item, Tensor):
-                return item
-            _check(node, site.lowering, item, index)
+        def flow(value: Any, index: int) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            _check(node, site.lowering, value, index)
             for old in flows:
-                if site.get(old) is item and not (blocked and old.needs_grad and not old.blocked):
+                if site.get(old) is value and not (blocked and old.needs_grad and not old.blocked):
                     return old
-            needs = needs_grad and item.dtype.is_floating_point
-            return Flow(site, item, needs, blocked)
+            needs = needs_grad and value.dtype.is_floating_point
+            return Flow(site, value, needs, blocked)
 
         if isinstance(result, (list, tuple)):
-            return [flow(item, i) for i, item in enumerate(result)]
+            return [flow(value, i) for i, value in enumerate(result)]
         return flow(result, 0)
 
 
@@ -582,10 +583,10 @@ def _specs(node: torch.fx.Node, target: str) -> tuple[list[tuple[int, ...]], lis
 def _check(node: torch.fx.Node, low: Lowering, tensor: Tensor, index: int) -> None:
     """A handler must give what PyTorch gives."""
     value = node.meta.get("val")
-    wanted = value[index] if isinstance(value, (list, tuple)) else value
-    if not isinstance(wanted, torch.Tensor):
+    expected = value[index] if isinstance(value, (list, tuple)) else value
+    if not isinstance(expected, torch.Tensor):
         return
-    shape, dtype = tuple(wanted.shape), ir_dtype(wanted.dtype, low.target)
+    shape, dtype = tuple(expected.shape), ir_dtype(expected.dtype, low.target)
     if tensor.shape != shape or tensor.dtype != dtype:
         raise ExportError(
             f"{low.location}: {low.target}: lowered to {tensor.spec}, PyTorch gives {shape} {dtype.name} (a defect of "

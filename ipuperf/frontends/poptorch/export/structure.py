@@ -2,21 +2,25 @@
 back.
 
 PyTorch's own trees (``torch.utils._pytree``) take a dataclass or a mapping that nobody registered for one leaf, and
-registering a user's class is an effect on the whole process; so the few lines are here.
+registering a user's class is an effect on the whole process; so the few lines are here. A user registers a parser of a
+class: it says which tensors an object holds, and makes another object with others
+(``poptorch: docs/user_guide/overview.rst``).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import CallError, MissingArgumentError
-from .custom_arguments import ICustomArgParser, parser_of
+from ipuperf.runtime.run_context import RUN
+
+from ..errors import CallError, MissingArgumentError, require
 
 
 @dataclass(frozen=True)
@@ -77,25 +81,25 @@ def flatten(
     tensors: list[torch.Tensor] = []
     paths: list[str] = []
 
-    def walk(item: Any, here: str, like: Structure | None) -> Structure:
-        if isinstance(item, torch.Tensor):
-            tensors.append(item)
-            paths.append(here)
+    def walk(value_here: Any, place: str, like: Structure | None) -> Structure:
+        if isinstance(value_here, torch.Tensor):
+            tensors.append(value_here)
+            paths.append(place)
             return Leaf(len(tensors) - 1)
-        parser = parser_of(item)
-        names, items = ([], list(parser.yieldTensors(item))) if parser else _members(item)
+        parser = parser_of(value_here)
+        names, items = ([], list(parser.yieldTensors(value_here))) if parser else _members(value_here)
         if items is None:
-            return Fixed(item)
+            return Fixed(value_here)
         if names and isinstance(like, Branch) and set(names) == set(like.keys):
             items = [items[names.index(name)] for name in like.keys]
             names = like.keys
         labels = names or range(len(items))
         known = like.children if isinstance(like, (Branch, Custom)) and len(like.children) == len(items) else ()
         children = tuple(
-            walk(inner, f"{here}.{label}" if here else str(label), known[n] if known else None)
-            for n, (label, inner) in enumerate(zip(labels, items, strict=True))
+            walk(member, f"{place}.{label}" if place else str(label), known[n] if known else None)
+            for n, (label, member) in enumerate(zip(labels, items, strict=True))
         )
-        return Custom(item, parser, children) if parser else Branch(type(item), tuple(names), children)
+        return Custom(value_here, parser, children) if parser else Branch(type(value_here), tuple(names), children)
 
     return walk(value, path, like), tensors, paths
 
@@ -109,15 +113,15 @@ def fixed_values(structure: Structure) -> Iterator[Any]:
             yield from fixed_values(child)
 
 
-def _members(item: Any) -> tuple[Sequence[Any], list[Any] | None]:
+def _members(value: Any) -> tuple[Sequence[Any], list[Any] | None]:
     """(keys, members) of a container; members are None for anything else."""
-    if isinstance(item, Mapping):
-        return list(item), list(item.values())
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        names = [f.name for f in dataclasses.fields(item)]
-        return names, [getattr(item, n) for n in names]
-    if isinstance(item, (tuple, list)):
-        return [], list(item)
+    if isinstance(value, Mapping):
+        return list(value), list(value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [f.name for f in dataclasses.fields(value)]
+        return names, [getattr(value, n) for n in names]
+    if isinstance(value, (tuple, list)):
+        return [], list(value)
     return [], None
 
 
@@ -134,33 +138,33 @@ def rebuild(structure: Structure, leaf: Callable[[int], Any]) -> Any:
     if dataclasses.is_dataclass(kind):
         return kind(**dict(zip(structure.keys, members, strict=True)))
     if issubclass(kind, Mapping):
-        made = dict(zip(structure.keys, members, strict=True))
-        return made if kind is dict else kind(made)  # type: ignore[call-arg]
+        mapping = dict(zip(structure.keys, members, strict=True))
+        return mapping if kind is dict else kind(mapping)  # type: ignore[call-arg]
     return kind(*members) if hasattr(kind, "_fields") else kind(members)  # type: ignore[call-arg]
 
 
-def differences(compiled: Structure, given: Structure, path: str = "") -> list[str]:
+def differences(compiled: Structure, called: Structure, path: str = "") -> list[str]:
     """What is not the same in two structures (values of tensors do not count)."""
     where = path or "arguments"
-    if type(compiled) is not type(given):
-        return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
-    if isinstance(compiled, Fixed) and isinstance(given, Fixed):
-        same = compiled.value is given.value or bool(compiled.value == given.value)
-        return [] if same else [f"{where}: {given.value!r} given, the model was compiled with {compiled.value!r}"]
-    if isinstance(compiled, Custom) and isinstance(given, Custom):
-        if _kind(compiled) != _kind(given):
-            return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
-        pairs = zip(compiled.children, given.children, strict=True)
+    if type(compiled) is not type(called):
+        return [f"{where}: {_kind(called)} given, the model was compiled with {_kind(compiled)}"]
+    if isinstance(compiled, Fixed) and isinstance(called, Fixed):
+        same = compiled.value is called.value or bool(compiled.value == called.value)
+        return [] if same else [f"{where}: {called.value!r} given, the model was compiled with {compiled.value!r}"]
+    if isinstance(compiled, Custom) and isinstance(called, Custom):
+        if _kind(compiled) != _kind(called):
+            return [f"{where}: {_kind(called)} given, the model was compiled with {_kind(compiled)}"]
+        pairs = zip(compiled.children, called.children, strict=True)
         return [text for n, (a, b) in enumerate(pairs) for text in differences(a, b, f"{path}.{n}" if path else str(n))]
-    if isinstance(compiled, Branch) and isinstance(given, Branch):
-        alike = compiled.kind is given.kind and compiled.keys == given.keys
-        if not alike or len(compiled.children) != len(given.children):
-            return [f"{where}: {_kind(given)} given, the model was compiled with {_kind(compiled)}"]
+    if isinstance(compiled, Branch) and isinstance(called, Branch):
+        alike = compiled.kind is called.kind and compiled.keys == called.keys
+        if not alike or len(compiled.children) != len(called.children):
+            return [f"{where}: {_kind(called)} given, the model was compiled with {_kind(compiled)}"]
         labels = compiled.keys or range(len(compiled.children))
-        found = []
-        for label, a, b in zip(labels, compiled.children, given.children, strict=True):
-            found += differences(a, b, f"{path}.{label}" if path else str(label))
-        return found
+        complaints = []
+        for label, a, b in zip(labels, compiled.children, called.children, strict=True):
+            complaints += differences(a, b, f"{path}.{label}" if path else str(label))
+        return complaints
     return []
 
 
@@ -213,3 +217,52 @@ class Signature:
         """Arguments by name as those of a call: ``*args`` and ``**kwargs`` of ``forward`` as it takes them."""
         bound = inspect.BoundArguments(self._signature, dict(arguments))
         return bound.args, bound.kwargs
+
+
+class ICustomArgParser(ABC):
+    """What PopTorch needs to know of a class; register it with :func:`registerCustomArgParser`."""
+
+    @abstractmethod
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
+        """The tensors of an object, always in the same order."""
+
+    @abstractmethod
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[torch.Tensor]) -> Any:
+        """An object like ``original_structure`` with the tensors of ``tensor_iterator``, which come in the order of
+        :meth:`yieldTensors`."""
+
+
+_LASTING: dict[type, ICustomArgParser] = {}
+
+
+class CustomArgParsers:
+    """The parsers of this process by their classes (``RUN.of(CustomArgParsers)``)."""
+
+    def __init__(self) -> None:
+        self.by_class: dict[type, ICustomArgParser] = dict(_LASTING)
+
+
+def registerCustomArgParser(arg_type: type, parser: ICustomArgParser) -> None:
+    """Let models take and return objects of ``arg_type`` (and its subclasses); a parser given before is replaced.
+
+    Raises:
+        AssertionError: ``arg_type`` is no class, or ``parser`` no :class:`ICustomArgParser`.
+    """
+    require(isinstance(arg_type, type), f"registerCustomArgParser: arg_type is {arg_type!r}, expected a class")
+    require(
+        isinstance(parser, ICustomArgParser),
+        f"registerCustomArgParser: parser is a {type(parser).__name__}, expected an object of ICustomArgParser",
+    )
+    RUN.of(CustomArgParsers).by_class[arg_type] = parser
+
+
+def register_for_all_runs(arg_type: type, parser: ICustomArgParser) -> None:
+    """:func:`registerCustomArgParser` by a front end: for later runs too, which import it no second time."""
+    _LASTING[arg_type] = parser
+    registerCustomArgParser(arg_type, parser)
+
+
+def parser_of(value: Any) -> ICustomArgParser | None:
+    """The parser of the nearest registered class of an object."""
+    known = RUN.of(CustomArgParsers).by_class
+    return next((known[kind] for kind in type(value).__mro__ if kind in known), None) if known else None

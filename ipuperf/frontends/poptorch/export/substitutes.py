@@ -3,13 +3,19 @@
 The length of a result would depend on data (``bincount``), the check of an argument would read it (the validation of
 distributions, whether a mask is the causal one), a name is a keyword of Python (``random_``'s ``from``), or what the
 function does with ``out=`` is lost.
+
+Operands of float16 and float32 in one op: PopTorch's rule for every op is PyTorch's for ``+``, the result and all
+operands are float32 (``poptorch: docs/user_guide/supported_ops.rst``, 16-bit float migration; ``poptorch:
+scripts/PopParse.py``, the ops that cast). So a model after ``half()`` takes images of float32. Products,
+convolutions and norms, for which PyTorch wants one type, get float32 here. What PyTorch itself computes with mixed
+operands is left to it.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NoReturn
 
@@ -25,13 +31,13 @@ from ..errors import Error, UnsupportedError
 
 def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
     """``x.random_(...)`` by ``randint``."""
-    given = [*bounds, *(named[key] for key in ("from", "to") if named.get(key) is not None)]
-    if len(given) == 2:
-        low, high = given
+    limits = [*bounds, *(named[key] for key in ("from", "to") if named.get(key) is not None)]
+    if len(limits) == 2:
+        low, high = limits
     elif x.is_floating_point():
-        low, high = 0, given[0] if given else 1 + 2 ** (11 if x.element_size() == 2 else 24)
+        low, high = 0, limits[0] if limits else 1 + 2 ** (11 if x.element_size() == 2 else 24)
     else:
-        low, high = 0, given[0] if given else torch.iinfo(x.dtype if x.element_size() < 8 else torch.int32).max
+        low, high = 0, limits[0] if limits else torch.iinfo(x.dtype if x.element_size() < 8 else torch.int32).max
     return x.copy_(torch.randint(low, high, x.shape, dtype=x.dtype))
 
 
@@ -39,17 +45,17 @@ def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: i
     """Counts of the numbers below ``minlength``, which is needed, as it says the length; others are not counted."""
     if minlength <= 0:
         raise UnsupportedError("bincount: minlength must be given: the length of the result would depend on values")
-    found = x.reshape(1, -1) == torch.arange(minlength, dtype=x.dtype).reshape(-1, 1)
+    matches = x.reshape(1, -1) == torch.arange(minlength, dtype=x.dtype).reshape(-1, 1)
     if weights is None:
-        return found.sum(1)
+        return matches.sum(1)
     kind = weights.dtype if weights.is_floating_point() else torch.float32
-    return torch.where(found, weights.reshape(1, -1).to(kind), torch.zeros((), dtype=kind)).sum(1)
+    return torch.where(matches, weights.reshape(1, -1).to(kind), torch.zeros((), dtype=kind)).sum(1)
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """``one_hot``, which needs the number of classes."""
     if not isinstance(num_classes, int) or num_classes < 0:
-        raise Error("OneHot num classes must be specified and must be constant.")
+        raise Error("one_hot: num_classes is the length of an axis of the result, so give it as a whole number from 0")
     return torch.nn.functional.one_hot(x, num_classes)
 
 
@@ -138,8 +144,8 @@ def _instance_norm(
             return functional.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
         with torch.no_grad():
             var, mean = torch.var_mean(x, list(range(2, x.dim())))
-            for running, now in ((running_mean, mean), (running_var, var)):
-                running.mul_(1 - momentum).add_(now.mean(0), alpha=momentum)
+            for running, statistic in ((running_mean, mean), (running_var, var)):
+                running.mul_(1 - momentum).add_(statistic.mean(0), alpha=momentum)
     return functional.instance_norm(x, None, None, weight, bias, True, momentum, eps)
 
 
@@ -164,11 +170,11 @@ def _cov(
 
 def _corrcoef(x: torch.Tensor) -> torch.Tensor:
     """``corrcoef`` by :func:`_cov`."""
-    found = _cov(x)
-    if not found.dim():
-        return found / found
-    deviation = found.diagonal().sqrt()
-    return (found / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
+    covariance = _cov(x)
+    if not covariance.dim():
+        return covariance / covariance
+    deviation = covariance.diagonal().sqrt()
+    return (covariance / deviation.unsqueeze(1) / deviation).clamp(-1, 1)
 
 
 def _with_masks(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,6 +206,7 @@ def _backward(*_: Any, **__: Any) -> NoReturn:
     raise UnsupportedError("backward() within a model is unsupported: poptorch.trainingModel makes the backward pass")
 
 
+#: What stands for a function while a module is exported.
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     **{
         function: _with_masks(function)
@@ -233,7 +240,6 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.instance_norm: _instance_norm,
     torch.nn.functional.one_hot: _one_hot,
 }
-"""What stands for a function while a module is exported."""
 
 _REPLACED: dict[tuple[Any, str], Any] = {}
 _AROUND: list[Callable[[], AbstractContextManager[Any]]] = []
@@ -280,8 +286,8 @@ def _averaging(norm: Any, x: torch.Tensor) -> torch.Tensor:
     mean, var = [torch.zeros(r.shape, dtype=r.dtype) for r in running]
     y = torch.nn.functional.batch_norm(x, mean, var, norm.weight, norm.bias, True, 1.0, norm.eps)
     with torch.no_grad():
-        for average, now in zip(running, (mean, var), strict=True):
-            average.add_((now - average) / norm.num_batches_tracked.to(average.dtype))
+        for average, statistic in zip(running, (mean, var), strict=True):
+            average.add_((statistic - average) / norm.num_batches_tracked.to(average.dtype))
     return y
 
 
@@ -299,3 +305,71 @@ def masks_as_given() -> AbstractContextManager[None]:
         return is_causal is True
 
     return replaced(transformer, _detect_is_causal_mask=told)
+
+
+#: Names of functions all of whose operands become float32.
+PRODUCTS = frozenset({
+    "__matmul__", "__rmatmul__", "addbmm", "addmm", "addmv", "baddbmm", "bilinear", "bmm", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "dot", "einsum", "linear", "matmul", "mm", "mv",
+    "prelu", "scaled_dot_product_attention", "vdot",
+})  # fmt: skip
+
+#: Names of functions whose parameters become float32 when the first operand is. (That float16 is normalised with
+#: parameters of float32 is PyTorch's own rule.)
+NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm"})
+
+
+#: Where the running mean, followed by the running variance, stands among positional arguments.
+_FIRST_STATISTIC = {
+    torch.nn.functional.batch_norm: 1,
+    torch.nn.functional.instance_norm: 1,
+    torch.batch_norm: 3,
+    torch.instance_norm: 3,
+}
+#: Where it is said that they are to be changed.
+_TRAINING = 5
+
+
+def call_with_one_type(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """``func(*args, **kwargs)``, with float32 where the function ``name`` is given float16 and float32."""
+    if not _is_mixed(name, (*args, *kwargs.values())):
+        return func(*args, **kwargs)
+    raised, named = [_raised(value) for value in args], {key: _raised(value) for key, value in kwargs.items()}
+    result = func(*raised, **named)
+    if func in _FIRST_STATISTIC and _in_training(args, kwargs):
+        position = _FIRST_STATISTIC[func]
+        pairs = [*zip(args, raised, strict=True)][position : position + 2]
+        pairs += [(kwargs[key], named[key]) for key in ("running_mean", "running_var") if key in kwargs]
+        for statistic, raised_statistic in pairs:
+            if statistic is not raised_statistic:
+                statistic.copy_(raised_statistic)
+    return result
+
+
+def _is_mixed(name: str, values: Iterable[Any]) -> bool:
+    if (name not in PRODUCTS and name not in NORMS) or torch.is_autocast_enabled("cpu"):
+        return False
+    kinds = [tensor.dtype for tensor in _tensors(values)]
+    return {torch.float16, torch.float32} <= set(kinds) and (name in PRODUCTS or kinds[0] == torch.float32)
+
+
+def _in_training(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a normalisation changes its running statistics."""
+    named = kwargs.get("training", kwargs.get("use_input_stats", False))
+    return bool(args[_TRAINING] if len(args) > _TRAINING else named)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _raised(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype == torch.float16 else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_raised(member) for member in value)
+    return value

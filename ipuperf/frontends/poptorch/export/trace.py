@@ -8,61 +8,63 @@ here into simpler ones, once for each content (:mod:`~ipuperf.poptorch.export.re
 from __future__ import annotations
 
 import builtins
-import io
 import keyword
-import logging
 import re
-import sys
-import traceback
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stderr
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
-from torch.nn.modules._functions import BackwardHookFunction, CrossMapLRN2d
 from torch.overrides import TorchFunctionMode
-
-from ipuperf.runtime.replacing import replaced
 
 from ..aten.lowering import ExportError
 from ..aten.table import LOSS_FUNCTIONS, decomposition_of, handler_of
 from ..blocks import BlockRecorder, BlockUse, record_blocks
 from ..errors import Error, UnsupportedError
 from ..multi_conv import MultiConv
-from .attributes import Attributes, buffers, check_buffers, check_layouts, layout, layouts
 from .bodies import BODY
 from .checks import check_exported
-from .code import no_code
 from .composites import few_composites, may_decompose
-from .constants import PlainTensors
-from .device import arguments_on, attribute_of, on_ipus, read
+from .equal_ops import simplified_once
 from .in_place import DATA, DETACHING, SET_DATA, UnseenChanges, check_written, set_data, with_numbers, written
 from .lines import (
     LINE,
     calling_line,
     explained,
     is_raised_by_user,
-    location_of,
     location_of_node,
     tags_of,
     told_at,
     unsupported_at,
 )
-from .mixed import call
-from .once import simplified_once
+from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
 from .reuse import Kept, Simplified
 from .structure import Signature, Structure, flatten, rebuild
 from .substitutes import (
     SUBSTITUTES,
+    call_with_one_type,
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
     unchecked_distributions,
+)
+from .surroundings import (
+    arguments_on,
+    attribute_of,
+    ignored_hook,
+    kept_annotations,
+    no_code,
+    no_custom_functions,
+    no_fast_path,
+    no_stacks,
+    on_ipus,
+    quiet,
+    read,
+    without_partial_graph,
 )
 
 BLOCK, GRAD, LOSS = "ipuperf_block", "ipuperf_grad", "ipuperf_loss"
@@ -77,8 +79,8 @@ _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_co
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
+#: What PyTorch says where a gradient formula has used a parameter itself.
 _UNTRACED = "fake tensor in the exported program constant"
-"""What PyTorch says where a gradient formula has used a parameter itself."""
 _NOT_DIFFERENTIATED = (
     "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
     "what stands before it; write their formula with PyTorch's own ops"
@@ -133,11 +135,11 @@ class _Flat(torch.nn.Module):
         """Call the module; each call records its blocks anew. An input whose shape it changes in place stays as it is:
         the next trace gives the module a view of it."""
         self.recorder.begin()
-        before, seen = buffers(self.module), layouts(self.module)
-        given = [_alias(leaf) if number in self.reshaped else leaf for number, leaf in enumerate(leaves)]
+        originals, seen = buffers(self.module), layouts(self.module)
+        inputs = [_alias(leaf) if number in self.reshaped else leaf for number, leaf in enumerate(leaves)]
         shown = [layout(leaf) for leaf in leaves]
-        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: given[index]))
-        check_buffers(self.module, before)
+        result = self.signature.call(self.module, rebuild(self.arguments, lambda index: inputs[index]))
+        check_buffers(self.module, originals)
         check_layouts(seen)
         changed = {number for number, leaf in enumerate(leaves) if layout(leaf) != shown[number]}
         if changed:
@@ -183,7 +185,7 @@ class _Tagger(TorchFunctionMode):
                 "that of poptorch.Options().randomSeed"
             )
         if self.training and getattr(func, "__name__", "") in _HOOKS:
-            raise _ignored(f"Tensor.{func.__name__}")
+            raise ignored_hook(f"Tensor.{func.__name__}")
         gradients = torch.is_grad_enabled() and func not in DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
@@ -208,8 +210,8 @@ class _Tagger(TorchFunctionMode):
         changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
         if func in _FOLLOWED:  # the export cannot follow them
             func = _FOLLOWED[func]
-        given = arguments_on(self.home, func, args, kwargs or {})
-        run = partial(_annotated, tags, partial(call, SUBSTITUTES.get(func, func), name, *given))
+        arguments = arguments_on(self.home, func, args, kwargs or {})
+        run = partial(_annotated, tags, partial(call_with_one_type, SUBSTITUTES.get(func, func), name, *arguments))
         if changed is not None:
             view = args[0] if args and self.unseen.flows(args[0]) else None
             return with_numbers(changed, view, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))
@@ -244,12 +246,12 @@ def trace(
         attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
         with ExitStack() as stack:
             surroundings = (
-                _quiet(),
-                _no_fast_path(),
-                _no_custom_functions(training),
-                _no_stacks(),
+                quiet(),
+                no_fast_path(),
+                no_custom_functions(training),
+                no_stacks(),
                 no_code(),
-                _kept_annotations(),
+                kept_annotations(),
                 unchecked_distributions(),
                 masks_as_given(),
                 cumulative_statistics(),
@@ -275,7 +277,7 @@ def trace(
     check_exported(program, location_of_node)
     _stop_at_detached(program.graph)
     plain.made_constant(program)
-    with _quiet(), _no_stacks(), no_code(), told_at(program.graph, module):
+    with quiet(), no_stacks(), no_code(), told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -291,7 +293,7 @@ def _stop_at_detached(graph: torch.fx.Graph) -> None:
 
 def _exported(flat: _Flat, leaves: Sequence[torch.Tensor]) -> Any:
     try:
-        with _without_partial_graph():
+        with without_partial_graph():
             return torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
     except _ReshapedError:
         return _exported(flat, leaves)
@@ -311,111 +313,12 @@ def _without_input(program: Simplified) -> Simplified:
     return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, program.constants)
 
 
-# -- surroundings of the export ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch's own messages about failures are repeated in the exception.
-
-    ``torch`` has hundreds of loggers; to set the level of one takes the longer the more others there are, so they are
-    disabled. What is new in the meantime has the level of ``torch``. The structured trace is written out for its
-    handlers, whatever the level.
-    """
-    logger = logging.getLogger("torch")
-    level = logger.level
-    others = [logging.getLogger(name) for name in logging.Logger.manager.loggerDict if name.startswith("torch.")]
-    others = [other for other in others if not other.disabled]
-    structured = logging.getLogger("torch.__trace")
-    handlers, structured.handlers = structured.handlers, []
-    logger.setLevel(logging.CRITICAL)
-    for other in others:
-        other.disabled = True
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`", category=FutureWarning)
-            yield
-    finally:
-        for other in others:
-            other.disabled = False
-        logger.setLevel(level)
-        structured.handlers = handlers
-
-
-@contextmanager
-def _without_partial_graph() -> Iterator[None]:
-    """An export that fails prints the graph so far; anything else that is written to stderr gets there."""
-    written, hidden = io.StringIO(), ""
-    try:
-        with redirect_stderr(written):
-            yield
-    except Exception as error:
-        hidden = str(getattr(error, "partial_fx_graph", ""))
-        raise
-    finally:
-        text = written.getvalue()
-        sys.stderr.write(text.replace(f"{hidden}\n", "") if hidden else text)
-
-
-@contextmanager
-def _no_fast_path() -> Iterator[None]:
-    """Attention layers in evaluation mode as their ops, not as one fused op."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _no_custom_functions(training: bool) -> Iterator[None]:
-    """A custom autograd function is an error, and a backward hook where there is a backward pass: the export would drop
-    them without a word. What is checkpointed is called."""
-    before = torch.autograd.Function.__dict__["apply"]
-
-    def instead(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if cls is torch.utils.checkpoint.CheckpointFunction:
-            function, _, *operands = args
-            return function(*operands)
-        if training and cls is BackwardHookFunction:
-            raise _ignored("a backward hook of a module")
-        if cls.__module__.partition(".")[0] == "torch" and not (training and cls is CrossMapLRN2d):
-            return before.__get__(None, cls)(*args, **kwargs)
-        raise UnsupportedError(
-            f"{location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
-            "(its backward would be ignored); write it with PyTorch's own ops"
-        )
-
-    with replaced(torch.autograd.Function, apply=classmethod(instead)):
-        yield
-
-
-def _ignored(what: str) -> UnsupportedError:
-    """The error of a hook, which Python would have to run in the middle of a program."""
-    return UnsupportedError(
-        f"{location_of(traceback.extract_stack())}: {what} is unsupported: it would not be called on the IPU; write "
-        "what it does with PyTorch's own ops"
-    )
-
-
-def _no_stacks() -> AbstractContextManager[None]:
-    """The annotations say the user's line; nodes need not hold the text of whole stacks, a tenth of the time."""
-    if getattr(torch.fx.config, "do_not_emit_stack_traces", None) is None:  # not in every build
-        return nullcontext()
-    return replaced(torch.fx.config, do_not_emit_stack_traces=True)
-
-
-def _kept_annotations() -> Any:
-    return torch.fx.traceback.preserve_node_meta()
-
-
 # -- simplification ----------------------------------------------------------------------------------------------------
 
 
 def _simplified_by_kind(program: Any) -> Any:
     """:func:`_simplified`, of each kind of op once where that gives the same."""
-    return simplified_once(program, _simplified, _kept_annotations) or _simplified(program)
+    return simplified_once(program, _simplified, kept_annotations) or _simplified(program)
 
 
 def _simplified(program: Any) -> Any:
@@ -438,23 +341,23 @@ def _table(program: Any) -> dict[Any, Any]:
     table: dict[Any, Any] = {}
     for node in program.graph.nodes:
         if node.op == "call_function" and handler_of(node.target) is None and may_decompose(node.target):
-            found = decomposition_of(node.target)
-            if found is not None and not node.target._schema.is_mutable:
-                table[node.target] = found
+            decomposition = decomposition_of(node.target)
+            if decomposition is not None and not node.target._schema.is_mutable:
+                table[node.target] = decomposition
     return table
 
 
 def _number(graph: torch.fx.Graph) -> None:
     """Names without the gaps of what a decomposition began with and dropped, as another trace would give them."""
-    taken = {*dir(builtins), *keyword.kwlist, *(node.name for node in graph.nodes if node.op != "call_function")}
+    names = {*dir(builtins), *keyword.kwlist, *(node.name for node in graph.nodes if node.op != "call_function")}
     counts: Counter[str] = Counter()
     for node in graph.nodes:
         if node.op == "call_function":
             base = name = re.sub(r"_\d+$", "", node.name)
-            while name in taken:
+            while name in names:
                 counts[base] += 1
                 name = f"{base}_{counts[base]}"
-            taken.add(name)
+            names.add(name)
             node.name = name
 
 
@@ -463,12 +366,12 @@ def _decomposed(program: Any, table: Mapping[Any, Any]) -> Any:
     for node in program.graph.nodes:
         if node.op == "placeholder":
             node.meta.pop("custom", None)
-    for inner in program.graph_module.modules():
-        if isinstance(inner, torch.fx.GraphModule):
-            _convert_copied(inner.graph)
-            if inner is not program.graph_module:
-                inner.forward = partial(_interpreted, inner)
-    with _kept_annotations(), few_composites(program):
+    for region in program.graph_module.modules():
+        if isinstance(region, torch.fx.GraphModule):
+            _convert_copied(region.graph)
+            if region is not program.graph_module:
+                region.forward = partial(_interpreted, region)
+    with kept_annotations(), few_composites(program):
         return program.run_decompositions(dict(table))
 
 
@@ -484,11 +387,11 @@ def _convert_copied(graph: torch.fx.Graph) -> None:
             with graph.inserting_before(node):
                 source = graph.call_function(torch.ops.aten.full_like.default, (to, source))
             source.meta = {"custom": node.meta.get("custom", {}), "val": into}
-        what = source.meta["val"]
+        value = source.meta["val"]
         steps: list[tuple[Any, tuple[Any, ...]]] = []
-        if what.dtype != into.dtype:
+        if value.dtype != into.dtype:
             steps.append((torch.ops.aten.to.dtype, (into.dtype,)))
-        if what.shape != into.shape:
+        if value.shape != into.shape:
             steps.append((torch.ops.aten.expand.default, (list(into.shape),)))
         if (source in sources or source.op == "placeholder") and not steps:
             steps.append((torch.ops.aten.clone.default, ()))

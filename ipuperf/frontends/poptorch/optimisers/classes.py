@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,20 +19,20 @@ import torch
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 
-from ..errors import ArgumentError, Error, UnsupportedError, require
-from ..kinds import checked_kinds
+from ..errors import ArgumentError, Error, UnsupportedError, checked_kinds, require
 from ..log import logger
 from .native_step import StepByParameter
 from .state import DeviceState, states_of
 
+#: Upstream's limit of LAMB's weight norm where none is given (close to the largest float16).
 MAX_WEIGHT_NORM = 65500.0
-"""Upstream's limit of LAMB's weight norm where none is given (close to the largest float16)."""
 
 _TYPES: Mapping[torch.dtype, DType] = {torch.float32: FLOAT32, torch.float16: FLOAT16}
 
 _MOMENT_TYPES = ("accum_type", "first_order_momentum_accum_type", "second_order_momentum_accum_type")
 _TYPES_OF_STATE = (*_MOMENT_TYPES, "velocity_accum_type")
 
+#: What stands for additional arguments that are left out.
 _UNLESS_GIVEN: Mapping[str, Any] = {
     **dict.fromkeys(_TYPES_OF_STATE, torch.float32),
     "bias_correction": True,
@@ -40,7 +41,6 @@ _UNLESS_GIVEN: Mapping[str, Any] = {
     "use_combined_accum": False,
     "use_tf_variant": False,
 }
-"""What stands for additional arguments that are left out."""
 
 
 class VariableAttributes:
@@ -83,24 +83,28 @@ class Optimizer:
     variable_attrs: VariableAttributes
     loss_scaling: float
     _additional: ClassVar[tuple[str, ...]] = ()
-    _executor: Callable[[], Any] | None = None
+    _reader: Callable[[], Any] | None = None
 
     @property
     def device_state(self) -> DeviceState:
         """What the IPUs have of this optimiser, as far as the host knows."""
-        held: DeviceState = self.__dict__.setdefault("_device_state", DeviceState())
-        return held
+        state: DeviceState = self.__dict__.setdefault("_device_state", DeviceState())
+        return state
+
+    def read_from(self, reader: Any) -> None:
+        """Let ``reader.read_optimizer`` bring the newest state from the IPUs; it is not kept alive."""
+        self._reader = weakref.ref(reader)
 
     def state_dict(self) -> dict[str, Any]:
         """PyTorch's, with ``ipu_state`` and ``ipu_param`` (tensors by name; None: the model that has the optimiser is
         not compiled, or for an offline target), see :mod:`~ipuperf.poptorch.optimisers.state`."""
-        found: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
-        executor = None if self._executor is None else self._executor()
-        if executor is not None:
-            executor.read_optimizer_state(self.device_state)
+        content: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
+        reader = None if self._reader is None else self._reader()
+        if reader is not None:
+            reader.read_optimizer(self.device_state)
         shown = (self.device_state.states, self.device_state.numbers)
         states, numbers = (None if tensors is None else dict(tensors) for tensors in shown)
-        return {**found, "ipu_state": states, "ipu_param": numbers}
+        return {**content, "ipu_state": states, "ipu_param": numbers}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict`` of a PopTorch optimiser; what it says of the IPUs is on them before the next call.
@@ -109,8 +113,8 @@ class Optimizer:
             RuntimeError: a state of an optimiser that ran on the host.
         """
         states, numbers = states_of(state_dict)
-        rest = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
-        torch.optim.Optimizer.load_state_dict(self, rest)  # type: ignore[arg-type]
+        native = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
+        torch.optim.Optimizer.load_state_dict(self, native)  # type: ignore[arg-type]
         self.device_state.states, self.device_state.numbers = states, numbers
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
@@ -118,25 +122,30 @@ class Optimizer:
     def _begin(self, native: Callable[..., None], params: Iterable[Any], **arguments: Any) -> None:
         """Be made by ``native``, a constructor of PyTorch, with those of the constructor's ``arguments`` that are its
         own, and keep the additional ones, checked. None: left out."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        own = {name: value for name, value in given.items() if name not in self._additional}
-        betas = own.get("betas", (0.9, 0.999))
+        values = {name: value for name, value in arguments.items() if value is not None}
+        native_values = {name: value for name, value in values.items() if name not in self._additional}
+        betas = native_values.get("betas", (0.9, 0.999))
         require(len(betas) == 2, f"{type(self).__name__}: betas is {betas!r}, expected two numbers")
-        native(self, params, **own)
+        native(self, params, **native_values)
         for name in self._additional:
-            value = given.get(name, _UNLESS_GIVEN[name])
+            value = values.get(name, _UNLESS_GIVEN[name])
             if name.endswith("accum_type"):
                 require(
                     isinstance(value, torch.dtype) and value in _TYPES,
-                    f"Accumulation types must be either torch.float32 or torch.float16; {name} is {value!r}",
+                    f"{name} is {value!r}, expected torch.float32 or torch.float16",
                 )
             setattr(self, name, value)
-        variable = [name for name in given if name in own or name == "loss_scaling"]
+        variable = [name for name in values if name in native_values or name == "loss_scaling"]
         self.variable_attrs = VariableAttributes(variable, [*getattr(self, "defaults", {}), "loss_scaling"])
 
     def __getstate__(self) -> dict[str, Any]:
         state = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
         return {**state, **{name: getattr(self, name) for name in (*self._additional, "variable_attrs")}}
+
+
+def _arguments(local_values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, of its local values at its begin."""
+    return {name: value for name, value in local_values.items() if name not in ("self", "__class__")}
 
 
 class SGD(Optimizer, torch.optim.SGD):
@@ -172,13 +181,7 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            partial(_begin_sgd, combined=bool(use_combined_accum)), params, lr=lr, momentum=momentum,
-            dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize, foreach=foreach,
-            differentiable=differentiable, loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
-            use_combined_accum=use_combined_accum, accum_type=accum_type, velocity_accum_type=velocity_accum_type,
-            max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(partial(_begin_sgd, combined=bool(use_combined_accum)), **_arguments(locals()))
 
 
 def _begin_sgd(
@@ -187,8 +190,8 @@ def _begin_sgd(
     torch.optim.SGD.__init__(optimizer, params, **own)
     if velocity_scaling is not None and not combined:
         logger.warning(
-            "velocity_scaling value ignored when using the separate variant (use_combined_accum=False). In future, "
-            "this will lead to an error. Please update your code."
+            "SGD: velocity_scaling is without effect, as use_combined_accum=False keeps the velocity in a tensor of "
+            "its own"
         )
     if combined:
         scaling = 1.0 if velocity_scaling is None else velocity_scaling
@@ -230,13 +233,7 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.Adam.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-            foreach=foreach, maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused,
-            loss_scaling=loss_scaling, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(torch.optim.Adam.__init__, **_arguments(locals()))
 
 
 class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
@@ -269,13 +266,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.AdamW.__init__, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
-            maximize=maximize, foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused,
-            loss_scaling=loss_scaling, bias_correction=bias_correction, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, max_grad_norm=max_grad_norm,
-        )  # fmt: skip
+        self._begin(torch.optim.AdamW.__init__, **_arguments(locals()))
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One native step on the gradients that the parameters hold."""
@@ -294,12 +285,12 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         state["step"] += 1
         gradient = -gradient if group["maximize"] else gradient
         beta1, beta2 = group["betas"]
-        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
         if group["amsgrad"]:
             second = torch.maximum(state["max_exp_avg_sq"], second, out=state["max_exp_avg_sq"])
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.addcdiv_(first, second.sqrt() + group["eps"], value=-group["lr"])
+        parameter.addcdiv_(mean, second.sqrt() + group["eps"], value=-group["lr"])
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
@@ -335,13 +326,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        self._begin(
-            torch.optim.RMSprop.__init__, params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay,
-            momentum=momentum, centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
-            loss_scaling=loss_scaling, accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type, use_tf_variant=use_tf_variant,
-        )  # fmt: skip
+        self._begin(torch.optim.RMSprop.__init__, **_arguments(locals()))
 
 
 class LAMB(Optimizer, StepByParameter):
@@ -372,12 +357,7 @@ class LAMB(Optimizer, StepByParameter):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        self._begin(
-            self._begin_lamb, params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-            bias_correction=bias_correction, loss_scaling=loss_scaling, max_weight_norm=max_weight_norm,
-            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-        )  # fmt: skip
+        self._begin(self._begin_lamb, **_arguments(locals()))
 
     @staticmethod
     def _begin_lamb(optimizer: LAMB, params: Iterable[Any], **own: Any) -> None:
@@ -390,11 +370,11 @@ class LAMB(Optimizer, StepByParameter):
             state.update(step=0, exp_avg=torch.zeros_like(parameter), exp_avg_sq=torch.zeros_like(parameter))
         state["step"] += 1
         beta1, beta2 = group["betas"]
-        first = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
         if self.bias_correction:  # type: ignore[attr-defined]
-            first, second = first / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
-        update = first / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
+            mean, second = mean / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
+        update = mean / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
         weight_norm = float(parameter.norm().clamp(max=group["max_weight_norm"]))
         update_norm = float(update.norm())
         trust = weight_norm / update_norm if weight_norm and update_norm else 1.0
@@ -456,11 +436,12 @@ class OptimiserSpec:
     variable: frozenset[str] = frozenset()
     apart: bool = False
 
-    def differs(self, other: OptimiserSpec | None) -> bool:
+    def differs(self, previous: OptimiserSpec | None) -> bool:
         """Whether another description has other numbers, or lets others change."""
-        return other is None or replace(self, apart=False) != replace(other, apart=False)
+        return previous is None or replace(self, apart=False) != replace(previous, apart=False)
 
 
+#: Kinds, their classes (AdamW before Adam, of which it may be a subclass) and the numbers of a parameter group.
 _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     "sgd": (torch.optim.SGD, ("lr", "momentum", "dampening", "weight_decay", "nesterov", "velocity_scaling")),
     "adamw": (torch.optim.AdamW, ("lr", "betas", "eps", "weight_decay")),
@@ -468,7 +449,6 @@ _KINDS: Mapping[str, tuple[type[torch.optim.Optimizer], tuple[str, ...]]] = {
     "rmsprop": (torch.optim.RMSprop, ("lr", "momentum", "weight_decay", "alpha", "eps", "centered")),
     "lamb": (LAMB, ("lr", "betas", "eps", "weight_decay", "max_weight_norm")),
 }
-"""Kinds, their classes (AdamW before Adam, of which it may be a subclass) and the numbers of a parameter group."""
 
 _ALLOWED = (
     "poptorch.optim.SGD, Adam, AdamW, RMSprop or LAMB, or torch.optim.SGD, Adam, AdamW or RMSprop, "
@@ -506,7 +486,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
     attributes: VariableAttributes | None = getattr(optimizer, "variable_attrs", None)
     marked = [] if attributes is None else [n for n in (*names, "loss_scaling") if attributes.isConstant(n)]
     combined = bool(getattr(optimizer, "use_combined_accum", False))
-    first = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
+    moment = "velocity_accum_type" if kind == "sgd" else "first_order_momentum_accum_type"
     return OptimiserSpec(
         kind=kind,
         groups=tuple(_group(group, names, variant if kind == "rmsprop" else None) for group in optimizer.param_groups),
@@ -514,7 +494,7 @@ def optimiser_description(optimizer: torch.optim.Optimizer) -> OptimiserSpec:
         variable_loss_scaling=attributes is not None and "loss_scaling" not in marked and not combined,
         bias_correction=bool(getattr(optimizer, "bias_correction", True)),
         accum_dtype=_type_of(optimizer, "accum_type"),
-        first_order_dtype=_type_of(optimizer, first),
+        first_order_dtype=_type_of(optimizer, moment),
         second_order_dtype=_type_of(optimizer, "second_order_momentum_accum_type"),
         use_combined_accum=combined,
         max_grad_norm=float(getattr(optimizer, "max_grad_norm", math.inf)),
@@ -540,7 +520,7 @@ def _with_decay(kind: str, optimizer: torch.optim.Optimizer) -> str:
     if kind not in ("adam", "adamw"):
         return kind
     apart = {bool(group.get("decoupled_weight_decay", kind == "adamw")) for group in optimizer.param_groups}
-    require(len(apart) == 1, "All parameter groups must have the same value for the 'decoupled_weight_decay' attribute")
+    require(len(apart) == 1, "decoupled_weight_decay differs between parameter groups; one program has one of both")
     return "adamw" if apart == {True} else "adam"
 
 
@@ -566,9 +546,7 @@ def _number(name: str, value: Any) -> Any:
 
 def _check_centered(optimizer: torch.optim.Optimizer) -> None:
     kinds = [bool(group["centered"]) for group in optimizer.param_groups]
-    require(
-        len(set(kinds)) == 1, f"All parameter groups must have the same value for the 'centered' attribute, got {kinds}"
-    )
+    require(len(set(kinds)) == 1, f"centered differs between parameter groups: {kinds}; one program has one of both")
 
 
 def _type_of(optimizer: torch.optim.Optimizer, name: str) -> DType:

@@ -46,10 +46,10 @@ class Whole(NamedTuple):
     grouping: ReplicaGrouping
 
 
-def setting_of(name: str, given: Any) -> Setting:
+def setting_of(name: str, setting: Any) -> Setting:
     """What is in ``per_replica_params``, checked. ``AssertionError`` for anything else."""
-    require(isinstance(given, tuple) and len(given) == 3, f"replicaGrouping of {name!r}: {given!r} given")
-    kind, shards, mode = given
+    require(isinstance(setting, tuple) and len(setting) == 3, f"replicaGrouping of {name!r}: {setting!r} given")
+    kind, shards, mode = setting
     good = isinstance(kind, CommGroupType) or kind in list(CommGroupType)
     require(good, f"replicaGrouping of {name!r}: {kind!r} given, expected a member of poptorch.CommGroupType")
     require(
@@ -74,17 +74,17 @@ def one_replica(
         UnsupportedError: a value for each replica is asked of groups of several.
     """
     known = dict(module.named_parameters(remove_duplicate=False))
-    found: dict[torch.nn.Parameter, Whole] = {}
-    for name, given in settings.items():
+    wholes: dict[torch.nn.Parameter, Whole] = {}
+    for name, setting in settings.items():
         if name not in known:
             raise Error(f"replicaGrouping: the model has no parameter {name!r}; it has {', '.join(known) or 'none'}")
-        found[known[name]] = _whole(name, known[name], setting_of(name, given), replicas)
+        wholes[known[name]] = _whole(name, known[name], setting_of(name, setting), replicas)
     try:
-        for parameter, whole in found.items():
+        for parameter, whole in wholes.items():
             parameter.data = whole.values[0]
-        yield found
+        yield wholes
     finally:
-        for parameter, whole in found.items():
+        for parameter, whole in wholes.items():
             parameter.data = whole.values
 
 

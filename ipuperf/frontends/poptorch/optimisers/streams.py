@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ..export.module import ExportedModel
     from .update_rules import TorchRule
 
+#: PopART's name of the control program.
 OPTIMISER_RUN = "OptimizerFromHost"
-"""PopART's name of the control program."""
 
+#: Scalars of a parameter, and the numbers each is made of.
 _Scalars = Mapping[str, tuple[str, ...]]
-"""Scalars of a parameter, and the numbers each is made of."""
 
 _SGD0: _Scalars = {
     "scaledLearningRate0": ("lr", "loss_scaling", "dampening"),
@@ -72,10 +72,10 @@ _SCALARS: Mapping[str, _Scalars] = MappingProxyType(
         },
     }
 )
+#: Values with which a number of a PyTorch optimiser is constant (AdamW's weight decay: 0.01).
 _CONSTANT_AT: Mapping[str, float] = MappingProxyType(
     {"weight_decay": 0.0, "momentum": 0.0, "velocity_scaling": 1.0, "dampening": 0.0, "eps": 1e-8, "loss_scaling": 1.0}
 )
-"""Values with which a number of a PyTorch optimiser is constant (AdamW's weight decay: 0.01)."""
 _ALWAYS_CONSTANT = ("betas", "alpha", "max_weight_norm")
 
 

@@ -35,11 +35,11 @@ UPDATES: Mapping[str, Callable[[OptimiserSpec, Values], Update]] = {
     ),
 }
 
+#: What a description says once for all groups; none of it is a scalar that the host can rewrite.
 _COMPILED_IN = ("bias_correction", "accum_dtype", "first_order_dtype", "second_order_dtype",
                 "use_combined_accum", "max_grad_norm", "use_tf_variant")  # fmt: skip
-"""What a description says once for all groups; none of it is a scalar that the host can rewrite."""
+#: Numbers of a parameter group that are compiled in.
 _FIXED_NUMBERS = ("max_weight_norm", "centered", "nesterov", "velocity_scaling")
-"""Numbers of a parameter group that are compiled in."""
 
 
 class TorchRule:
@@ -61,8 +61,8 @@ class TorchRule:
         self.divisor = divisor
         self._group_of = group_of
         self._updates = [UPDATES[spec.kind](spec, group.values) for group in spec.groups]
-        each = enumerate(group_of.items())
-        self._ends = {v: f"{group}/{i}" if spec.apart else str(group) for i, (v, group) in each}
+        numbered = enumerate(group_of.items())
+        self._ends = {v: f"{group}/{i}" if spec.apart else str(group) for i, (v, group) in numbered}
 
     @property
     def trained(self) -> set[Variable]:
@@ -154,7 +154,7 @@ class TorchRule:
             _same(name, getattr(mine, name), getattr(spec, name))
         if not (mine.variable_loss_scaling or self.automatic):
             _same("loss_scaling", mine.loss_scaling, spec.loss_scaling)
-        found: dict[str, float] = {}
+        scalars: dict[str, float] = {}
         for number, (old, new) in enumerate(zip(mine.groups, spec.groups, strict=True)):
             if [id(p) for p in old.parameters] != [id(p) for p in new.parameters]:
                 raise Error(f"setOptimizer: parameter group {number} has other parameters than at compilation")
@@ -170,13 +170,13 @@ class TorchRule:
             used = self._updates[number].numbers
             for name, value in _numbers(new.values).items():
                 if name in used:
-                    found.update({f"{name}.{end}": value for end in self._ends_in(number)})
+                    scalars.update({f"{name}.{end}": value for end in self._ends_in(number)})
                 elif name in ("momentum", "weight_decay") and value:
                     raise Error(
                         f"setOptimizer: {name} was 0 when the model was compiled, which left no op for it, and cannot "
                         f"become {value:g}; compile with a value other than 0"
                     )
-        return found
+        return scalars
 
 
 def _numbers(values: Values) -> dict[str, float]:

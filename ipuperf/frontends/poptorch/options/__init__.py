@@ -5,7 +5,15 @@ from ipuperf.frontends.popart.offering import offered as _offered
 
 from .effects import EFFECTS, POPART_EFFECTS, Effect
 from .from_file import ConfigFileError
-from .groups import _DistributedOptions, _JitOptions, _PrecisionOptions, _TrainingOptions
+from .groups import (
+    TensorLocation,
+    TensorLocationSettings,
+    _DistributedOptions,
+    _JitOptions,
+    _PrecisionOptions,
+    _TensorLocationOptions,
+    _TrainingOptions,
+)
 from .popart import _PopartOptions
 from .root import Options
 from .strategies import (
@@ -20,6 +28,5 @@ from .strategies import (
     ShardedExecution,
     Stage,
 )
-from .tensor_locations import TensorLocation, TensorLocationSettings, _TensorLocationOptions
 
 __all__ = _offered(__name__)

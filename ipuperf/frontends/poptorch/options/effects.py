@@ -17,6 +17,7 @@ from ..errors import UnsupportedError
 
 _APPLIED = Effect(APPLIED)
 
+#: The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`.
 EFFECTS: dict[str, Effect] = {
     **rows(
         _APPLIED,
@@ -64,8 +65,8 @@ EFFECTS: dict[str, Effect] = {
     ),
     "Precision.autocastEnabled": Effect(NO_EFFECT, "only torch.autocast regions of the model are cast", (True, False)),
 }
-"""The options by their names below ``poptorch.Options()``; those of ``_Popart.set`` are in :data:`POPART_EFFECTS`."""
 
+#: The members of a ``TensorLocationSettings``; sharding is applied to optimiser state only.
 LOCATION_EFFECTS: dict[str, Effect] = {
     "onChip": _APPLIED,
     "minElementsForOffChip": _APPLIED,
@@ -73,10 +74,10 @@ LOCATION_EFFECTS: dict[str, Effect] = {
     "useIOTilesToLoad": Effect(NO_EFFECT, "Streaming Memory is read and written by the compute tiles", (0,)),
     "useIOTilesToStore": Effect(NO_EFFECT, "Streaming Memory is read and written by the compute tiles", (0,)),
 }
-"""The members of a ``TensorLocationSettings``; sharding is applied to optimiser state only."""
 
 SHARDING_OF_OTHERS = Effect(NO_EFFECT, "replicated tensor sharding is applied to optimiser state only", (0,))
 
+#: Known keys of ``_Popart.set``.
 POPART_EFFECTS: dict[str, Effect] = {
     **rows(
         _APPLIED,
@@ -102,12 +103,11 @@ POPART_EFFECTS: dict[str, Effect] = {
     "enableStochasticRounding": EFFECTS["Precision.enableStochasticRounding"],
     "enableFloatingPointChecks": EFFECTS["Precision.enableFloatingPointExceptions"],
 }
-"""Known keys of ``_Popart.set``."""
 
 OTHER_POPART_KEY = Effect(NO_EFFECT, "a setting of PopART's compiler, which is not here")
 
+#: Engine options with a meaning here; ``debug.allowOutOfMemory`` asks for what happens anyway.
 ENGINE_OPTIONS_APPLIED = ("autoReport.directory", "autoReport.all", *CALLBACK_OPTIONS)
-"""Engine options with a meaning here; ``debug.allowOutOfMemory`` asks for what happens anyway."""
 
 
 class Ledger:

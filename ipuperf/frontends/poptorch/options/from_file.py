@@ -81,19 +81,19 @@ def _json_arguments(setter: Callable[..., Any], value: Any, classes: Mapping[str
     values = value if isinstance(value, list) and len(parameters) > 1 else [value]
     if len(values) > len(parameters):
         raise ValueError(f"{len(values)} arguments for {len(parameters)}")
-    for parameter, given in zip(parameters, values, strict=False):
+    for parameter, argument in zip(parameters, values, strict=False):
         kind = getattr(enums, str(parameter.annotation).partition(" ")[0], None)
         if inspect.isclass(kind) and issubclass(kind, Enum):
-            yield _member_of(kind, given)
-        elif isinstance(given, str) and given.startswith(("poptorch.", "torch.")):
-            yield _value(ast.parse(given, mode="eval").body, classes)
+            yield _member_of(kind, argument)
+        elif isinstance(argument, str) and argument.startswith(("poptorch.", "torch.")):
+            yield _value(ast.parse(argument, mode="eval").body, classes)
         else:
-            yield given
+            yield argument
 
 
-def _member_of(kind: type[Enum], given: Any) -> Enum:
+def _member_of(kind: type[Enum], member: Any) -> Enum:
     """A member by its name, with or without those of the module and the enumeration, or by its value."""
-    return kind[given.rpartition(".")[2]] if isinstance(given, str) else kind(given)
+    return kind[member.rpartition(".")[2]] if isinstance(member, str) else kind(member)
 
 
 def _option(options: Any, node: ast.expr) -> Any:
@@ -127,12 +127,12 @@ def _function(node: ast.expr, classes: Mapping[str, Any]) -> Any:
 
 
 def _member(name: str, classes: Mapping[str, Any]) -> Any:
-    module, _, rest = name.partition(".")
-    first, _, member = rest.partition(".")
-    if module == "torch" and isinstance(found := getattr(torch, rest, None), torch.dtype):
-        return found
-    if module == "poptorch" and member and hasattr(getattr(enums, first, None), member):
-        return getattr(getattr(enums, first), member)
-    if module == "poptorch" and first in classes and not member:
-        return classes[first]
+    module, _, path = name.partition(".")
+    class_name, _, member = path.partition(".")
+    if module == "torch" and isinstance(dtype := getattr(torch, path, None), torch.dtype):
+        return dtype
+    if module == "poptorch" and member and hasattr(getattr(enums, class_name, None), member):
+        return getattr(getattr(enums, class_name), member)
+    if module == "poptorch" and class_name in classes and not member:
+        return classes[class_name]
     raise ValueError(f"{name} is not known here")

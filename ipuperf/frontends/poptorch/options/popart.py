@@ -14,26 +14,26 @@ from ..errors import require, require_path
 from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
 from .store import Freezable
 
+#: ``popart::RecomputationType`` by number: what ``set("autoRecomputation", n)`` asks for.
 RECOMPUTATION_TYPES = ("None", "Standard", "NormOnly", "Pipeline", "RecomputeAll")
-"""``popart::RecomputationType`` by number: what ``set("autoRecomputation", n)`` asks for."""
 
+#: ``popart::AccumulateOuterFragmentSchedule`` by number.
 OUTER_FRAGMENT_SCHEDULES = ("Scheduler", "Serial", "OverlapCycleOptimized", "OverlapMemoryOptimized")
-"""``popart::AccumulateOuterFragmentSchedule`` by number."""
 
 
+#: The depth of the host's stream buffers, and its older name.
 BUFFERING_DEPTHS = ("defaultBufferingDepth", "defaultPrefetchBufferingDepth")
-"""The depth of the host's stream buffers, and its older name."""
 
+#: Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans.
 COLLECTIVES = "replicatedCollectivesSettings."
-"""Start of the keys of ``popart::ReplicatedCollectivesSettings``, which are booleans."""
 
+#: ``popart::PatternsLevel::Default``.
 _DEFAULT_PATTERNS = 2
-"""``popart::PatternsLevel::Default``."""
 
 _OTHER_PATTERNS = Effect("no effect", "of PopART's patterns only PadSum is here")
 
+#: Start of the keys of ``popart::AutomaticLossScalingSettings``.
 LOSS_SCALING = "automaticLossScalingSettings."
-"""Start of the keys of ``popart::AutomaticLossScalingSettings``."""
 
 
 class _PopartOptions(Freezable):

@@ -16,11 +16,17 @@ from ..log import logger
 from . import strategies
 from .effects import Ledger
 from .from_file import load_environment, load_options
-from .groups import _DistributedOptions, _JitOptions, _PrecisionOptions, _TrainingOptions
+from .groups import (
+    TensorLocationSettings,
+    _DistributedOptions,
+    _JitOptions,
+    _PrecisionOptions,
+    _TensorLocationOptions,
+    _TrainingOptions,
+)
 from .popart import _PopartOptions
 from .store import OptionsDict
 from .strategies import ExecutionStrategy, PipelinedExecution
-from .tensor_locations import TensorLocationSettings, _TensorLocationOptions
 
 _GROUPS = ("Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
 _FILE_CLASSES = {
@@ -34,7 +40,119 @@ _FILE_CLASSES = {
 }
 
 
-class Options(OptionsDict):
+class ReadOptions(OptionsDict):
+    """What the executor and the data loader read of options."""
+
+    _ledger: Ledger
+    _popart: _PopartOptions
+    _jit: _JitOptions
+    _precision: _PrecisionOptions
+    _training: _TrainingOptions
+    _distributed: _DistributedOptions
+    _tensor_locations: _TensorLocationOptions
+    _execution_strategy: ExecutionStrategy
+    _show_compilation_progress_bar: bool
+    _updatable_named_buffers: tuple[str, ...]
+
+    @property
+    def Training(self) -> _TrainingOptions:
+        """Options of training."""
+        return self._training
+
+    @property
+    def Precision(self) -> _PrecisionOptions:
+        """Options of number formats."""
+        return self._precision
+
+    @property
+    def TensorLocations(self) -> _TensorLocationOptions:
+        """Options of where tensors live."""
+        return self._tensor_locations
+
+    @property
+    def Distributed(self) -> _DistributedOptions:
+        """Options of several host processes."""
+        return self._distributed
+
+    @property
+    def Jit(self) -> _JitOptions:
+        """Options of how the model is captured."""
+        return self._jit
+
+    @property
+    def _Popart(self) -> _PopartOptions:
+        """Keys of PopART's session options."""
+        return self._popart
+
+    @property
+    def cache_dir(self) -> str | None:
+        """Folder of kept exports and lowered programs, None for none."""
+        return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
+
+    @property
+    def execution_strategy(self) -> ExecutionStrategy:
+        """The strategy set, else ``PipelinedExecution(AutoStage.SameAsIpu)``."""
+        return self._execution_strategy
+
+    @property
+    def random_seed(self) -> int | None:
+        """The seed set, or None."""
+        return self._values.get("random_seed")
+
+    @property
+    def input_group_size(self) -> int:
+        """Replicas that get the same input."""
+        return int(self._values.get("input_group_size", 1))
+
+    @property
+    def input_group_type(self) -> CommGroupType:
+        """How those replicas are chosen."""
+        return CommGroupType(self._values.get("input_group_type", CommGroupType.NoGrouping))
+
+    @property
+    def model_name(self) -> str | None:
+        """The name set, or None."""
+        return self._values.get("model_name")
+
+    @property
+    def profiling_dir(self) -> str | None:
+        """Folder for reports, from :meth:`enableProfiling` or ``autoReport.all`` among the engine options."""
+        engine = self._popart.engine_options
+        enabled = str(engine.get("autoReport.all", "false")).lower() == "true"
+        return engine.get("autoReport.directory", ".") if enabled else None
+
+    @property
+    def show_compilation_progress_bar(self) -> bool:
+        """Whether to show a progress bar."""
+        return self._show_compilation_progress_bar
+
+    @property
+    def updatable_named_buffers(self) -> tuple[str, ...]:
+        """Names of buffers that may be replaced."""
+        return self._updatable_named_buffers
+
+    @property
+    def samples_factor(self) -> int:
+        """Micro-batches in one call: ``device_iterations * replication_factor / input_group_size *
+        gradient_accumulation``. ``AssertionError`` if the groups do not divide the replicas."""
+        groups, remainder = divmod(self.replication_factor, self.input_group_size)
+        require(
+            remainder == 0,
+            f"inputReplicaGrouping: groups of {self.input_group_size} do not divide {self.replication_factor} replicas",
+        )
+        return int(self.device_iterations * groups * self.Training.gradient_accumulation)
+
+    def resolved_output_mode(self, training: bool) -> OutputMode:
+        """The output mode, with ``Default`` replaced: ``Final`` for training, ``All`` for inference."""
+        mode = OutputMode(self.output_mode)
+        return mode if mode is not OutputMode.Default else (OutputMode.Final if training else OutputMode.All)
+
+    def effects(self) -> list[str]:
+        """One sentence for each option that was set and is without effect."""
+        return self._ledger.notes()
+
+
+class Options(ReadOptions):
     """Options of a model. Every setter returns the options; the values set are readable as attributes:
 
     ``replication_factor``, ``broadcast_buffers``, ``device_iterations``, ``log_dir``, ``auto_round_num_ipus``,
@@ -75,38 +193,6 @@ class Options(OptionsDict):
         if os.environ.get("POPTORCH_CACHE_DIR"):
             self.enableExecutableCaching(os.environ["POPTORCH_CACHE_DIR"])
         load_environment(self, _FILE_CLASSES)
-
-    # -- groups ------------------------------------------------------------------------------------------------------
-
-    @property
-    def Training(self) -> _TrainingOptions:
-        """Options of training."""
-        return self._training
-
-    @property
-    def Precision(self) -> _PrecisionOptions:
-        """Options of number formats."""
-        return self._precision
-
-    @property
-    def TensorLocations(self) -> _TensorLocationOptions:
-        """Options of where tensors live."""
-        return self._tensor_locations
-
-    @property
-    def Distributed(self) -> _DistributedOptions:
-        """Options of several host processes."""
-        return self._distributed
-
-    @property
-    def Jit(self) -> _JitOptions:
-        """Options of how the model is captured."""
-        return self._jit
-
-    @property
-    def _Popart(self) -> _PopartOptions:
-        """Keys of PopART's session options."""
-        return self._popart
 
     # -- applied -----------------------------------------------------------------------------------------------------
 
@@ -190,17 +276,16 @@ class Options(OptionsDict):
             isinstance(available_memory_proportion, Mapping),
             f"setAvailableMemoryProportion: {available_memory_proportion!r} given, expected a dictionary",
         )
-        found: dict[int, float] = {}
+        shares: dict[int, float] = {}
         for key, share in available_memory_proportion.items():
             require(
                 isinstance(key, str) and key.startswith("IPU") and key[3:].isdigit(),
-                'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5} where the 0 in IPU '
-                f"is the index of the IPU. Invalid key: {key}",
+                f"setAvailableMemoryProportion: key {key!r}; keys name an IPU by its number: {{'IPU0': 0.5}}",
             )
             number = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
             require(number, f"setAvailableMemoryProportion: {share!r} given for {key}, expected a number from 0 to 1")
-            found[int(key[3:])] = share
-        return self._put("setAvailableMemoryProportion", available_memory_proportion=found)
+            shares[int(key[3:])] = share
+        return self._put("setAvailableMemoryProportion", available_memory_proportion=shares)
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Which IPUs wait for each other at host I/O."""
@@ -292,18 +377,13 @@ class Options(OptionsDict):
         require(
             path is None or isinstance(path, str), f"enableExecutableCaching: {path!r} given, expected a path or None"
         )
-        self._ledger.record("enableExecutableCaching", path)
-        self._popart.store("enableEngineCaching", path is not None)
-        if path is not None:
-            self._popart.store("cachePath", path)
-        return self
+        where = {} if path is None else {"cachePath": path}
+        return self._put_popart("enableExecutableCaching", path, enableEngineCaching=path is not None, **where)
 
     def enableStableNorm(self, enabled: bool) -> Options:
         """The slower, more exact norms. Without effect: norms are exact anyway."""
         require_bool("enableStableNorm", enabled)
-        self._ledger.record("enableStableNorm", enabled)
-        self._popart.store("enableStableNorm", enabled)
-        return self
+        return self._put_popart("enableStableNorm", enabled, enableStableNorm=enabled)
 
     def enableSyntheticData(self, enabled: bool) -> Options:
         """No host I/O: inputs are random numbers that lie on the IPUs, results are zeros, weights stay there.
@@ -312,16 +392,12 @@ class Options(OptionsDict):
         micro-batch. A call still has the fixed cost of a run of the host.
         """
         require_bool("enableSyntheticData", enabled)
-        self._ledger.record("enableSyntheticData", enabled)
-        self._popart.store("syntheticDataMode", 2 if enabled else 0)
-        return self
+        return self._put_popart("enableSyntheticData", enabled, syntheticDataMode=2 if enabled else 0)
 
     def logCycleCount(self, log_cycle_count: bool) -> Options:
         """Log the cycles of each run. Without effect: ``cycleCount()`` tells them."""
         require_bool("logCycleCount", log_cycle_count)
-        self._ledger.record("logCycleCount", log_cycle_count)
-        self._popart.store("instrumentWithHardwareCycleCounter", log_cycle_count)
-        return self
+        return self._put_popart("logCycleCount", log_cycle_count, instrumentWithHardwareCycleCounter=log_cycle_count)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
         """Be silent about unknown attributes of optimisers; they are never looked at."""
@@ -357,75 +433,6 @@ class Options(OptionsDict):
         self._ledger.record("maxRepeatLogs", max_lines)
         return self
 
-    @property
-    def cache_dir(self) -> str | None:
-        """Folder of kept exports and lowered programs, None for none."""
-        return self._popart.options.get("cachePath") if self._popart.options.get("enableEngineCaching") else None
-
-    # -- for the executor --------------------------------------------------------------------------------------------
-
-    @property
-    def execution_strategy(self) -> ExecutionStrategy:
-        """The strategy set, else ``PipelinedExecution(AutoStage.SameAsIpu)``."""
-        return self._execution_strategy
-
-    @property
-    def random_seed(self) -> int | None:
-        """The seed set, or None."""
-        return self._values.get("random_seed")
-
-    @property
-    def input_group_size(self) -> int:
-        """Replicas that get the same input."""
-        return int(self._values.get("input_group_size", 1))
-
-    @property
-    def input_group_type(self) -> CommGroupType:
-        """How those replicas are chosen."""
-        return CommGroupType(self._values.get("input_group_type", CommGroupType.NoGrouping))
-
-    @property
-    def model_name(self) -> str | None:
-        """The name set, or None."""
-        return self._values.get("model_name")
-
-    @property
-    def profiling_dir(self) -> str | None:
-        """Folder for reports, from :meth:`enableProfiling` or ``autoReport.all`` among the engine options."""
-        engine = self._popart.engine_options
-        wanted = str(engine.get("autoReport.all", "false")).lower() == "true"
-        return engine.get("autoReport.directory", ".") if wanted else None
-
-    @property
-    def show_compilation_progress_bar(self) -> bool:
-        """Whether to show a progress bar."""
-        return self._show_compilation_progress_bar
-
-    @property
-    def updatable_named_buffers(self) -> tuple[str, ...]:
-        """Names of buffers that may be replaced."""
-        return self._updatable_named_buffers
-
-    @property
-    def samples_factor(self) -> int:
-        """Micro-batches in one call: ``device_iterations * replication_factor / input_group_size *
-        gradient_accumulation``. ``AssertionError`` if the groups do not divide the replicas."""
-        groups, rest = divmod(self.replication_factor, self.input_group_size)
-        require(
-            rest == 0,
-            f"inputReplicaGrouping: groups of {self.input_group_size} do not divide {self.replication_factor} replicas",
-        )
-        return int(self.device_iterations * groups * self.Training.gradient_accumulation)
-
-    def resolved_output_mode(self, training: bool) -> OutputMode:
-        """The output mode, with ``Default`` replaced: ``Final`` for training, ``All`` for inference."""
-        mode = OutputMode(self.output_mode)
-        return mode if mode is not OutputMode.Default else (OutputMode.Final if training else OutputMode.All)
-
-    def effects(self) -> list[str]:
-        """One sentence for each option that was set and is without effect."""
-        return self._ledger.notes()
-
     # -- whole -------------------------------------------------------------------------------------------------------
 
     def clone(self) -> Options:
@@ -445,6 +452,13 @@ class Options(OptionsDict):
         for group in _GROUPS:
             getattr(self, group)._freeze()
 
+    def _put_popart(self, option: str, value: Any, **keys: Any) -> Options:
+        """Set an option by keys of PopART's."""
+        self._ledger.record(option, value)
+        for key, content in keys.items():
+            self._popart.store(key, content)
+        return self
+
     def _put(self, option: str, **value: Any) -> Options:
         self.checkIsFrozen()
         self._ledger.record(option, next(iter(value.values())))
@@ -460,9 +474,9 @@ def _return_period(output_mode: OutputMode, period: int | None) -> int:
     if output_mode == OutputMode.EveryN:
         require(
             isinstance(period, int) and period > 0,
-            "EveryN anchor must have output_return_period set to valid positive integer",
+            f"OutputMode.EveryN: output_return_period is {period!r}, expected an int above 0",
         )
     elif period:
-        logger.info("Anchor return period argument ignored with output_mode set to %s", output_mode)
+        logger.info("The output return period is without effect in %s", output_mode)
         return period
     return period or 1

@@ -54,10 +54,10 @@ class OptionsDict(Freezable):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """``options.device_iterations = 2`` sets the value; what is neither a value nor known is an error."""
-        made = "_is_frozen" in self.__dict__
-        if made and not name.startswith("_"):
+        is_set_up = "_is_frozen" in self.__dict__
+        if is_set_up and not name.startswith("_"):
             self.set(**{name: value})
-        elif made and name not in self.__dict__ and not hasattr(type(self), name):
+        elif is_set_up and name not in self.__dict__ and not hasattr(type(self), name):
             raise AttributeError(f"{type(self).__name__} has no attribute {name}; its options are {list(self._values)}")
         else:
             super().__setattr__(name, value)
@@ -108,5 +108,5 @@ class OptionsDict(Freezable):
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self._values.items())
         members = (*self._shown_members, "_warnings", "_warnings_disabled", "_is_frozen")
-        rest = ", ".join(f"{name}={getattr(self, name)!r}" for name in members)
-        return f"{type(self).__name__}({values}, {rest})"
+        bookkeeping = ", ".join(f"{name}={getattr(self, name)!r}" for name in members)
+        return f"{type(self).__name__}({values}, {bookkeeping})"

@@ -118,7 +118,7 @@ class Resolver:
                 self._automatic[block_id] = len(self._automatic)
             elif ipu_id is None:
                 raise BlockError(
-                    f"poptorch.AutoStage.SameAsIpu was selected but no IPU was specified for block {block_id}"
+                    f"AutoStage.SameAsIpu takes the stage of a block from its IPU, and block {block_id} has none"
                 )
             else:
                 self._automatic[block_id] = ipu_id
@@ -198,7 +198,7 @@ class PhasedExecution(ExecutionStrategy):
     def __init__(self, *phases: Phase | Stage | str | list[Stage] | list[str]) -> None:
         if len(phases) == 1 and isinstance(phases[0], list) and any(isinstance(p, Phase) for p in phases[0]):
             phases = tuple(phases[0])  # upstream's documentation passes one list of phases
-        require(phases, "There is currently no AutoStage for PhasedExecution, please explicitly specify the phases")
+        require(phases, "A phased execution has no AutoStage: list its phases")
         self._tensors_liveness = Liveness.AlwaysLive
         self._separate_backward_phase = False
         self._phases: list[Phase] = []

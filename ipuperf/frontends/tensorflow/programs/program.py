@@ -23,7 +23,7 @@ from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
-from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions
 
 from ..importer import Resource, Value, resource_of, tensor_of
 from ..importer.collectives import leave_out_reductions
@@ -267,10 +267,13 @@ class TracedProgram:
         self.executable = Executable(
             self.ir,
             name=self.name,
-            merging=devices.collective_merging(config),
-            outlining=OUTLINE_THRESHOLD if outlined else None,
-            prefetch_depth=max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
-            host_processes=1 if config is None else config._host_processes,
+            lowering=LoweringOptions(
+                merging=devices.collective_merging(config), outlining=OUTLINE_THRESHOLD if outlined else None
+            ),
+            host=HostOptions(
+                max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
+                host_processes=1 if config is None else config._host_processes,
+            ),
         )
         self.executable.evaluator.load_variables()
         return self.executable

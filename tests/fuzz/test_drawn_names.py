@@ -113,7 +113,8 @@ def _options() -> Iterator[str]:
 
 def _tensorflow() -> Iterator[str]:
     """Functions and optimizers of ``tensorflow.python.ipu``, and the options that act."""
-    from ipuperf.tensorflow.config_options import APPLIED, OPTIONS
+    from ipuperf.frontends.options import APPLIED
+    from ipuperf.tensorflow.config_options import OPTIONS
     from ipuperf.tensorflow.python import ipu
 
     for module in pkgutil.walk_packages(ipu.__path__, f"{ipu.__name__}."):
@@ -123,7 +124,7 @@ def _tensorflow() -> Iterator[str]:
             if attribute not in REFUSED and _acts(getattr(value, attribute, None)):
                 yield f"{name}.{attribute}"
     for option, described in OPTIONS.items():
-        if described.effect.status == APPLIED:
+        if described.status == APPLIED:
             yield f"tensorflow.python.ipu.config.IPUConfig.{option}"
 
 

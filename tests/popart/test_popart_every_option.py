@@ -10,7 +10,7 @@ from outcomes import check_rows, folded, outcome
 
 from ipuperf import popart, popdist
 from ipuperf.popart import engine_options, locations
-from ipuperf.popart.effects import EFFECTS
+from ipuperf.popart.session_options import ROWS as EFFECTS
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.testing import CycleBaseline
 

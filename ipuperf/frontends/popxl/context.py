@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart.locations import ExecutionContext
 from ipuperf.ir import CONTEXT, Builder
 from ipuperf.kinds import told
 
 from .arguments import checked_kinds, whole
-from .effects import EFFECTS
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popdist import instances_stood_for, replicas_of_one_process
 from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
 
 from .arguments import checked_kinds, whole
-from .effects import EFFECTS
 from .graph import Graph
 from .pb_ir import ConfiguredIr, PbIr
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment

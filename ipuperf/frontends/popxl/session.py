@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart import DeviceInfo
 from ipuperf.lowering.placement import ipus_per_replica
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
@@ -23,7 +24,6 @@ from ipuperf.runtime.executable import Executable
 
 from .arguments import checked_kinds
 from .data import check_remote_variables
-from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ipuperf.frontends.options import APPLIED, Option
+
 from ..errors import require, require_bool, require_int
-from .effects import LOCATION_EFFECTS, SHARDING_OF_OTHERS, Effect, Ledger
+from .effects import LOCATION_EFFECTS, Ledger
 from .store import OptionsDict
 
 MIN_ELEMENTS_OFF_CHIP = 2
@@ -133,7 +135,7 @@ class _TensorLocationOptions(OptionsDict):
         return self
 
 
-def _effect_of(kind: str, member: str) -> Effect:
-    if member != "useReplicatedTensorSharding":
-        return LOCATION_EFFECTS[member]
-    return Effect("applied") if kind == "optimizer" else SHARDING_OF_OTHERS
+def _effect_of(kind: str, member: str) -> Option:
+    if kind == "optimizer" and member == "useReplicatedTensorSharding":
+        return Option(APPLIED)
+    return LOCATION_EFFECTS[member]

@@ -62,10 +62,10 @@ class Flags(dict[str, str]):
         given: called with option, key and value of each entry.
     """
 
-    def __init__(self, option: str, given: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
+    def __init__(self, option: str, check: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
         super().__init__()
         self._option = option
-        self._given = given
+        self._given = check
         self.update(entries)
 
     def __setitem__(self, key: str, value: str) -> None:

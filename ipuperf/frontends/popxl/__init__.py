@@ -12,6 +12,7 @@ from ipuperf.frontends.popart.locations import (
     TensorStorage,
     TileSet,
 )
+from ipuperf.functions.shapes import getitem as _getitem
 
 from . import context, dtypes, errors, fp8_utils, ops, transforms, utils
 from .context import (
@@ -47,8 +48,11 @@ from .dtypes import (
     uint64,
 )
 from .graph import Graph
+from .handle import use as _use
 from .ir import Ir
 from .module import Module
+from .ops.lifting import lifted as _lifted
+from .ops.operands import ensure_tensor as _ensure_tensor
 from .package import offer as _offer
 from .remote_buffer import RemoteBuffer, remote_buffer, replica_sharded_buffer
 from .replica_grouping import ReplicaGrouping
@@ -69,5 +73,7 @@ from .tensor import (
     replica_sharded_variable,
     variable,
 )
+
+_use({**vars(ops), "getitem": _lifted(_getitem), "ensure_tensor": _ensure_tensor})
 
 __all__, __getattr__ = _offer(__name__, "context dtypes errors fp8_utils ops transforms utils")

@@ -15,8 +15,8 @@ def create_seeds(
     Returns:
         ``(batches_per_step, gradient_accumulation_factor, replicas, 2)`` without axes of length 1.
     """
-    given = {"batches_per_step": batches_per_step, "gradient_accumulation_factor": gradient_accumulation_factor}
-    for name, value in {**given, "replicas": replicas}.items():
+    counts = {"batches_per_step": batches_per_step, "gradient_accumulation_factor": gradient_accumulation_factor}
+    for name, value in {**counts, "replicas": replicas}.items():
         whole(value, f"create_seeds: {name}", 1)
     start = whole(seed, "create_seeds: seed") + whole(offset, "create_seeds: offset")
     whole(start, "create_seeds: seed + offset", 0)

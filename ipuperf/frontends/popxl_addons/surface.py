@@ -110,5 +110,5 @@ def missing() -> Iterator[tuple[str, str]]:
         if module in CANNOT:
             yield from ((f"{module}.{name}", CANNOT[module]) for name in names)
             continue
-        found = importlib.import_module(f"ipuperf.frontends.{module}")
-        yield from ((f"{module}.{name}", "not supported yet") for name in names if name not in vars(found))
+        package = importlib.import_module(f"ipuperf.frontends.{module}")
+        yield from ((f"{module}.{name}", "not supported yet") for name in names if name not in vars(package))

@@ -67,11 +67,10 @@ def names() -> str:
 
 def refused() -> str:
     """Public names of upstream's PopXL and addons that do not work here."""
-    from ipuperf.popxl.surface import missing
-    from ipuperf.popxl_addons import surface
+    from ipuperf.frontends.popxl import errors
+    from ipuperf.frontends.popxl_addons import surface
 
-    found = [*missing(), *surface.missing()]
-    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in found))
+    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in {**errors.CANNOT, **surface.CANNOT}.items()))
 
 
 def trace_tables() -> str:

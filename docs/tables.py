@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 MODULES = (
@@ -66,11 +67,10 @@ def names() -> str:
 
 def refused() -> str:
     """Public names of upstream's PopXL and addons that do not work here."""
-    from ipuperf.popxl.surface import missing
-    from ipuperf.popxl_addons import surface
+    from ipuperf.frontends.popxl import errors
+    from ipuperf.frontends.popxl_addons import surface
 
-    found = [*missing(), *surface.missing()]
-    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in found))
+    return _rows(("name", "why"), ((f"`{name}`", why) for name, why in {**errors.CANNOT, **surface.CANNOT}.items()))
 
 
 def trace_tables() -> str:
@@ -176,6 +176,25 @@ def meant_differences() -> str:
     return _rows(("front end", "operations", "of what", "difference (source)"), rows)
 
 
+def options(front_end: str) -> str:
+    """The arguments and options of a front end that are refused or do nothing."""
+    from ipuperf.frontends.options import APPLIED, Effects, Option
+
+    names: dict[int, list[str]] = {}
+    rows: dict[int, Option] = {}
+    for name, row in Effects(front_end).items():
+        if row.status != APPLIED:
+            names.setdefault(id(row), []).append(f"`{name}`")
+            rows[id(row)] = row
+    head = ("argument", "effect", "why", "values that ask for nothing else")
+    return _rows(head, ((", ".join(names[key]), row.status, row.reason, _neutral(row)) for key, row in rows.items()))
+
+
+def _neutral(row: Any) -> str:
+    defaults = () if row.default is None or row.status == "no difference" else (row.default,)
+    return ", ".join(dict.fromkeys(f"`{value!r}`" for value in (*defaults, *row.neutral)))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
@@ -204,6 +223,10 @@ TABLES |= {
     for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "lines",
                  "sensitivity", "leave one out", "leave one out by class", "remote variables", "memory rows")
 }  # fmt: skip
+TABLES |= {
+    f"options of {name}": partial(options, name)
+    for name in ("popxl", "popxl_addons", "popart", "poptorch", "tensorflow")
+}
 _PLACE = re.compile(r"(<!-- table (?P<name>[\w ]+) -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
 
 

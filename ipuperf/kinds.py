@@ -194,6 +194,10 @@ class Kinds:
     def __init__(self, names: Mapping[str, ArgumentKind]) -> None:
         self._names = {**PLAIN, **names}
 
+    def checked(self, *skipped: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorate a function or constructor, see :func:`checked`; it checks the parameters ``skipped`` itself."""
+        return checked(self, skipped)
+
     def of(self, annotation: str, scope: Mapping[str, Any]) -> ArgumentKind:
         """Return the kind of an annotation, whose names are looked up in ``scope`` (the globals of the function)."""
         try:

@@ -1,8 +1,8 @@
-"""Parameters that no code reads, and the table of arguments that do nothing or are refused (``docs/arguments.md``).
+"""Parameters that no code reads.
 
     python tests/acceptance/arguments.py
 
-writes the document and prints what is unread; ``test_arguments.py`` compares both.
+prints them; ``test_arguments.py`` compares.
 
 A parameter is *unread* when its name is loaded nowhere in the function, nested functions included (``del x`` does not
 read), and *only stored* when ``__init__`` puts it into an attribute of that name which nothing in ipuperf loads.
@@ -24,12 +24,8 @@ from pathlib import Path
 
 import syntax
 
-from ipuperf.runtime.effects import APPLIED, Effect
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "ipuperf"
-DOCUMENT = REPOSITORY / "docs" / "arguments.md"
-FRONT_ENDS = ("popxl", "popxl_addons", "poptorch", "poptorch_geometric", "popart", "popdist", "tensorflow")
 PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "contextmanager", "cache", "lru_cache", "in_sequence"})
 """Decorators that leave it to the function which parameters it has."""
 
@@ -88,7 +84,7 @@ class Sources:
         return [
             Unread(path, name, attribute)
             for path, tree in self.trees.items()
-            if path.split("/")[0] in FRONT_ENDS
+            if _is_front_end(path)
             for name, function, owner in _functions(tree)
             if owner is not None and function.name == "__init__"
             for attribute in _stored(function)
@@ -101,7 +97,7 @@ class Sources:
             return False
         if owner is not None and function.name != "__init__" and self._overrides(function.name, owner):
             return False
-        if path.split("/")[0] in FRONT_ENDS:
+        if _is_front_end(path):
             return True
         return function.name not in self.values and all(d in PLAIN_DECORATORS for d in _decorators(function))
 
@@ -115,6 +111,10 @@ class Sources:
             seen.update(map(id, found))
             waiting += [base for c in found for base in c.bases]
         return False
+
+
+def _is_front_end(path: str) -> bool:
+    return path.startswith("frontends/")
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, Function, ast.ClassDef | None]]:
@@ -182,26 +182,6 @@ def _decorators(function: Function) -> list[str]:
     return [_name(decorator) for decorator in function.decorator_list]
 
 
-# -- the tables --------------------------------------------------------------------------------------------------------
-
-HEADINGS = {
-    "no effect": "Without effect: said once in a run",
-    "unsupported": "Refused: an error",
-    "no difference": "No difference to a program: nothing is said",
-}
-
-INTRODUCTION = """# Arguments that do nothing, or are refused
-
-Every public argument of the front ends works as upstream, or stands here. One that changes what is computed works,
-or is refused. One that only changes speed, memory, names or rounding noise of the real device may be without effect: a
-`WithoutEffectWarning` then says so at the program's line, once in a run. The third column has the values that ask for
-what happens anyway, defaults among them: nothing is said about these. Filters of Python's `warnings` hide the warnings
-or make errors of them.
-
-This page is written by `python tests/acceptance/arguments.py` from the tables of the code, and a test compares them.
-"""
-
-
 def uses(sources: Sources) -> list[str]:
     """What is given to ``EFFECTS.given`` anywhere, as patterns of rows: a ``*`` for each inserted value."""
     return [
@@ -216,58 +196,5 @@ def _pattern(key: ast.expr) -> str:
     return "".join(str(p.value) if isinstance(p, ast.Constant) else "*" for p in parts)
 
 
-def tables() -> dict[str, dict[str, Effect]]:
-    """The rows of each front end that are not simply applied."""
-    from ipuperf.popart.effects import EFFECTS as POPART
-    from ipuperf.poptorch.effects import EFFECTS as POPTORCH
-    from ipuperf.poptorch.options.effects import EFFECTS as OPTIONS
-    from ipuperf.poptorch.options.effects import LOCATION_EFFECTS, OTHER_POPART_KEY, POPART_EFFECTS, SHARDING_OF_OTHERS
-    from ipuperf.popxl.effects import EFFECTS as POPXL
-    from ipuperf.popxl_addons.effects import EFFECTS as ADDONS
-    from ipuperf.tensorflow.effects import EFFECTS as TENSORFLOW
-
-    popart = {f"Options._Popart.set({key})": row for key, row in POPART_EFFECTS.items()}
-    popart["Options._Popart.set(other keys)"] = OTHER_POPART_KEY
-    located = {f"TensorLocationSettings.{key}": row for key, row in LOCATION_EFFECTS.items()}
-    located["TensorLocationSettings.useReplicatedTensorSharding"] = SHARDING_OF_OTHERS
-    options = {f"Options.{key}": row for key, row in OPTIONS.items()}
-    found = {
-        "popxl": dict(POPXL),
-        "popxl: ir._pb_ir.getSessionOptions()": POPART,
-        "popxl_addons": dict(ADDONS),
-        "poptorch": {**POPTORCH, **options, **located, **popart},
-        "tensorflow": {name: _with_default(name, row) for name, row in TENSORFLOW.items()},
-    }
-    return {end: {k: row for k, row in rows.items() if row.status != APPLIED} for end, rows in found.items()}
-
-
-def _with_default(name: str, row: Effect) -> Effect:
-    """A row of ``IPUConfig`` with the attribute's default among the values that ask for nothing else."""
-    from ipuperf.tensorflow.config import IPUConfig
-
-    defaults = IPUConfig().to_dict()
-    attribute = name.removeprefix("ipu.config.IPUConfig.")
-    return row._replace(neutral=(defaults[attribute], *row.neutral)) if attribute in defaults else row
-
-
-def document() -> str:
-    """``docs/arguments.md``."""
-    parts = [INTRODUCTION]
-    for front_end, rows in tables().items():
-        parts.append(f"## {front_end}\n")
-        for status, heading in HEADINGS.items():
-            chosen = {name: row for name, row in rows.items() if row.status == status}
-            if chosen:
-                parts += [f"### {heading}\n", "| argument | why | values that ask for nothing else |", "|---|---|---|"]
-                parts += [f"| `{name}` | {row.reason} | {_values(row)} |" for name, row in chosen.items()]
-                parts.append("")
-    return "\n".join(parts)
-
-
-def _values(row: Effect) -> str:
-    return ", ".join(f"`{value if hasattr(value, 'name') else repr(value)}`" for value in row.neutral)
-
-
 if __name__ == "__main__":
-    DOCUMENT.write_text(document(), encoding="utf-8")
     print(*Sources().unread(), *Sources().only_stored(), sep="\n")

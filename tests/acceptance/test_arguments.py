@@ -1,7 +1,7 @@
 """Arguments of the front ends: each is read, works, is said once to be without effect, or is refused.
 
 The oracle of the first tests is the source itself (:mod:`arguments`), that of the others NumPy, PyTorch and the words
-that the tables and ``docs/arguments.md`` promise.
+that the catalogue of options promises.
 """
 
 from __future__ import annotations
@@ -19,71 +19,80 @@ import numpy as np
 import pytest
 
 from ipuperf import popxl
+from ipuperf.frontends.options import NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, VOCABULARIES, Effects
 from ipuperf.popxl import ops
-from ipuperf.runtime.effects import NO_DIFFERENCE, Effect, Effects, WithoutEffectWarning
 from ipuperf.tensorflow import config as tf_config
 from ipuperf.tensorflow.state import isolated
 
 UNREAD = {
-    ("poptorch/aten_norms.py", "layer_norm(cudnn_enable)"): "chooses a kernel of the GPU",
-    ("poptorch/aten_norms.py", "group_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
-    ("poptorch/aten_norms.py", "instance_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
-    ("poptorch/aten_norms.py", "batch_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
-    ("poptorch/aten_norms.py", "native_group_norm(n)"): "a size of the operand",
-    ("poptorch/aten_norms.py", "native_group_norm(c)"): "a size of the operand",
-    ("poptorch/aten_norms.py", "native_group_norm(hxw)"): "a size of the operand",
-    ("poptorch/aten_norms.py", "instance_norm(running_var)"): "comes with running_mean, which is refused",
-    ("poptorch/aten_norms.py", "instance_norm(momentum)"): "of the running statistics, which are refused",
-    ("poptorch/aten_norms.py", "instance_norm(use_input_stats)"): "without running statistics PyTorch allows True only",
-    ("poptorch/aten_bags.py", "embedding_bag(sparse)"): "how PyTorch stores the gradient",
-    ("poptorch/aten_order.py", "bucketize(out_int32)"): "the type of the result, which is known",
-    ("poptorch/aten_order.py", "searchsorted(out_int32)"): "the type of the result, which is known",
-    ("poptorch/aten_order.py", "kthvalue(keepdim)"): "the shape of the result, which is known",
-    ("poptorch/aten_order.py", "median_along(keepdim)"): "the shape of the result, which is known",
-    ("poptorch/aten_order.py", "mode(keepdim)"): "the shape of the result, which is known",
-    ("poptorch/aten_order.py", "sort(stable)"): "sorts are always stable",
-    ("poptorch/aten_reduce.py", "distances(compute_mode)"): "how PyTorch computes it",
-    ("poptorch/aten_shape.py", "cumprod(dtype)"): "the type of the result, which is known",
-    ("poptorch/aten_reduce.py", "norm(dtype)"): "the type of the result, which is known",
-    ("poptorch/aten_shape.py", "cumsum(dtype)"): "the type of the result, which is known",
-    ("poptorch/aten_shape.py", "copy(value)"): "overwritten; its shape and type are the result's",
-    ("poptorch/aten_shape.py", "fill(value)"): "overwritten; its shape and type are the result's",
-    ("poptorch/aten_shape.py", "copy(non_blocking)"): "when a copy is done, not what is copied",
-    ("poptorch/aten_shape.py", "nothing(low)"): "it lowers to nothing",
-    ("poptorch/aten_shape.py", "repeat_interleave(output_size)"): "the shape of the result, which is known",
-    ("poptorch/aten_shape.py", "upsample_nearest(output_size)"): "the shape of the result, which is known",
-    ("poptorch/aten_indexing.py", "embedding(sparse)"): "how PyTorch stores the gradient",
-    ("poptorch/aten_indexing.py", "gather(sparse_grad)"): "how PyTorch stores the gradient",
+    ("frontends/poptorch/aten/norms.py", "layer_norm(cudnn_enable)"): "chooses a kernel of the GPU",
+    ("frontends/poptorch/aten/norms.py", "group_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("frontends/poptorch/aten/norms.py", "instance_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("frontends/poptorch/aten/norms.py", "batch_norm(cudnn_enabled)"): "chooses a kernel of the GPU",
+    ("frontends/poptorch/aten/norms.py", "native_group_norm(n)"): "a size of the operand",
+    ("frontends/poptorch/aten/norms.py", "native_group_norm(c)"): "a size of the operand",
+    ("frontends/poptorch/aten/norms.py", "native_group_norm(hxw)"): "a size of the operand",
+    ("frontends/poptorch/aten/norms.py", "instance_norm(running_var)"): "comes with running_mean, which is refused",
+    ("frontends/poptorch/aten/norms.py", "instance_norm(momentum)"): "of the running statistics, which are refused",
+    (
+        "frontends/poptorch/aten/norms.py",
+        "instance_norm(use_input_stats)",
+    ): "the only value without statistics",
+    ("frontends/poptorch/aten/bags.py", "embedding_bag(sparse)"): "how PyTorch stores the gradient",
+    ("frontends/poptorch/aten/order.py", "bucketize(out_int32)"): "the type of the result, which is known",
+    ("frontends/poptorch/aten/order.py", "searchsorted(out_int32)"): "the type of the result, which is known",
+    ("frontends/poptorch/aten/order.py", "kthvalue(keepdim)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/order.py", "median_along(keepdim)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/order.py", "mode(keepdim)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/order.py", "sort(stable)"): "sorts are always stable",
+    ("frontends/poptorch/aten/reduce.py", "distances(compute_mode)"): "how PyTorch computes it",
+    ("frontends/poptorch/aten/shape.py", "cumprod(dtype)"): "the type of the result, which is known",
+    ("frontends/poptorch/aten/reduce.py", "norm(dtype)"): "the type of the result, which is known",
+    ("frontends/poptorch/aten/shape.py", "cumsum(dtype)"): "the type of the result, which is known",
+    ("frontends/poptorch/aten/shape.py", "copy(value)"): "overwritten; its shape and type are the result's",
+    ("frontends/poptorch/aten/shape.py", "fill(value)"): "overwritten; its shape and type are the result's",
+    ("frontends/poptorch/aten/shape.py", "copy(non_blocking)"): "when a copy is done, not what is copied",
+    ("frontends/poptorch/aten/shape.py", "nothing(low)"): "it lowers to nothing",
+    ("frontends/poptorch/aten/shape.py", "repeat_interleave(output_size)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/shape.py", "upsample_nearest(output_size)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/indexing.py", "embedding(sparse)"): "how PyTorch stores the gradient",
+    ("frontends/poptorch/aten/indexing.py", "gather(sparse_grad)"): "how PyTorch stores the gradient",
     ("lowering/steps/base.py", "Step.faults(place)"): "a hook: the base class has no faults",
     ("lowering/steps/base.py", "Step.host_slices(ipu)"): "a hook: the base class has no host slices",
-    ("cppimport/examples_utils/__init__.py", "load_lib(timeout)"): "nothing is compiled that could be waited for",
+    (
+        "frontends/cppimport/examples_utils/__init__.py",
+        "load_lib(timeout)",
+    ): "nothing is compiled",
     **dict.fromkeys(
         (
-            ("popdist/horovod_standin/torch.py", "allgather(name)"),
-            ("popdist/horovod_standin/torch.py", "allgather(process_set)"),
-            ("popdist/horovod_standin/torch.py", "allgather_object(name)"),
-            ("popdist/horovod_standin/torch.py", "allgather_object(process_set)"),
-            ("popdist/horovod_standin/torch.py", "allreduce(compression)"),
-            ("popdist/horovod_standin/torch.py", "allreduce(name)"),
-            ("popdist/horovod_standin/torch.py", "allreduce(process_set)"),
-            ("popdist/horovod_standin/torch.py", "barrier(process_set)"),
-            ("popdist/horovod_standin/torch.py", "broadcast(name)"),
-            ("popdist/horovod_standin/torch.py", "broadcast(process_set)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_(name)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_(process_set)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_object(name)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_object(process_set)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_optimizer_state(model)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_optimizer_state(optimizer)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_optimizer_state(process_set)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_parameters(params)"),
-            ("popdist/horovod_standin/torch.py", "broadcast_parameters(process_set)"),
-            ("popdist/horovod_standin/torch.py", "join(device)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allgather(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allgather(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allgather_object(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allgather_object(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allreduce(compression)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allreduce(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "allreduce(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "barrier(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_object(name)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_object(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_optimizer_state(model)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_optimizer_state(optimizer)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_optimizer_state(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_parameters(params)"),
+            ("frontends/popdist/horovod_standin/torch.py", "broadcast_parameters(process_set)"),
+            ("frontends/popdist/horovod_standin/torch.py", "join(device)"),
         ),
         "makes no difference to one process",
     ),
 }
 """What no code reads, and why that is right: arguments of ATen ops that cannot change a value, and hooks."""
+
+SET_BY_METHODS = ("Options.", "TensorLocationSettings.", "optim.")
+"""Rows of PopTorch's options, which ``poptorch.options`` reads where a method sets them."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +111,7 @@ def told() -> Iterator[list[warnings.WarningMessage]]:
 def _found(*texts: str) -> set[str]:
     """What :class:`arguments.Sources` finds in files that hold these texts."""
     found = object.__new__(arguments.Sources)
-    found.trees = {f"popxl/{i}.py": ast.parse(text) for i, text in enumerate(texts)}
+    found.trees = {f"frontends/popxl/{i}.py": ast.parse(text) for i, text in enumerate(texts)}
     found.index()
     return {f"{u.function}({u.parameter})" for u in found.unread()} | {
         f"stored {u.function}({u.parameter})" for u in found.only_stored()
@@ -150,26 +159,21 @@ def test_no_argument_is_only_stored(sources: arguments.Sources) -> None:
 
 
 def test_every_row_is_used_and_every_use_has_a_row(sources: arguments.Sources) -> None:
-    pytest.importorskip("torch")
-    from ipuperf.poptorch.effects import EFFECTS as POPTORCH
-    from ipuperf.popxl.effects import EFFECTS as POPXL
-    from ipuperf.popxl_addons.effects import EFFECTS as ADDONS
-    from ipuperf.tensorflow.effects import EFFECTS as TENSORFLOW
-
-    rows = {name: row for table in (POPXL, ADDONS, POPTORCH, TENSORFLOW) for name, row in table.items()}
+    tables = (Effects(front_end) for front_end in VOCABULARIES if front_end != "popart")
+    rows = {name: row for table in tables for name, row in table.items() if not name.startswith(SET_BY_METHODS)}
     patterns = arguments.uses(sources)
     assert [p for p in patterns if not fnmatch.filter(rows, p)] == []
     unused = [
-        n for n, r in rows.items() if r.status != NO_DIFFERENCE and not any(fnmatch.fnmatch(n, p) for p in patterns)
+        n
+        for n, r in rows.items()
+        if r.status in (NO_EFFECT, UNSUPPORTED) and not any(fnmatch.fnmatch(n, p) for p in patterns)
     ]
     assert unused == []
 
 
 def test_every_option_of_the_configuration_has_a_row() -> None:
-    from ipuperf.tensorflow.effects import EFFECTS
-
     options = {f"ipu.config.IPUConfig.{name}" for name in tf_config.IPUConfig().to_dict()}
-    assert options == {n for n in EFFECTS if n.startswith("ipu.config.IPUConfig.") and " (" not in n}
+    assert options == {n for n in Effects("tensorflow") if n.startswith("ipu.config.IPUConfig.") and " (" not in n}
 
 
 def _default(front_end: str, argument: str) -> Any:
@@ -189,8 +193,8 @@ def test_defaults_never_give_a_warning_or_an_error() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("tensorflow")
     checked = 0
-    for front_end, rows in arguments.tables().items():
-        for name, row in rows.items():
+    for front_end in VOCABULARIES:
+        for name, row in Effects(front_end).items():
             if any(c in name for c in "* ") or "(" not in name or "Options." in name or row.status == NO_DIFFERENCE:
                 continue
             default = _default(front_end, name)
@@ -198,28 +202,6 @@ def test_defaults_never_give_a_warning_or_an_error() -> None:
                 checked += 1
                 assert not row.asked_for(default), f"{front_end}.{name}: default {default!r}"
     assert checked > 40
-
-
-def test_the_document_is_that_of_the_tables() -> None:
-    pytest.importorskip("torch")
-    command = "python tests/acceptance/arguments.py"
-    assert arguments.DOCUMENT.read_text(encoding="utf-8") == arguments.document(), f"run: {command}"
-
-
-def test_one_argument_is_told_once_and_at_the_programs_line() -> None:
-    rows = {"f(a)": Effect("no effect", "because", (None, 1)), "g(b)": Effect("unsupported", "use f", (False,))}
-    table = Effects("front", rows, ValueError)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.resetwarnings()
-        warnings.simplefilter("once", WithoutEffectWarning)
-        for value in (None, 1, 2, 3):
-            table.given("f(a)", value)
-        table.given("f(a)", True)  # True is not 1
-    assert [str(w.message) for w in found] == ["front.f(a) is without effect: because"]
-    assert found[0].filename == __file__
-    table.given("g(b)", False)
-    with pytest.raises(ValueError, match=r"^front\.g\(b=3\) is not supported: use f$"):
-        table.given("g(b)", 3)
 
 
 # -- popxl -------------------------------------------------------------------------------------------------------------

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 from fuzzing.families import FAMILIES, drawn_names
+from upstream_names import NAMES
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
 
 from ipuperf import poptorch  # noqa: E402
-from ipuperf.popxl import surface  # noqa: E402
-from ipuperf.popxl_addons import Module  # noqa: E402
-from ipuperf.popxl_addons import surface as addons_surface  # noqa: E402
+from ipuperf.popxl.errors import CANNOT  # noqa: E402
+from ipuperf.popxl_addons import Module, surface  # noqa: E402
 
 pytestmark = pytest.mark.heavy
 
@@ -76,13 +76,10 @@ def _functions(value: Any) -> bool:
 
 def _popxl() -> Iterator[str]:
     """PopXL's and addons' functions, layers and data types."""
-    for table in (surface, addons_surface):
-        refused = {name for name, _ in table.missing()}
-        for module, names in table.UPSTREAM.items():
-            for name in (f"{module}.{name}" for name in names):
-                value = None if name in refused else _value(name)
-                if value is not None and (_functions(value) or type(value).__name__ == "dtype"):
-                    yield name
+    for name in (f"{module}.{name}" for module, name in NAMES):
+        value = None if name in CANNOT or name in surface.CANNOT else _value(name)
+        if value is not None and (_functions(value) or type(value).__name__ == "dtype"):
+            yield name
 
 
 def _poptorch() -> Iterator[str]:
@@ -113,7 +110,8 @@ def _options() -> Iterator[str]:
 
 def _tensorflow() -> Iterator[str]:
     """Functions and optimizers of ``tensorflow.python.ipu``, and the options that act."""
-    from ipuperf.tensorflow.config_options import APPLIED, OPTIONS
+    from ipuperf.frontends.options import APPLIED
+    from ipuperf.tensorflow.config_options import OPTIONS
     from ipuperf.tensorflow.python import ipu
 
     for module in pkgutil.walk_packages(ipu.__path__, f"{ipu.__name__}."):
@@ -123,7 +121,7 @@ def _tensorflow() -> Iterator[str]:
             if attribute not in REFUSED and _acts(getattr(value, attribute, None)):
                 yield f"{name}.{attribute}"
     for option, described in OPTIONS.items():
-        if described.effect.status == APPLIED:
+        if described.status == APPLIED:
             yield f"tensorflow.python.ipu.config.IPUConfig.{option}"
 
 

@@ -10,7 +10,7 @@ from rows import Golden
 
 from ipuperf import popart, popdist
 from ipuperf.popart import engine_options, locations
-from ipuperf.popart.effects import EFFECTS
+from ipuperf.popart.session_options import ROWS as EFFECTS
 from ipuperf.runtime.settings import RunSettings, use_settings
 
 VALUES = """True False -1 0 1 2 3 0.5 None '' 'text' [] ['a'] {} {'a':1} {'a':'b'} {'availableMemoryProportion':'0.5'}

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
+from ipuperf.frontends.options import APPLIED, NO_EFFECT, UNSUPPORTED  # noqa: E402
 from ipuperf.poptorch.options import EFFECTS, ConfigFileError  # noqa: E402
-from ipuperf.poptorch.options.effects import APPLIED, NO_EFFECT, UNSUPPORTED  # noqa: E402
 
 
 def test_printed_form_of_training_and_locations_is_the_tutorials() -> None:

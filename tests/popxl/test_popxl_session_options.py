@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ipuperf import popart, popxl
+from ipuperf.frontends.options import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED
 from ipuperf.ir import FLOAT16, FLOAT32, AmbiguityError
-from ipuperf.popart.effects import EFFECTS
+from ipuperf.popart.session_options import ROWS as EFFECTS
 from ipuperf.popxl import ops
-from ipuperf.runtime.effects import APPLIED, NO_DIFFERENCE, NO_EFFECT, UNSUPPORTED, WithoutEffectWarning
+from ipuperf.runtime.effects import WithoutEffectWarning
 
 #: A value that asks for something else than the default, where flipping or counting up gives none.
 OTHER = {

@@ -138,7 +138,7 @@ def broken(**parts: Any) -> addons.Module:
         (lambda self, dy: None, ValueError, "0 gradients for"),
         (lambda self, dy: (dy, dy), ValueError, "Too many outputs .* 2 gradients for"),
         (lambda self, dy: dy, ValueError, "output Tensor at position 0 .* has shape"),
-        (lambda self, *dy: dy, TypeError, "fixed number of positional"),
+        (lambda self, *dy: dy, TypeError, "each input by its position"),
         (lambda self: None, ValueError, "do not match the signature"),
         (lambda self, dy: self.var_grad.__setitem__("v", dy), KeyError, "Not a variable"),
         (lambda self, dy: self.var_grad.__setitem__("w", 1.0), TypeError, "Not a tensor"),

@@ -11,30 +11,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from upstream_names import ADDONS_NAMES
 
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
 from ipuperf.popxl import ops
 from ipuperf.popxl_addons import debugging, layers, named_replica_grouping, performance_utils, testing_utils, utils
 from ipuperf.popxl_addons.patterns import apply_pre_alias_patterns
-from ipuperf.popxl_addons.surface import CANNOT, UPSTREAM, missing
+from ipuperf.popxl_addons.surface import CANNOT
 from ipuperf.runtime.effects import WithoutEffectWarning
 
-NAMES = [(module, name) for module, names in UPSTREAM.items() for name in names]
 
-
-@pytest.mark.parametrize(("module", "name"), NAMES)
+@pytest.mark.parametrize(("module", "name"), ADDONS_NAMES)
 def test_each_name_is_there_or_says_why_not(module: str, name: str) -> None:
-    if module in CANNOT:
+    if f"{module}.{name}" in CANNOT:
         with pytest.raises(ImportError) as error:
             importlib.import_module(f"ipuperf.{module}")
-        assert str(error.value) == f"{module} does not work in ipuperf: {CANNOT[module]}"
+        assert str(error.value) == f"{module} does not work in ipuperf: {CANNOT[f'{module}.{name}']}"
         return
     assert name in vars(importlib.import_module(f"ipuperf.{module}"))
-
-
-def test_what_is_missing_is_what_cannot_be() -> None:
-    assert {name.rpartition(".")[0] for name, _ in missing()} == set(CANNOT)
 
 
 # -- utils -------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ the rest: PopART's builder, its sessions for ONNX models, its patterns and its n
 for them says so.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
 from ipuperf.ir import ApplicationRuntimeError as poplar_application_runtime_error
@@ -29,7 +28,6 @@ from .enums import (
     VirtualGraphMode,
 )
 from .locations import ReplicatedTensorSharding, TensorLocation, TensorStorage, TileSet
-from .offering import offered as _offered
 from .session_options import AccumulateOuterFragmentSettings, SessionOptions, TensorLocationSettings
 
 _UPSTREAM_VERSION = "3.4.0"
@@ -41,7 +39,12 @@ def versionString() -> str:
     return f"{_UPSTREAM_VERSION} (ipuperf {_version})"
 
 
-__all__ = _offered(__name__)
+__all__ = ["AccumulateOuterFragmentSchedule", "AccumulateOuterFragmentSettings", "DataType", "DeviceConnectionType"]
+__all__ += ["DeviceInfo", "DeviceManager", "DeviceSelectionCriterion", "DeviceType", "MeanReductionStrategy"]
+__all__ += ["MergeVarUpdateType", "RecomputationType", "ReductionType", "ReplicatedTensorSharding", "SessionOptions"]
+__all__ += ["SubgraphCopyingStrategy", "SyncPattern", "SyntheticDataMode", "TensorLocation", "TensorLocationSettings"]
+__all__ += ["TensorStorage", "TileSet", "VirtualGraphMode", "popart_exception", "poplar_application_runtime_error"]
+__all__ += ["versionString"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,6 @@
 """``popart.SessionOptions`` of a PopXL program: every option works, has a stated lack of effect, or is refused.
 
-:data:`.effects.EFFECTS` is the table. A name that upstream does not have is an error.
+:mod:`ipuperf.frontends.options` has the rows. A name that upstream does not have is an error.
 
 Names and defaults: popart: willow/include/popart/sessionoptions.hpp, and those that ``popxl.Ir`` sets itself
 (python/popxl/python_files/ir.py).
@@ -11,23 +11,16 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipuperf.runtime.effects import Effects, tell
+from ipuperf.frontends.options import POPART, Member
+from ipuperf.runtime.effects import tell
 
-from .effects import EFFECTS
+from . import enums
 from .engine_options import CALLBACK_OPTIONS, callback_threads, check_callback_option
-from .enums import (
-    AccumulateOuterFragmentSchedule,
-    MeanReductionStrategy,
-    MergeVarUpdateType,
-    RecomputationType,
-    ReductionType,
-    SubgraphCopyingStrategy,
-    SyntheticDataMode,
-    VirtualGraphMode,
-)
+from .enums import AccumulateOuterFragmentSchedule
 from .locations import TensorLocation
 
 PLAN_KEYS = ("availableMemoryProportion", "partialsType")
@@ -69,10 +62,10 @@ class Flags(dict[str, str]):
         given: called with option, key and value of each entry.
     """
 
-    def __init__(self, option: str, given: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
+    def __init__(self, option: str, check: Callable[[str, str, str], None], entries: Mapping[str, str] = {}) -> None:
         super().__init__()
         self._option = option
-        self._given = given
+        self._given = check
         self.update(entries)
 
     def __setitem__(self, key: str, value: str) -> None:
@@ -93,60 +86,23 @@ class Flags(dict[str, str]):
         return self[key]
 
 
+ROWS = POPART.below("SessionOptions.")
+"""The options by name."""
+
+
 def _defaults() -> dict[str, Any]:
     # Caching is on upstream if one of these variables is set.
     cache = os.environ.get("POPXL_CACHE_DIR", os.environ.get("POPART_CACHE_DIR"))
-    numbers: dict[str, Any] = {
-        "numIOTiles": 0,
-        "replicatedGraphCount": 1,
-        "defaultBufferingDepth": 1,
-        "defaultPrefetchBufferingDepth": 1,
-        "outlineThreshold": 1.0,
-        "outlineSequenceBreakCost": 10000.0,
-        "mergeVarUpdateMemThreshold": 1_000_000,
-        "looseThresholdAtPeak": 8000,
-        "accumulationFactor": 1,
-        "timeLimitScheduler": 1e9,
-        "swapLimitScheduler": 10**9,
-        "transitiveClosureOptimizationThreshold": 100_000,
-        "firstDotOp": 0,
-        "finalDotOp": 10000,
+    scope = {**vars(enums), **globals()}
+    defaults: dict[str, Any] = {
+        name: row.default.value(scope) if isinstance(row.default, Member) else copy(row.default)
+        for name, row in ROWS.items()
+        if name not in _FLAGS
     }
-    texts = {
-        "partialsTypeMatMuls": "",
-        "cachePath": cache or "session_cache",
-        "customCodeletCompileFlags": "",
-        "kahnTieBreaker": "greedy",
-        "logDir": "",
-    }
-    members: dict[str, Any] = {
-        "virtualGraphMode": VirtualGraphMode.Manual,
-        "autoRecomputation": RecomputationType.NoRecompute,
-        "subgraphCopyingStrategy": SubgraphCopyingStrategy.OnEnterAndExit,
-        "mergeVarUpdate": MergeVarUpdateType.Off,
-        "syntheticDataMode": SyntheticDataMode.Off,
-        "accumulationAndReplicationReductionType": ReductionType.Sum,
-        "meanAccumulationAndReplicationReductionStrategy": MeanReductionStrategy.Post,
-        "accumulateOuterFragmentSettings": AccumulateOuterFragmentSettings(),
-        "replicatedCollectivesSettings": ReplicatedCollectivesSettings(),
-        "dotChecks": set(),
-        "customCodelets": [],
-        "bufferingDepthMap": {},
-        "prefetchBufferingDepthMap": {},
-    }
-    # Upstream's defaults, and those that ``popxl.Ir`` sets; every other flag starts as False.
-    flags = """useHostCopyOps aliasZeroCopy enableExplicitMainLoops explicitRecomputation enableInplaceAmbiguityChecking
-        decomposeGradSum enableOutlining enableOutliningCopyCostPruning separateCallOpPdfs rearrangeAnchorsOnHost
-        enablePrefetchDatastreams compileEngine constantWeights delayVarUpdates enableFullyConnectedPass
-        enableSerializedMatmuls strictOpVersions enableSupportedDataTypeCasting enableMergeExchange
-        throwIfLog2ScaleTensorNotInRange""".split()
-    locations = [name for name in EFFECTS if name.endswith("TensorLocationSettings")]
-    defaults = {**numbers, **texts, **members, **dict.fromkeys(flags, True), "enableEngineCaching": cache is not None}
-    defaults.update((name, TensorLocationSettings()) for name in locations)
-    return {name: defaults.get(name, False) for name in EFFECTS if name not in _FLAGS} | defaults
+    return {**defaults, "enableEngineCaching": cache is not None, "cachePath": cache or defaults["cachePath"]}
 
 
-_FLAGS = ("engineOptions", "convolutionOptions", "matmulOptions", "lstmOptions", "reportOptions", "gclOptions")
+_FLAGS = tuple(name for name, row in ROWS.items() if row.accepts == "Flags")
 _OF_ONNX = (
     "automaticLossScalingSettings",
     "autodiffSettings",
@@ -161,8 +117,6 @@ _OF_ONNX = (
     "serializedPoprithmsShiftGraphsDir",
     "createImplicitPipeliningFwdOnlyProgram",
 )
-_TABLE = Effects("popart", {f"SessionOptions.{name}": row for name, row in EFFECTS.items()}, ValueError)
-_LEAST = {"replicatedGraphCount": 1, "numIOTiles": 0, "defaultBufferingDepth": 1, "defaultPrefetchBufferingDepth": 1}
 _PLANNED = ("matmulOptions", "convolutionOptions")
 _ANYWAY = {"debug.allowOutOfMemory": ("true", "false")}
 
@@ -198,7 +152,7 @@ class SessionOptions:
         value = _checked(name, self._kept[name], value)
         # Setting an option to its present value asks for nothing.
         if name not in _FLAGS and value != self._kept[name]:
-            _TABLE.given(f"SessionOptions.{name}", value)
+            POPART.given(f"SessionOptions.{name}", value)
         self._changed(name, value)
         self._kept[name] = value
 
@@ -228,7 +182,7 @@ class SessionOptions:
 def _unknown(name: str) -> AttributeError:
     if name in _OF_ONNX:
         return AttributeError(f"SessionOptions.{name} belongs to PopART's ONNX interface, which is not here")
-    close = difflib.get_close_matches(name, EFFECTS, 3, 0.6)
+    close = difflib.get_close_matches(name, ROWS, 3, 0.6)
     meant = f"; did you mean {', '.join(close)}?" if close else ""
     return AttributeError(f"popart.SessionOptions has no option {name!r}{meant}")
 
@@ -249,8 +203,9 @@ def _checked(name: str, current: Any, value: Any) -> Any:
     whole = kind is not int or not isinstance(value, bool)
     if not isinstance(value, kind) or not whole:
         raise TypeError(f"SessionOptions.{name} = {value!r}: {kind.__name__} is needed")
-    if name in _LEAST and value < _LEAST[name]:
-        raise ValueError(f"SessionOptions.{name} = {value!r}: at least {_LEAST[name]} is needed")
+    least = ROWS[name].least
+    if least is not None and value < least:
+        raise ValueError(f"SessionOptions.{name} = {value!r}: at least {least} is needed")
     return value
 
 
@@ -260,4 +215,4 @@ def _entry(option: str, key: str, value: str) -> None:
     accepted_keys = CALLBACK_OPTIONS if option == "engineOptions" else PLAN_KEYS if option in _PLANNED else ()
     if key in accepted_keys or value in _ANYWAY.get(key, ()):
         return
-    tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {EFFECTS[option].reason}")
+    tell(f"popart.SessionOptions.{option}[{key!r}] is without effect: {ROWS[option].reason}")

@@ -72,8 +72,8 @@ class FixedSizeCollater(Collater):
                 f"Requested to pad a batch to {self.opts.num_graphs} graphs but collater got a list of {len(graphs)} "
                 "graphs and cannot create additional graphs to pad nodes and edges."
             )
-        made = PaddingGraphs(graphs, self.opts, labels, self.exclude_keys)
-        padded = [made.make(*share) for share in shared_out(nodes, edges, padding)] if padding else []
+        padding_graphs = PaddingGraphs(graphs, self.opts, labels, self.exclude_keys)
+        padded = [padding_graphs.make(*share) for share in shared_out(nodes, edges, padding)] if padding else []
         batch = super().__call__([*graphs, *padded])
         if self.add_masks_to_batch:
             _add_masks(batch, len(graphs), nodes, edges)
@@ -83,9 +83,7 @@ class FixedSizeCollater(Collater):
         """Graphs of padding beside so many real ones."""
         if real > self.opts.num_graphs:
             raise RuntimeError(
-                f"The maximum number of graphs requested ({self.opts.num_graphs}) doesn't allocate enough room for all "
-                f"the graphs in the batch ({real}) plus at least one extra graph required for padding the batch to a "
-                "fixed size."
+                f"a batch of {real} graphs does not fit: {self.opts.num_graphs} graphs are allowed, one of them padding"
             )
         return self.opts.num_graphs - real
 
@@ -127,15 +125,13 @@ class FixedSizeCollater(Collater):
         return self._labels
 
 
-def _check_room(what: str, missing: Counts, limits: Counts, graphs: int) -> None:
+def _check_room(subject: str, missing: Counts, limits: Counts, graphs: int) -> None:
     for kind, count in missing.items():
         if count < 0:
             named = f" of type {kind}" if kind != HOMOGENEOUS else ""
             raise RuntimeError(
-                f"The fixed sizes given don't allocate enough space for the number of {what}{named} required to fit "
-                f"{graphs} sample(s) into a batch: {limits[kind]} are allowed, {-count} more are needed. Increase the "
-                f"maximum number of {what}, currently set to {limits[kind]}, or set `trim_{what}` to remove any excess "
-                f"{what} to achieve the given maximum number of {what}."
+                f"{graphs} graphs do not fit into the batch: {limits[kind]} {subject}{named} are allowed, {-count} "
+                f"more are needed. Allow more, or set `trim_{subject}`, which leaves out what is too much."
             )
 
 

@@ -44,5 +44,5 @@ def of_one_class(graphs: Sequence[Any]) -> None:
     for kind in (Data, HeteroData):
         if all(isinstance(graph, kind) for graph in graphs):
             return
-    found = sorted({type(graph).__name__ for graph in graphs})
-    raise TypeError(f"a batch holds {', '.join(found)}; expected graphs that are all Data or all HeteroData")
+    names = sorted({type(graph).__name__ for graph in graphs})
+    raise TypeError(f"a batch holds {', '.join(names)}; expected graphs that are all Data or all HeteroData")

@@ -117,13 +117,13 @@ class FixedSizeDataLoader(poptorch.DataLoader):
             follow_batch,
             exclude_keys,
         )
-        given = kwargs.get("batch_sampler") is not None
+        has_sampler = kwargs.get("batch_sampler") is not None
         super().__init__(
             options or poptorch.Options(),
             dataset,
-            batch_size=1 if given else batch_size - 1,
-            shuffle=False if given else shuffle,
-            collate_fn=CombinedBatchingCollater(collater, None if given else batch_size - 1),
+            batch_size=1 if has_sampler else batch_size - 1,
+            shuffle=False if has_sampler else shuffle,
+            collate_fn=CombinedBatchingCollater(collater, None if has_sampler else batch_size - 1),
             **kwargs,
         )
 

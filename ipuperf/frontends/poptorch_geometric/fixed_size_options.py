@@ -106,13 +106,13 @@ class FixedSizeOptions:
         """
         nodes, edges, graphs, seen = Counts(), Counts(), 0, 0
         while seen < sample_limit:
-            before = seen
+            previous = seen
             for batch in islice(loader, sample_limit - seen):
                 _raise_to(nodes, node_counts(batch))
                 _raise_to(edges, edge_counts(batch))
                 graphs = max(graphs, getattr(batch, "num_graphs", 1))
                 seen += 1
-            if seen == before:
+            if seen == previous:
                 raise ValueError("FixedSizeOptions.from_loader: the loader gives no batch")
         return cls(
             _plain({kind: size + 1 for kind, size in nodes.items()}),
@@ -137,13 +137,12 @@ class FixedSizeOptions:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"FixedSizeOptions(num_nodes={self.num_nodes} (At least one node reserved for padding), "
-            f"num_edges={self.num_edges} (At least one edge reserved for padding), "
-            f"num_graphs={self.num_graphs} (At least one graph reserved for padding), "
-            f"node_pad_value={self.node_pad_value}, edge_pad_value={self.edge_pad_value}, "
-            f"graph_pad_value={self.graph_pad_value}, pad_graph_defaults={self.pad_graph_defaults})"
-        )
+        reserved = {"num_nodes": "node", "num_edges": "edge", "num_graphs": "graph"}
+        shown = []
+        for name in (*reserved, "node_pad_value", "edge_pad_value", "graph_pad_value", "pad_graph_defaults"):
+            remark = f" (At least one {reserved[name]} reserved for padding)" if name in reserved else ""
+            shown.append(f"{name}={getattr(self, name)}{remark}")
+        return f"FixedSizeOptions({', '.join(shown)})"
 
 
 def _check_graphs(count: int) -> None:
@@ -177,11 +176,11 @@ def _plain(counts: dict[Any, int]) -> Size:
     return counts.get(HOMOGENEOUS, counts)
 
 
-def _of_types(sizes: dict[Any, int], types: Sequence[Any], what: str, option: str) -> Counts:
+def _of_types(sizes: dict[Any, int], types: Sequence[Any], subject: str, option: str) -> Counts:
     for kind in types:
         if kind not in sizes:
             raise AssertionError(
-                f"{what} type {kind} exists in the data but not in the fixed size options. Ensure your fixed size "
-                f"options specify a `{option}` for {what.lower()} type {kind}."
+                f"FixedSizeOptions.{option} has no size for {subject.lower()} type {kind}, which the data has; it has "
+                f"sizes for {list(sizes)}"
             )
     return Counts({kind: sizes[kind] for kind in types})

@@ -62,8 +62,8 @@ class FixedSizeNeighborLoader(poptorch.DataLoader):
         known = set(inspect.signature(NeighborLoader.__init__).parameters)
         sampling = {name: kwargs.pop(name) for name in sorted(known & set(kwargs))}
         self._neighbors = NeighborLoader(data, num_neighbors, input_nodes, batch_size=batch_size, **sampling)
-        self._kind, *found = get_input_nodes(data, input_nodes)[:2]
-        nodes = next(index for index in found if index is not None)
+        self._kind, *targets = get_input_nodes(data, input_nodes)[:2]
+        nodes = next(index for index in targets if index is not None)
         sizes = fixed_size_options or FixedSizeOptions.from_loader(self._neighbors)
         trims = (over_size_strategy.trims_nodes, over_size_strategy.trims_edges)
         self._fixed = FixedSizeCollater(sizes, add_pad_masks, *trims, follow_batch, exclude_keys)
@@ -79,10 +79,10 @@ class FixedSizeNeighborLoader(poptorch.DataLoader):
         """The padded neighbourhood of these nodes, with their number and indices as the sampler gives them."""
         graph = self._neighbors(indices)
         aside = graph[self._kind] if self._kind else graph
-        kept = {name: aside[name] for name in _NOT_TENSORS if name in aside}
-        for name in kept:
+        constants = {name: aside[name] for name in _NOT_TENSORS if name in aside}
+        for name in constants:
             del aside[name]
         batch = self._fixed([graph])
-        for name, value in kept.items():
+        for name, value in constants.items():
             (batch[self._kind] if self._kind else batch)[name] = value
         return batch

@@ -45,33 +45,33 @@ class PaddingGraphs:
 
     def make(self, nodes: Counts, edges: Counts) -> Any:
         """A graph with so many nodes and edges of each type."""
-        first = self._graphs[0]
-        if not isinstance(first, HeteroData):
-            made = Data()
-            self._fill(made, [g._store for g in self._graphs], nodes[HOMOGENEOUS], edges[HOMOGENEOUS])
-            return made
-        made = HeteroData()
-        self._fill(made._global_store, [g._global_store for g in self._graphs], None, None)
-        for kind in first.node_types:
-            self._fill(made[kind], [g[kind] for g in self._graphs], nodes[kind], None)
-        for kind in first.edge_types:
-            self._fill(made[kind], [g[kind] for g in self._graphs], None, edges[kind])
-        return made
+        example = self._graphs[0]
+        if not isinstance(example, HeteroData):
+            graph = Data()
+            self._fill(graph, [g._store for g in self._graphs], nodes[HOMOGENEOUS], edges[HOMOGENEOUS])
+            return graph
+        graph = HeteroData()
+        self._fill(graph._global_store, [g._global_store for g in self._graphs], None, None)
+        for kind in example.node_types:
+            self._fill(graph[kind], [g[kind] for g in self._graphs], nodes[kind], None)
+        for kind in example.edge_types:
+            self._fill(graph[kind], [g[kind] for g in self._graphs], None, edges[kind])
+        return graph
 
-    def _fill(self, made: Any, stores: Sequence[Any], nodes: int | None, edges: int | None) -> None:
+    def _fill(self, graph: Any, stores: Sequence[Any], nodes: int | None, edges: int | None) -> None:
         """Give ``made`` the attributes that the stores of all graphs have."""
         sized = False
         for key, value in stores[0].items():
             if key in self._exclude:
                 continue
             if not isinstance(value, torch.Tensor):
-                made[key] = nodes if key == "num_nodes" else self._options.pad_graph_defaults.get(key, value)
+                graph[key] = nodes if key == "num_nodes" else self._options.pad_graph_defaults.get(key, value)
                 continue
             level = self._level(key, stores)
             sized = sized or level is Level.NODE
-            made[key] = self._padding(key, value, level, nodes, edges)
+            graph[key] = self._padding(key, value, level, nodes, edges)
         if nodes is not None and not sized:
-            made["num_nodes"] = nodes
+            graph["num_nodes"] = nodes
 
     def _padding(self, key: str, value: torch.Tensor, level: Level, nodes: int | None, edges: int | None) -> Any:
         if is_sparse(value):
@@ -91,8 +91,8 @@ class PaddingGraphs:
         if key == "y" and self._labels is not None:
             return self._labels
         for level in (Level.NODE, Level.EDGE):
-            asked = [getattr(store, f"is_{level.value}_attr", None) for store in stores]
-            if all(ask is not None and key in store and ask(key) for ask, store in zip(asked, stores, strict=True)):
+            answers = [getattr(store, f"is_{level.value}_attr", None) for store in stores]
+            if all(ask is not None and key in store and ask(key) for ask, store in zip(answers, stores, strict=True)):
                 return level
         return Level.GRAPH
 

@@ -30,14 +30,18 @@ def trim_edges(graphs: Sequence[Any], limits: Counts) -> list[Any]:
 
 
 def _trimmed(
-    graphs: Sequence[Any], limits: Counts, counts: Sequence[Counts], what: str, cut: Callable[[Any], Callable[..., Any]]
+    graphs: Sequence[Any],
+    limits: Counts,
+    counts: Sequence[Counts],
+    subject: str,
+    cut: Callable[[Any], Callable[..., Any]],
 ) -> list[Any]:
     masks: list[dict[Any, torch.Tensor]] = [{} for _ in graphs]
     for kind, limit in limits.items():
         sizes = [count.get(kind, 0) for count in counts]
         if sum(sizes) > limit:
-            for mask, kept in zip(masks, _kept(sizes, limit, what), strict=True):
-                mask[kind] = kept
+            for mask, choice in zip(masks, _kept(sizes, limit, subject), strict=True):
+                mask[kind] = choice
     trimmed = []
     for graph, mask in zip(graphs, masks, strict=True):
         hetero = isinstance(graph, HeteroData)
@@ -45,13 +49,12 @@ def _trimmed(
     return trimmed
 
 
-def _kept(sizes: Sequence[int], limit: int, what: str) -> list[torch.Tensor]:
+def _kept(sizes: Sequence[int], limit: int, kind: str) -> list[torch.Tensor]:
     """For each graph which of its elements stay, ``limit`` in all, one at least of each graph that has any."""
     holders = sum(size > 0 for size in sizes)
     if limit < holders:
         raise RuntimeError(
-            f"The number of {what} to trim to ({limit}) is less than the number of graphs in the batch ({holders}), "
-            "which would result in empty graphs."
+            f"{limit} {kind} cannot be shared by {holders} graphs: each graph keeps at least one of its {kind}"
         )
     free = torch.ones(sum(sizes), dtype=torch.bool)
     start = 0
@@ -60,6 +63,6 @@ def _kept(sizes: Sequence[int], limit: int, what: str) -> list[torch.Tensor]:
             free[start + int(torch.randint(size, ()))] = False
         start += size
     candidates = free.nonzero().flatten()
-    kept = torch.ones_like(free)
-    kept[candidates[torch.randperm(len(candidates))[: sum(sizes) - limit]]] = False
-    return list(kept.split(list(sizes)))
+    choice = torch.ones_like(free)
+    choice[candidates[torch.randperm(len(candidates))[: sum(sizes) - limit]]] = False
+    return list(choice.split(list(sizes)))

@@ -35,12 +35,12 @@ class PyGArgsParser(ICustomArgParser):
         """A graph like ``original_structure`` with other tensors; attributes that are no tensors are its own."""
         if not isinstance(original_structure, BaseData):
             raise ValueError(f"Unsupported data type: {type(original_structure)}")
-        made = copy.copy(original_structure)
-        for store, key in _places(made):
+        rebuilt = copy.copy(original_structure)
+        for store, key in _places(rebuilt):
             store[key] = next(tensor_iterator)
         for name in _WITHIN:
-            made.stores[0].__dict__.pop(name, None)
-        return made
+            rebuilt.stores[0].__dict__.pop(name, None)
+        return rebuilt
 
 
 def registerCustomArgParsers() -> None:

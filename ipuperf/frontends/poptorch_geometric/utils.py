@@ -75,8 +75,10 @@ class TrainingStepper:
 
     def check_parameters(self) -> None:
         """Raise ``AssertionError`` unless the parameters of both copies are close."""
-        for (name, wanted), found in zip(self.cpu_model.named_parameters(), self.ipu_model.parameters(), strict=True):
-            self.assert_close(found, wanted, name)
+        for (name, expected), actual in zip(
+            self.cpu_model.named_parameters(), self.ipu_model.parameters(), strict=True
+        ):
+            self.assert_close(actual, expected, name)
 
     def cpu_step(self, batch: Sequence[Any]) -> tuple[Any, torch.Tensor]:
         """One step of the copy on the CPU: its output and loss."""
@@ -101,13 +103,13 @@ class TrainingStepper:
         """
         losses = []
         for _ in range(num_steps):
-            wanted, wanted_loss = self.cpu_step(batch)
-            found, found_loss = self.ipu_step(batch)
-            self.assert_close(found, wanted, "Output")
+            expected, wanted_loss = self.cpu_step(batch)
+            actual, found_loss = self.ipu_step(batch)
+            self.assert_close(actual, expected, "Output")
             self.check_parameters()
             losses.append((found_loss.detach(), wanted_loss.detach()))
-        found, wanted = (torch.stack([loss.reshape(()) for loss in side]) for side in zip(*losses, strict=True))
-        self.assert_close(found, wanted, "loss")
+        actual, expected = (torch.stack([loss.reshape(()) for loss in side]) for side in zip(*losses, strict=True))
+        self.assert_close(actual, expected, "loss")
 
     def assert_close(self, actual: Any, expected: Any, id: str) -> None:
         """Raise ``AssertionError``, which names ``id``, unless both are close."""
@@ -123,7 +125,7 @@ class TrainingStepper:
             NotImplementedError: another device than ``ipu`` and ``cpu``.
         """
         steps = {"ipu": lambda: self.ipu_step(batch, copy_weights=False), "cpu": lambda: self.cpu_step(batch)}
-        found = {}
+        differences = {}
         for device in [devices] if isinstance(devices, str) else devices:
             if device not in steps:
                 raise NotImplementedError(f"benchmarking on {device!r}; there are {', '.join(steps)}")
@@ -131,5 +133,5 @@ class TrainingStepper:
             start = time.perf_counter()
             for _ in range(num_steps):
                 steps[device]()
-            found[f"{device}_time"] = time.perf_counter() - start
-        return found
+            differences[f"{device}_time"] = time.perf_counter() - start
+        return differences

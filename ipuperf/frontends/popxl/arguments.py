@@ -25,39 +25,39 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def whole(value: Any, what: str, least: int | None = None) -> int:
+def whole(value: Any, subject: str, least: int | None = None) -> int:
     """``value`` as an integer.
 
     Raises:
         ValueError: it is none, or below ``least``. (Not TypeError: programs that catch a wrong size catch both.)
     """
-    found = None
+    number = None
     if not isinstance(value, (bool, np.bool_)):
         with suppress(TypeError):
-            found = operator.index(value)
-    if found is None or (least is not None and found < least):
+            number = operator.index(value)
+    if number is None or (least is not None and number < least):
         at_least = "" if least is None else f" of at least {least}"
-        raise ValueError(f"{what} is {value!r}; a whole number{at_least} is needed")
-    return found
+        raise ValueError(f"{subject} is {value!r}; a whole number{at_least} is needed")
+    return number
 
 
-def wholes(values: Iterable[Any], what: str, least: int | None = None) -> tuple[int, ...]:
+def wholes(values: Iterable[Any], subject: str, least: int | None = None) -> tuple[int, ...]:
     """Each of ``values`` as an integer, see :func:`whole`.
 
     Raises:
         TypeError: ``values`` is one number.
     """
-    return tuple(whole(value, what, least) for value in several(values, what))
+    return tuple(whole(value, subject, least) for value in several(values, subject))
 
 
-def several(values: Any, what: str) -> Any:
+def several(values: Any, subject: str) -> Any:
     """``values`` unless they are one number, or nothing that has an order.
 
     Raises:
         TypeError: they are.
     """
     if isinstance(values, Mapping) or hasattr(values, "_ir_tensor") or not np.iterable(values):
-        raise TypeError(f"{what} is {told(values)}; a sequence of whole numbers is needed")
+        raise TypeError(f"{subject} is {told(values)}; a sequence of whole numbers is needed")
     return values
 
 
@@ -69,15 +69,15 @@ def _is_integral(annotation: str) -> bool:
     return "int" in annotation and "int" in (words := set(re.findall(r"\w+", annotation))) and words <= _WORDS
 
 
-def _checked(value: Any, what: str) -> Any:
+def _checked(value: Any, subject: str) -> Any:
     """``value`` with every number in it checked; tensors and None are left alone."""
     if type(value) is int or _is_given_whole(value):
         return value
     if isinstance(value, (tuple, list)):
-        return tuple([_checked(item, what) for item in value])
+        return tuple([_checked(element, subject) for element in value])
     if isinstance(value, Iterable) and np.ndim(value) > 0:  # type: ignore[arg-type]  # 0-d arrays are numbers
-        return tuple(_checked(item, what) for item in value)
-    return whole(value, what)
+        return tuple(_checked(element, subject) for element in value)
+    return whole(value, subject)
 
 
 def parameters_of(function: Callable[..., Any]) -> list[tuple[int, str, str]]:
@@ -98,22 +98,22 @@ Wholes = list[tuple[int, str, str, bool]]
 
 def whole_parameters(function: Callable[..., Any]) -> Wholes:
     """Parameters annotated as integers or sequences of them."""
-    found = parameters_of(function)
+    parameters = parameters_of(function)
     return [
         (i, name, f"{name_of(function)}: {name}", not re.search(r"(?<!\[)\bint\b", note))
-        for i, name, note in found
+        for i, name, note in parameters
         if _is_integral(note)
     ]
 
 
-def check_wholes(parameters: Wholes, given: list[Any], named: dict[str, Any]) -> None:
+def check_wholes(parameters: Wholes, positional: list[Any], named: dict[str, Any]) -> None:
     """Replace the arguments of ``parameters`` by integers, see :func:`whole`."""
-    for place, name, what, sequence in parameters:
-        if place < len(given):
-            if sequence or type(given[place]) is not int:
-                given[place] = _as_said(given[place], what, sequence)
+    for place, name, subject, sequence in parameters:
+        if place < len(positional):
+            if sequence or type(positional[place]) is not int:
+                positional[place] = _as_said(positional[place], subject, sequence)
         elif name in named:
-            named[name] = _as_said(named[name], what, sequence)
+            named[name] = _as_said(named[name], subject, sequence)
 
 
 def _is_given_whole(value: Any) -> bool:
@@ -121,10 +121,10 @@ def _is_given_whole(value: Any) -> bool:
     return value is None or hasattr(value, "_ir_tensor")
 
 
-def _as_said(value: Any, what: str, sequence: bool) -> Any:
+def _as_said(value: Any, subject: str, sequence: bool) -> Any:
     """The integers of an argument, of which there may have to be several."""
-    found = _checked(value, what)
-    return several(found, what) if sequence and not _is_given_whole(found) else found
+    numbers = _checked(value, subject)
+    return several(numbers, subject) if sequence and not _is_given_whole(numbers) else numbers
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------------
@@ -173,21 +173,21 @@ def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given: list[Any] = list(args)
-        signature.order(given, kwargs)
-        check_wholes(parameters, given, kwargs)
-        signature.check(given, kwargs)
-        return function(*given, **kwargs)
+        positional: list[Any] = list(args)
+        signature.order(positional, kwargs)
+        check_wholes(parameters, positional, kwargs)
+        signature.check(positional, kwargs)
+        return function(*positional, **kwargs)
 
     return call
 
 
-def checked_kinds(*own: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked_kinds(*skipped: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: arguments must be of the kinds that their annotations say, those aside that are integers, which the
     function itself asks to be whole (:func:`whole`, :func:`wholes`), and its ``own``, which it names better."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         whole = {key for _, key, note in parameters_of(function) if _is_integral(note)}
-        return checked(KINDS, {*whole, *own})(function)
+        return checked(KINDS, {*whole, *skipped})(function)
 
     return decorated

@@ -15,6 +15,19 @@ from .utils import to_numpy
 OpT = TypeVar("OpT", bound=_ir.Op)
 
 
+def current_builder() -> _ir.Builder:
+    """Return the innermost active op maker; RuntimeError when there is none."""
+    builders = _ir.CONTEXT.builders
+    if not builders:
+        raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
+    return builders[-1]
+
+
+def current_program() -> _ir.Ir:
+    """Return the program of the current graph."""
+    return current_builder().graph.ir
+
+
 class Builder(_ir.Builder):
     """The op maker of a graph that is entered with ``with``."""
 
@@ -39,6 +52,8 @@ class Builder(_ir.Builder):
 
     def constant(self, value: Any, dtype: _ir.DType | None, name: str = "t") -> _ir.Constant:
         """A constant; ValueError for data that ``dtype`` cannot hold."""
-        wanted = None if dtype is None else dtypes.dtype.as_dtype(dtype)
+        element_type = None if dtype is None else dtypes.dtype.as_dtype(dtype)
         function = f"{self.naming.removesuffix('_out')}: " if self.naming else ""
-        return self.graph.constant(to_numpy(value, wanted, True, what=f"{function}constant {name!r}"), name=name)
+        return self.graph.constant(
+            to_numpy(value, element_type, True, subject=f"{function}constant {name!r}"), name=name
+        )

@@ -7,26 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart.locations import ExecutionContext
-from ipuperf.ir import CONTEXT, Builder
+from ipuperf.ir import CONTEXT
 from ipuperf.kinds import told
 
 from .arguments import checked_kinds, whole
-from .effects import EFFECTS
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .ir import Ir
-
-
-def current_builder() -> Builder:
-    """The innermost active op maker; RuntimeError when there is none."""
-    builders = CONTEXT.builders
-    if not builders:
-        raise RuntimeError("no graph is active: create tensors and ops inside `with ir.main_graph:` or `with graph:`")
-    return builders[-1]
+from .builder import current_builder
+from .graph import Graph
+from .ir import Ir
 
 
 class Context:
@@ -73,8 +64,6 @@ def get_current_context() -> Context:
 
 def get_current_graph() -> Graph:
     """The innermost active graph; RuntimeError when there is none."""
-    from .graph import Graph
-
     return Graph._from_ir(current_builder().graph)
 
 

@@ -38,8 +38,8 @@ def custom_op(
         raise TypeError(f"custom_op: {op_class!r} is no subclass of popxl.custom_ops.CustomOp")
     called = list(names) if names is not None else [f"{op_class.type}_out"]
     tensors: list[Tensor] = [ensure_tensor(operand) for operand in operands]
-    made = raised(tuple(create(op_class, tensors, called, **attributes).outputs))
-    return made[0] if len(made) == 1 else made
+    results = raised(tuple(create(op_class, tensors, called, **attributes).outputs))
+    return results[0] if len(results) == 1 else results
 
 
 __all__ = [

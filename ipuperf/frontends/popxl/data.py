@@ -11,8 +11,8 @@ import numpy as np
 from ipuperf import ir as _ir
 from ipuperf.runtime.effects import tell
 
-from . import context
 from .arguments import checked_kinds, whole, wholes
+from .builder import current_builder, current_program
 from .dtypes import dtype as _dtype
 from .handle import Constant, Tensor, Variable, wrap
 from .remote_buffer import RemoteBuffer, check_sharding, shard_length
@@ -28,7 +28,7 @@ def _grouping(replica_grouping: ReplicaGrouping | None) -> ReplicaGrouping:
         raise TypeError(
             f"replica_grouping is {replica_grouping!r}; a popxl.ReplicaGrouping (ir.replica_grouping) or None is needed"
         )
-    return replica_grouping or context.gir().replica_grouping()
+    return replica_grouping or ReplicaGrouping._from_ir(current_program().grouping())
 
 
 def _host_array(
@@ -47,7 +47,7 @@ def _host_array(
     if mapped and group.is_const:
         array = data
     else:
-        array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, what=f"variable {name!r}")
+        array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, subject=f"variable {name!r}")
     if mapped and not group.is_const:
         tell(
             f"variable {name!r}: you have passed np.memmap data and a non-const replica grouping; the data is copied, "
@@ -93,12 +93,12 @@ def _new_variable(
     mode = retrieval_mode or "one_per_group"
     if mode not in RETRIEVAL_MODES:
         raise ValueError(f"retrieval_mode {mode!r}; allowed: {', '.join(RETRIEVAL_MODES)}")
-    if context.gcg() != context.gmg():
+    graph = current_builder().graph
+    if graph is not graph.ir.main_graph:
         raise ValueError(
-            f"variables can only be created in the main graph, not in {context.gcg().name!r}; use popxl.graph_input or "
+            f"variables can only be created in the main graph, not in {graph.name!r}; use popxl.graph_input or "
             "popxl.constant there"
         )
-    graph = context.gmg()._base
     shape = array.shape[1:] if group.num_groups > 1 else array.shape
     spec = _ir.TensorSpec(tuple(shape), _ir.dtype_of(array))
     if sharded and not shape:
@@ -287,9 +287,11 @@ def constant(
     nan_on_overflow: bool | None = None,
 ) -> Constant:
     """A constant of the current graph; for 8-bit floats see :func:`.utils.to_numpy`."""
-    wanted = _dtype.as_dtype(dtype) if dtype is not None else None
-    array = to_numpy(data, wanted, downcast, True, log2_scale, nan_on_overflow, what=f"constant {name or 't'!r}")
-    return Constant(context.gcg()._base.constant(array, name=name or "t"))
+    element_type = _dtype.as_dtype(dtype) if dtype is not None else None
+    array = to_numpy(
+        data, element_type, downcast, True, log2_scale, nan_on_overflow, subject=f"constant {name or 't'!r}"
+    )
+    return Constant(current_builder().graph.constant(array, name=name or "t"))
 
 
 @checked_kinds()
@@ -304,17 +306,16 @@ def graph_input(
 
     The main graph takes inputs, too, as upstream, but nothing fills them: a session refuses such a program.
     """
-    graph = context.gcg()
     name = name or "t"
     meta = wholes(() if meta_shape is None else meta_shape, f"meta_shape of graph input {name!r}", 0)
     spec = _ir.TensorSpec(wholes(shape, f"shape of graph input {name!r}", 0), _dtype.as_dtype(dtype)._ir, meta)
-    return wrap(graph._base.add_input(spec, name, by_ref=by_ref))
+    return wrap(current_builder().graph.add_input(spec, name, by_ref=by_ref))
 
 
 @checked_kinds()
 def graph_output(t: Tensor) -> None:
     """Append ``t`` to the outputs of the current subgraph."""
-    graph = context.gcg()
-    if graph == graph.main_graph:
+    graph = current_builder().graph
+    if graph is graph.ir.main_graph:
         raise RuntimeError("the main graph has no outputs; use ops.host_store")
-    graph._base.add_output(t._ir_tensor)
+    graph.add_output(t._ir_tensor)

@@ -59,10 +59,10 @@ class dtype:
         """The PyTorch dtype of the same name (imports torch); ValueError when PyTorch has none."""
         import torch
 
-        found = getattr(torch, self.name, None)
-        if not isinstance(found, torch.dtype):
+        torch_dtype = getattr(torch, self.name, None)
+        if not isinstance(torch_dtype, torch.dtype):
             raise ValueError(f"{self!r} has no PyTorch counterpart")
-        return found
+        return torch_dtype
 
     @classmethod
     def from_name(cls, name: str) -> dtype:
@@ -136,8 +136,8 @@ _BY_NAME: dict[str, dtype] = {
     "double": float64,
 }
 _PY_TO_POPXL: dict[Any, dtype] = {builtins.bool: _BY_NAME["bool"], builtins.int: int64, builtins.float: float32}
-_STR_TO_POPXL: dict[str, dtype] = {found.name: found for found in _BY_NAME.values()}
-_NP_TO_POPXL: dict[np.dtype, dtype] = {found.as_numpy(): found for found in _STR_TO_POPXL.values()}
+_STR_TO_POPXL: dict[str, dtype] = {element_type.name: element_type for element_type in _BY_NAME.values()}
+_NP_TO_POPXL: dict[np.dtype, dtype] = {element_type.as_numpy(): element_type for element_type in _STR_TO_POPXL.values()}
 _IN_TORCH = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64")
 
 bool = _BY_NAME["bool"]  # the upstream names shadow the builtins in this module only
@@ -153,7 +153,7 @@ def __getattr__(name: str) -> Any:
     if name == "_PT_TO_POPXL":  # needs PyTorch, which only some programs have
         import torch
 
-        return {getattr(torch, found): _STR_TO_POPXL[found] for found in _IN_TORCH}
+        return {getattr(torch, text): _STR_TO_POPXL[text] for text in _IN_TORCH}
     if name in UNSUPPORTED:
         raise AttributeError(
             f"popxl.{name} is not supported by ipuperf: no op takes complex numbers; dtypes: {', '.join(_BY_NAME)}"

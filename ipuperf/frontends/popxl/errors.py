@@ -19,10 +19,10 @@ _COMPLEX = "complex numbers have no type on the IPU either"
 
 #: Upstream names that cannot be here, with the reason.
 CANNOT = {
-    "popxl.ops.collectives.all_reduce_identical_inputs": _SPANNING,
-    "popxl.ops.collectives.all_reduce_identical_grad_inputs": _SPANNING,
     "popxl.complex64": _COMPLEX,
     "popxl.complex128": _COMPLEX,
+    "popxl.ops.collectives.all_reduce_identical_inputs": _SPANNING,
+    "popxl.ops.collectives.all_reduce_identical_grad_inputs": _SPANNING,
 }
 
 

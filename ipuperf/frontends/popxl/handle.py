@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.functions.shapes import getitem
 from ipuperf.kinds import told
 
 from .arguments import wholes
 from .dtypes import dtype as _dtype
 from .errors import UndefinedValue
+from .placement import ipu_of, place_of
 from .replica_grouping import ReplicaGrouping
 from .spec import TensorSpec
 
@@ -104,24 +103,20 @@ class Tensor(_ir.Operators):
     @property
     def ipu(self) -> int:
         """IPU of the replica, stated or following from producer and readers; UndefinedValue when nothing says."""
-        from .placement import ipu_of
-
         with self._ir_tensor.graph.ir.deep_calls():
-            found = ipu_of(self._ir_tensor)
-        if found is None:
+            number = ipu_of(self._ir_tensor)
+        if number is None:
             raise UndefinedValue(f"tensor {self.id!r} was not given an IPU; create it inside `popxl.ipu(n)`")
-        return found
+        return number
 
     @property
     def tile_set(self) -> str:
         """``compute`` or ``io``, following from producer, callers or readers; UndefinedValue when nothing says."""
-        from .placement import place_of
-
         with self._ir_tensor.graph.ir.deep_calls():
-            found = place_of(self._ir_tensor).tile_set
-        if found is None:
+            tiles = place_of(self._ir_tensor).tile_set
+        if tiles is None:
             raise UndefinedValue(f"the tile set of tensor {self.id!r} is not defined: no op makes or reads it")
-        return found
+        return tiles
 
     @property
     def in_sync_with_ipu(self) -> bool:
@@ -142,10 +137,8 @@ class Tensor(_ir.Operators):
         return tuple(math.prod(lengths[i + 1 :]) * self._ir_tensor.dtype.size for i in range(len(lengths)))
 
     def _op(self, function: str, *arguments: Any) -> Tensor:
-        """The function of :mod:`popxl.ops` of this tensor."""
-        from . import ops
-
-        return getattr(ops, function)(self, *arguments)
+        """Call the function of :mod:`popxl.ops` with this tensor."""
+        return _FUNCTIONS[function](self, *arguments)
 
     # -- shape ops -------------------------------------------------------------------------------------------------
 
@@ -212,11 +205,12 @@ class Tensor(_ir.Operators):
 
     def operate(self, function: str, *operands: Any) -> Any:
         """The function of :mod:`popxl.ops` that an operator stands for."""
-        found = _function(function)
+        if function not in _FUNCTIONS:
+            return NotImplemented
         for operand in operands:
             if not isinstance(operand, Tensor) and not _ir.is_host_data(operand):
                 return NotImplemented
-        return NotImplemented if found is None else found(*operands)
+        return _FUNCTIONS[function](*operands)
 
     def __iadd__(self, other: Any) -> Tensor:
         return self.operate("add_", self, other)
@@ -228,18 +222,14 @@ class Tensor(_ir.Operators):
         Raises:
             TypeError: another index; IndexError: an integer outside of its axis.
         """
-        from .ops.lifting import lifted
-
         if isinstance(key, (Tensor, np.ndarray, list)):
             return self._picked(key)
         if any(part is None for part in (key if isinstance(key, tuple) else (key,))):
             raise TypeError(f"index of {self.id!r}: None is not allowed; allowed: int, slice, ...")
-        return lifted(getitem)(self, key)
+        return self._op("getitem", key)
 
     def _picked(self, key: Any) -> Tensor:
-        from .ops.operands import ensure_tensor
-
-        index = ensure_tensor(key)
+        index = _FUNCTIONS["ensure_tensor"](key)
         if index.dtype.name == "bool":
             return self._mask(index)
         if not index.dtype.is_int:
@@ -338,12 +328,12 @@ class Constant(Tensor):
         return super().copy_to_ipu(dst, src)
 
 
-@cache
-def _function(name: str) -> Callable[..., Any] | None:
-    """The function of :mod:`popxl.ops` of this name, if there is one."""
-    from . import ops
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
-    return getattr(ops, name, None)
+
+def use(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Let tensors call these functions, by name; :mod:`popxl.ops` stands above this module."""
+    _FUNCTIONS.update(functions)
 
 
 def wrap(tensor: _ir.Tensor) -> Tensor:

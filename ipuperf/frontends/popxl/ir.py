@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popdist import instances_stood_for, replicas_of_one_process
 from ipuperf.ir import Ir as _BaseIr
 from ipuperf.ir.printing import dot_text
 
 from .arguments import checked_kinds, whole
-from .effects import EFFECTS
 from .graph import Graph
 from .pb_ir import ConfiguredIr, PbIr
 from .replica_grouping import ReplicaGrouping, grouping_from_assignment
@@ -59,18 +59,18 @@ class Ir:
     @classmethod
     def _from_ir(cls, program: _BaseIr) -> Ir:
         """The one handle of ``program``."""
-        found = cls._ir_cache.get(id(program))
-        if found is None or found._ir is not program:
+        handle = cls._ir_cache.get(id(program))
+        if handle is None or handle._ir is not program:
             assert isinstance(program, ConfiguredIr)
-            found = cls.__new__(cls)
-            found._ir = program
-            cls._ir_cache[id(program)] = found
-        return found
+            handle = cls.__new__(cls)
+            handle._ir = program
+            cls._ir_cache[id(program)] = handle
+        return handle
 
-    def _check_open(self, what: str) -> None:
+    def _check_open(self, subject: str) -> None:
         """RuntimeError when a session was built: it owns the program."""
         if self._ir.sealed:
-            raise RuntimeError(f"{what} cannot be changed after a Session was built from the Ir")
+            raise RuntimeError(f"{subject} cannot be changed after a Session was built from the Ir")
 
     @property
     def id(self) -> int:
@@ -163,8 +163,8 @@ class Ir:
     def _checkpoint(self, check: str) -> None:
         """:meth:`dot_checkpoint` for a check that is wanted."""
         options = self._ir.options
-        wanted = {name.upper() for name in (*options.dotChecks, *os.environ.get(_CHECKS, "").split(":"))}
-        if not {check.upper(), "ALL"} & wanted:
+        selected = {name.upper() for name in (*options.dotChecks, *os.environ.get(_CHECKS, "").split(":"))}
+        if not {check.upper(), "ALL"} & selected:
             return
         folder = Path(options.logDir or ".")
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ipuperf.frontends.popart.offering import offered
-
 from .errors import unsupported
 
 
@@ -31,11 +29,11 @@ def functions_win(package: str) -> None:
     sys.modules[package].__class__ = _FunctionsWin
 
 
-def offer(package: str, modules: str = "") -> tuple[list[str], Callable[[str], Any]]:
-    """The ``__all__`` and ``__getattr__`` of ``package`` (its ``__name__``): what it has by now, of its submodules only
-    ``modules`` (separated by spaces), and the error for other names, which lists these. Functions of the package win
-    over submodules."""
-    names = offered(package, modules)
+def refuse(package: str, names: list[str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of ``package`` (its ``__name__``): the error for other names, which lists ``names``.
+
+    Functions of the package win over submodules.
+    """
 
     def missing(name: str) -> Any:
         if name.startswith("_"):
@@ -43,4 +41,4 @@ def offer(package: str, modules: str = "") -> tuple[list[str], Callable[[str], A
         raise unsupported(f"{package.removeprefix('ipuperf.frontends.')}.{name}", names)
 
     functions_win(package)
-    return names, missing
+    return missing

@@ -53,14 +53,14 @@ class ConfiguredIr(_ir.Ir):
         """
         if self.sealed:
             raise RuntimeError(f"SessionOptions.{name} cannot be changed after a Session was built from the Ir")
-        kept = self.options
+        options = self.options
         if name == "numIOTiles":
             self.num_io_tiles = value
         elif name == "enableInplaceAmbiguityChecking":
             self.checks_ambiguity = value
         elif name == "enableReplicatedGraphs":
-            self.replication_factor = kept.replicatedGraphCount if value else 1
-        elif name == "replicatedGraphCount" and kept.enableReplicatedGraphs:
+            self.replication_factor = options.replicatedGraphCount if value else 1
+        elif name == "replicatedGraphCount" and options.enableReplicatedGraphs:
             self.replication_factor = value
 
     def plan_options(self, op_class: type[_ir.Op], operand: _ir.Tensor) -> dict[str, Any]:
@@ -74,20 +74,20 @@ class ConfiguredIr(_ir.Ir):
         if issubclass(op_class, _k.GroupNormalization):
             return {"stable": bool(self.options.enableStableNorm)}
         matmul = issubclass(op_class, _k.MatMul)
-        given = self.options.matmulOptions if matmul else self.options.convolutionOptions
-        found: dict[str, Any] = {}
-        partials = given.get("partialsType", self.options.partialsTypeMatMuls if matmul else "")
+        flags = self.options.matmulOptions if matmul else self.options.convolutionOptions
+        plan: dict[str, Any] = {}
+        partials = flags.get("partialsType", self.options.partialsTypeMatMuls if matmul else "")
         if partials:
             if partials.lower() not in _PARTIALS:
                 raise ValueError(f"partials type {partials!r} of the session options; allowed: half, float")
             kind = _PARTIALS[partials.lower()]
-            found["partials_dtype"] = kind if kind.size >= operand.dtype.size else _ir.FLOAT32
-        if PLAN_KEYS[0] in given:
-            share = given[PLAN_KEYS[0]]
-            found["available_memory_proportion"] = float(share)
-            if not 0 <= found["available_memory_proportion"] <= 1:
+            plan["partials_dtype"] = kind if kind.size >= operand.dtype.size else _ir.FLOAT32
+        if PLAN_KEYS[0] in flags:
+            share = flags[PLAN_KEYS[0]]
+            plan["available_memory_proportion"] = float(share)
+            if not 0 <= plan["available_memory_proportion"] <= 1:
                 raise ValueError(f"availableMemoryProportion {share!r} of the session options; allowed: 0 to 1")
-        return found
+        return plan
 
 
 def plan_options(op_class: type[_ir.Op], inputs: Sequence[_ir.Tensor]) -> dict[str, Any]:

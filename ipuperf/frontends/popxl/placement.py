@@ -35,7 +35,7 @@ def _passed(tensor: _ir.Tensor) -> Iterator[_ir.Tensor]:
     for site in _call_sites(graph) if tensor in graph.inputs else ():
         for callee, operands in site.calls():
             pairs = zip(callee.inputs, operands, strict=False)
-            yield from (outer for inner, outer in pairs if inner is tensor)
+            yield from (outer for operand, outer in pairs if operand is tensor)
 
 
 def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
@@ -46,7 +46,7 @@ def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Pla
         copied = isinstance(op, _k.IoTileCopy) and op.inputs[0] is tensor
         return Place(op.ipu or 0, op.source if copied else _result_set(op))  # type: ignore[attr-defined]
     passed = (pair for graph, operands in op.calls() for pair in zip(graph.inputs, operands, strict=False))
-    return next((_find(inner, seen) for inner, outer in passed if outer is tensor), _NOWHERE)
+    return next((_find(operand, seen) for operand, outer in passed if outer is tensor), _NOWHERE)
 
 
 def _result_set(op: _ir.Op) -> str:
@@ -79,8 +79,8 @@ def _find(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
     if tensor in seen:
         return Place(tensor.ipu)
     seen.add(tensor)
-    found = _from_graph(tensor, seen)
-    return found if tensor.ipu is None else found._replace(ipu=tensor.ipu)
+    place = _from_graph(tensor, seen)
+    return place if tensor.ipu is None else place._replace(ipu=tensor.ipu)
 
 
 def _from_graph(tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Place:
@@ -113,23 +113,23 @@ _ANYWHERE = (_k.Call, _k.If, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
 
 def _known_place(tensor: _ir.Tensor) -> tuple[int | None, str | None]:
     """As :func:`place_of`, as far as producers and readers that are no calls say: what a new op is checked against."""
-    maker, found = tensor.producer, tensor
+    maker, source = tensor.producer, tensor
     while maker is not None and (callees := maker.called_graphs()):
         outputs = callees[0].outputs
-        index = maker.outputs.index(found)
+        index = maker.outputs.index(source)
         if index >= len(outputs):
             return tensor.ipu, None
-        found = outputs[index]
-        maker = found.producer
+        source = outputs[index]
+        maker = source.producer
     ipu: int | None
     tile_set: str | None
     if maker is not None:  # a copy between IPUs is on its destination
         ipu, tile_set = _runs_on(maker), _result_set(maker)
     else:
-        for reader in found.consumers:
+        for reader in source.consumers:
             if not reader.called_graphs():
                 copied = isinstance(reader, (_k.IpuCopy, _k.IoTileCopy))
-                ipu, tile_set = _reading_place(reader, found, set()) if copied else (reader.ipu or 0, reader.tile_set)
+                ipu, tile_set = _reading_place(reader, source, set()) if copied else (reader.ipu or 0, reader.tile_set)
                 break
         else:
             return tensor.ipu, None
@@ -143,8 +143,8 @@ def copied_from(tensor: _ir.Tensor) -> str | None:
     """
     if isinstance(tensor, (_ir.Variable, _ir.Constant)):
         return "compute"
-    found = _known_place(tensor)[1] if tensor.producer is not None else None
-    return found or place_of(tensor).tile_set
+    tile_set = _known_place(tensor)[1] if tensor.producer is not None else None
+    return tile_set or place_of(tensor).tile_set
 
 
 def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
@@ -157,13 +157,13 @@ def check_places(op_class: type[_ir.Op], tensors: Sequence[_ir.Tensor]) -> None:
     if places[1:] == places[:-1] or issubclass(op_class, _ANYWHERE):
         return
     placed = dict(zip(located, places, strict=True))
-    for index, what in enumerate(("IPU", "tile set")):
+    for index, aspect in enumerate(("IPU", "tile set")):
         known = [(t, place[index]) for t, place in placed.items() if place[index] is not None]
         for tensor, place in known[1:]:
             if place != known[0][1]:
                 raise ValueError(
-                    f"{op_class.type}: {known[0][0].id!r} is on {what} {known[0][1]} and {tensor.id!r} on {what} "
-                    f"{place}; operands must be on the same {what}"
+                    f"{op_class.type}: {known[0][0].id!r} is on {aspect} {known[0][1]} and {tensor.id!r} on {aspect} "
+                    f"{place}; operands must be on the same {aspect}"
                 )
 
 
@@ -176,9 +176,9 @@ def place_gradients(derivative: _ir.Derivative) -> None:
     graph = derivative.graph
     where: dict[_ir.Tensor, int] = {}
     for parameter, connection in zip(graph.inputs, derivative.inputs):
-        found = ipu_of(connection.tensor)
-        if found is not None:
-            where[parameter] = found
+        number = ipu_of(connection.tensor)
+        if number is not None:
+            where[parameter] = number
     for tensor in graph.tensors.values():
         if tensor.ipu is not None:
             where.setdefault(tensor, tensor.ipu)
@@ -198,9 +198,9 @@ def _place_zeros(op: _k.If) -> None:
     """Put the zeros that one branch gives for a gradient where the other branch leaves the gradient."""
     for pair in zip(op.then_branch.outputs, op.else_branch.outputs, strict=True):
         makers = [t.producer for t in pair]
-        for maker, other in zip(makers, reversed(pair), strict=True):
+        for maker, partner in zip(makers, reversed(pair), strict=True):
             if isinstance(maker, _k.Init) and maker.ipu is None:
-                maker.ipu = ipu_of(other)
+                maker.ipu = ipu_of(partner)
 
 
 def _note(op: _ir.Op, where: dict[_ir.Tensor, int]) -> None:
@@ -209,7 +209,7 @@ def _note(op: _ir.Op, where: dict[_ir.Tensor, int]) -> None:
     for index, tensor in enumerate(op.outputs):
         place = op.ipu
         if callees and index < len(callees[0].outputs):
-            inner = ipu_of(callees[0].outputs[index])
-            place = op.ipu if inner is None else inner
+            callee_ipu = ipu_of(callees[0].outputs[index])
+            place = op.ipu if callee_ipu is None else callee_ipu
         if place is not None:
             tensor.ipu = where[tensor] = place

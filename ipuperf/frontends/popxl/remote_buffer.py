@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from ipuperf import ir as _ir
 
-from . import context, dtypes
+from . import dtypes
 from .arguments import checked_kinds, whole, wholes
+from .builder import current_program
 from .replica_grouping import ReplicaGrouping
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .handle import Tensor
 
 
 def _entries(number: int) -> int:
     count = whole(number, "entries of a remote buffer")
     if count < 1:
-        raise ValueError(f"Entries must be a non-zero, positive integer; they are {count}")
+        raise ValueError(f"a remote buffer has {count} entries; at least one is needed")
     return count
 
 
@@ -41,7 +42,7 @@ class RemoteBuffer:
         shape = wholes(tensor_shape, "shape of a remote buffer", 0)
         kind, count = dtypes.dtype.as_dtype(tensor_dtype)._ir, _entries(entries)
         meta = wholes(meta_shape, "meta_shape of a remote buffer", 0)
-        self._ir = context.gir()._ir.remote_buffer(shape, kind, count, meta)
+        self._ir = current_program().remote_buffer(shape, kind, count, meta)
         self._shards: int | None = None  # over how many replicas a tensor is split, where that was said
 
     @classmethod
@@ -136,7 +137,7 @@ def replica_sharded_buffer(
     Raises:
         ValueError: one replica only, or ``shard_over`` does not divide the group size.
     """
-    group = replica_grouping or context.gir().replica_grouping()
+    group = replica_grouping or ReplicaGrouping._from_ir(current_program().grouping())
     shards = check_sharding(group, shard_over)
     shape = wholes(tensor_shape, "shape of a remote buffer", 0)
     if group.num_groups > 1 and shape[:1] == (group.num_groups,):

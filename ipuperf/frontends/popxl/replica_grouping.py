@@ -117,8 +117,8 @@ def grouping_from_assignment(replicas: int, assignment: Sequence[int]) -> Replic
     Raises:
         ValueError: wrong length, groups of different sizes, or not numbered in the order of their first members.
     """
-    given = list(several(assignment, "assignment"))
-    if len(given) != replicas:
-        raise ValueError(f"assignment {given} has {len(given)} entries for {replicas} replicas")
-    groups = [whole(group, "assignment: group of a replica", 0) for group in given]
+    members = list(several(assignment, "assignment"))
+    if len(members) != replicas:
+        raise ValueError(f"assignment {members} has {len(members)} entries for {replicas} replicas")
+    groups = [whole(group, "assignment: group of a replica", 0) for group in members]
     return ReplicaGrouping._from_ir(_ir.grouping_of(groups))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart import DeviceInfo
 from ipuperf.lowering.placement import ipus_per_replica
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
@@ -23,7 +24,6 @@ from ipuperf.runtime.executable import Executable, HostOptions
 
 from .arguments import checked_kinds
 from .data import check_remote_variables
-from .effects import EFFECTS
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
@@ -47,12 +47,12 @@ def _caller() -> str:
     return "session"
 
 
-def _given_name(given: Any, wanted: Iterable[Any]) -> str:
+def _given_name(key: Any, expected: Iterable[Any]) -> str:
     """A stream that is not wanted, for an error message; one of another program is called so."""
-    name = getattr(given, "tensor_id", None)
+    name = getattr(key, "tensor_id", None)
     if name is None:
-        return repr(given)
-    return f"{name!r} of another Ir" if name in {s.tensor_id for s in wanted} else repr(name)
+        return repr(key)
+    return f"{name!r} of another Ir" if name in {s.tensor_id for s in expected} else repr(name)
 
 
 def _check_device(device: str, program: _ir.Ir) -> None:
@@ -192,15 +192,15 @@ class Session:
 
     def get_tensors_data(self, tensors: Iterable[Tensor]) -> dict[Tensor, np.ndarray]:
         """:meth:`get_tensor_data` of several tensors, with one copy from the device."""
-        found = list(tensors)
-        for tensor in found:
+        handles = list(tensors)
+        for tensor in handles:
             if not isinstance(tensor, (Variable, Constant)):
                 raise TypeError(f"{tensor!r} is not of type Constant or Variable; store it to a host stream instead")
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
-        held = {t: t._ir_tensor.data for t in found}  # type: ignore[attr-defined]
-        return {t: data if isinstance(data, np.memmap) else data[...] for t, data in held.items()}
+        arrays = {t: t._ir_tensor.data for t in handles}  # type: ignore[attr-defined]
+        return {t: data if isinstance(data, np.memmap) else data[...] for t, data in arrays.items()}
 
     def write_variable_data(self, tensor: Variable, data: Any) -> None:
         """Set a variable on the host and, when attached, on the device. See :meth:`write_variables_data`."""
@@ -228,8 +228,8 @@ class Session:
         self._check_owner(tensor)
         if tensor.retrieval_mode == "all_replicas" and self._ir.replication_factor > 1:
             raise NotImplementedError(f"variable {tensor.id!r}: writing with retrieval_mode='all_replicas'")
-        kind, what = tensor.dtype.as_numpy(), f"variable {tensor.id!r}"
-        array = self._in_dtype(value, kind, what, isinstance(value, Number), TypeError)
+        kind, subject = tensor.dtype.as_numpy(), f"variable {tensor.id!r}"
+        array = self._in_dtype(value, kind, subject, isinstance(value, Number), TypeError)
         if array.shape != tensor.shape_on_host:
             raise ValueError(f"variable {tensor.id!r}: got shape {array.shape}, expected {tensor.shape_on_host}")
         return array
@@ -238,12 +238,9 @@ class Session:
         if tensor._ir_tensor.graph.ir is not self._ir._ir:
             raise ValueError(f"tensor {tensor.id!r} belongs to another Ir than this session")
 
-    def _require_attached(self, what: str) -> None:
+    def _require_attached(self, action: str) -> None:
         if not self._attached:
-            raise ValueError(
-                f"{what}: the session is not attached to a device. Must be attached to device before calling a runtime "
-                "function: use `with session:`"
-            )
+            raise ValueError(f"{action}: the session is not attached to a device; use `with session:`")
 
     # -- streams ---------------------------------------------------------------------------------------------------
 
@@ -306,50 +303,50 @@ class Session:
         Raises:
             ValueError: missing or unexpected output streams, an array of another shape or dtype.
         """
-        given = self._by_stream("output", outputs)
-        self._validate_run_outputs(given)
+        arrays = self._by_stream("output", outputs)
+        self._validate_run_outputs(arrays)
         for stream, array in self.run(inputs, downcast_inputs).items():
-            given[stream][...] = array
+            arrays[stream][...] = array
 
     def _validate_run_inputs(
         self, inputs: h2dStreamBufferMaps | None, downcast_inputs: bool = True
     ) -> dict[_ir.Stream, np.ndarray]:
         """Check the inputs and bring them to ``(transfers, replicas, *shape)``."""
-        given, expected = self._by_stream("input", inputs), self.expected_inputs()
-        self._same_streams("input", set(given), expected)
-        return {s._ir: self._input_array(s, given[s], downcast_inputs) for s in expected}
+        arrays, expected = self._by_stream("input", inputs), self.expected_inputs()
+        self._same_streams("input", set(arrays), expected)
+        return {s._ir: self._input_array(s, arrays[s], downcast_inputs) for s in expected}
 
     @staticmethod
-    def _by_stream(what: str, given: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    def _by_stream(kind: str, arrays: Mapping[Any, Any] | None) -> dict[Any, Any]:
         """Data by stream; TypeError for anything but a mapping."""
-        if given is not None and not isinstance(given, Mapping):
-            raise TypeError(f"run: {what}s are a {type(given).__name__}; give a dict of streams and arrays")
-        return dict(given or {})
+        if arrays is not None and not isinstance(arrays, Mapping):
+            raise TypeError(f"run: {kind}s are a {type(arrays).__name__}; give a dict of streams and arrays")
+        return dict(arrays or {})
 
     @staticmethod
-    def _same_streams(what: str, given: set[Any], expected: Iterable[Any]) -> None:
-        wanted = list(expected)
-        missing = ", ".join(repr(s.tensor_id) for s in wanted if s not in given)
-        surplus = ", ".join(_given_name(s, wanted) for s in given if s not in wanted)
+    def _same_streams(kind: str, streams: set[Any], expected: Iterable[Any]) -> None:
+        required = list(expected)
+        missing = ", ".join(repr(s.tensor_id) for s in required if s not in streams)
+        surplus = ", ".join(_given_name(s, required) for s in streams if s not in required)
         if missing:
             instead = f"; given instead: {surplus}" if surplus else ""
             raise ValueError(
-                f"run: {what} stream(s) missing: {missing}; expected {[s.tensor_id for s in wanted]}{instead}"
+                f"run: {kind} stream(s) missing: {missing}; expected {[s.tensor_id for s in required]}{instead}"
             )
         if surplus:
             raise ValueError(
-                f"run: unexpected {what} stream(s): {surplus}; expected {[s.tensor_id for s in wanted]} (a stream "
+                f"run: unexpected {kind} stream(s): {surplus}; expected {[s.tensor_id for s in required]} (a stream "
                 "without a load or store op takes no data)"
             )
 
     def _input_array(self, stream: HostToDeviceStream, value: Any, downcast: bool = True) -> np.ndarray:
         expected = self._full_input_shape(stream.shape)
-        wanted = stream.dtype.as_numpy()
-        if type(value) is np.ndarray and value.dtype == wanted:
+        element_type = stream.dtype.as_numpy()
+        if type(value) is np.ndarray and value.dtype == element_type:
             array = value
         else:
-            what = f"run: input stream {stream.tensor_id!r} of shape {expected}"
-            array = self._in_dtype(value, wanted, what, downcast)
+            subject = f"run: input stream {stream.tensor_id!r} of shape {expected}"
+            array = self._in_dtype(value, element_type, subject, downcast)
         transfers = self._ir.num_host_transfers
         if not self._fits(array.shape, stream.shape):
             larger = " (the first axis may be longer)" if transfers > 1 else ""
@@ -359,33 +356,33 @@ class Session:
             )
         return array.reshape((-1, self._ir.replication_factor, *stream.shape))
 
-    def _fits(self, given: tuple[int, ...], slices: tuple[int, ...]) -> bool:
+    def _fits(self, shape: tuple[int, ...], slices: tuple[int, ...]) -> bool:
         """Whether a host array of this shape has the slices of a stream, and as many as a run takes or more; a slice of
         one element may have any number of axes of length one (``(transfers, replicas, 1)`` for a scalar)."""
         leading = self._leading()
-        found, rest = given[: len(leading)], given[len(leading) :]
-        if len(found) < len(leading):
+        outer, slice_shape = shape[: len(leading)], shape[len(leading) :]
+        if len(outer) < len(leading):
             return False
         if self._ir.num_host_transfers > 1:
-            found = (min(found[0], leading[0]), *found[1:])
-        one = math.prod(slices) == math.prod(rest) == 1
-        return found == leading and (one or rest == slices)
+            outer = (min(outer[0], leading[0]), *outer[1:])
+        scalars = math.prod(slices) == math.prod(slice_shape) == 1
+        return outer == leading and (scalars or slice_shape == slices)
 
     @staticmethod
     def _in_dtype(
-        value: Any, wanted: np.dtype, what: str, downcast: bool = True, error: type[Exception] = ValueError
+        value: Any, element_type: np.dtype, subject: str, downcast: bool = True, error: type[Exception] = ValueError
     ) -> np.ndarray:
         """Host data as an array of ``wanted``: that type, or its 64-bit counterpart when the values fit.
 
         Raises:
             error: another type; ValueError: integers that do not fit.
         """
-        if wanted.names and isinstance(value, np.ndarray) and value.dtype == wanted:
+        if element_type.names and isinstance(value, np.ndarray) and value.dtype == element_type:
             return value
-        array = host_array(value, what)
-        if wanted not in (array.dtype, downcast_np_dtypes.get(array.dtype) if downcast else None):
-            raise error(f"{what}: got dtype {array.dtype.name}, expected {wanted.name}")
-        return converted(array, wanted, what)
+        array = host_array(value, subject)
+        if element_type not in (array.dtype, downcast_np_dtypes.get(array.dtype) if downcast else None):
+            raise error(f"{subject}: got dtype {array.dtype.name}, expected {element_type.name}")
+        return converted(array, element_type, subject)
 
     def _validate_run_outputs(self, outputs: Mapping[Any, np.ndarray]) -> None:
         """ValueError unless there is one array of the right shape and dtype per output stream."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ipuperf import ir as _ir
 
-from . import context
 from .arguments import checked_kinds, wholes
+from .builder import current_program
 from .dtypes import dtype as _dtype
 from .spec import TensorSpec
 
@@ -61,7 +61,7 @@ class DeviceToHostStream(Stream):
 
 
 def _new(shape: Sequence[int], dtype: _dtype, name: str | None, direction: str) -> _ir.Stream:
-    graph = context.gmg()._base
+    graph = current_program().main_graph
     spec = _ir.TensorSpec(wholes(shape, f"shape of stream {name or direction!r}", 0), _dtype.as_dtype(dtype)._ir)
     stream = _ir.Stream(graph.tensor_id(name or f"{direction}_stream"), spec, graph, direction)
     graph.add(stream)

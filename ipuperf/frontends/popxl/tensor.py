@@ -1,11 +1,8 @@
 """Tensors of PopXL under the upstream path: handles (:mod:`.handle`), specs (:mod:`.spec`), creation (:mod:`.data`)."""
 
-# ruff: noqa: F401  # what is imported is the module's content
 from typing import Any as _Any
 
 import numpy as np
-
-from ipuperf.frontends.popart.offering import offered as _offered
 
 from .data import (
     constant,
@@ -26,4 +23,7 @@ HostTensor = np.ndarray | _Any
 TensorLike = Tensor | HostScalarTensor
 host_tensor_types = (np.ndarray, list, tuple)
 
-__all__ = _offered(__name__)
+__all__ = ["Constant", "HostScalarTensor", "HostTensor", "ScalarType", "Tensor", "TensorByRef", "TensorLike"]
+__all__ += ["TensorSpec", "Variable", "constant", "graph_input", "graph_output", "host_tensor_types"]
+__all__ += ["remote_replica_sharded_variable", "remote_variable", "replica_sharded_buffer"]
+__all__ += ["replica_sharded_variable", "variable"]

@@ -12,5 +12,5 @@ def get_all_dtypes() -> list[dtype]:
 
 def get_all_int_dtypes(include_signed: bool = True, include_unsigned: bool = True) -> list[dtype]:
     """The integer types, those with and those without a sign as wanted."""
-    wanted = {True: include_signed, False: include_unsigned}
-    return [found for found in get_all_dtypes() if found.is_int and wanted[found.is_signed]]
+    signs = {True: include_signed, False: include_unsigned}
+    return [candidate for candidate in get_all_dtypes() if candidate.is_int and signs[candidate.is_signed]]

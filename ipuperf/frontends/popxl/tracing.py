@@ -40,15 +40,15 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
     while isinstance(fn, partial):
         fn = fn.func
     plain = inspect.unwrap(fn)
-    found: dict[str, Any] = {}
+    bound: dict[str, Any] = {}
     for name, hint in getattr(plain, "__annotations__", {}).items():
         if isinstance(hint, str):
             try:
                 hint = eval(hint, getattr(plain, "__globals__", {}))
             except Exception:  # an annotation that cannot be evaluated says nothing about references
                 hint = TensorByRef if hint.rpartition(".")[2] == "TensorByRef" else None
-        found[name] = hint
-    return found
+        bound[name] = hint
+    return bound
 
 
 def _is_by_ref(hint: Any) -> bool:
@@ -62,10 +62,10 @@ def _tensors_only(values: Sequence[Any], name: str) -> bool:
     """Whether there are tensors among ``values``; TypeError when there are others, too."""
     tensors = [isinstance(v, (Tensor, TensorSpec)) for v in values]
     if any(tensors) and not all(tensors):
-        other = tensors.index(False)
+        mixed = tensors.index(False)
         raise TypeError(
             f"argument {name!r}: a sequence must hold tensors only or no tensor; "
-            f"element {other} is a {type(values[other]).__name__}"
+            f"element {mixed} is a {type(values[mixed]).__name__}"
         )
     return any(tensors)
 
@@ -127,9 +127,9 @@ def _outputs(result: Any, graph: Graph) -> list[Tensor]:
     if isinstance(result, Tensor):
         return [result]
     if isinstance(result, Iterable) and not isinstance(result, (str, Mapping)):
-        found = list(result)
-        if all(isinstance(t, Tensor) for t in found):
-            return found
+        outputs = list(result)
+        if all(isinstance(t, Tensor) for t in outputs):
+            return outputs
     raise ValueError(
         f"graph {graph.name!r}: the function returned {type(result).__name__} ({result!r}); allowed: None, a tensor, "
         "or an iterable of tensors"

@@ -24,7 +24,7 @@ downcast_np_dtypes: dict[np.dtype, np.dtype] = {
 _EIGHT = (dtypes.np_dtype_float8_143, dtypes.np_dtype_float8_152)
 
 
-def host_array(x: Any, what: str) -> np.ndarray:
+def host_array(x: Any, subject: str) -> np.ndarray:
     """``x`` (scalar, nested list, NumPy array, torch tensor) as an array in the byte order of this machine.
 
     Raises:
@@ -33,13 +33,13 @@ def host_array(x: Any, what: str) -> np.ndarray:
     if hasattr(x, "detach") and hasattr(x, "cpu"):
         x = x.detach().cpu().numpy()
     if isinstance(x, np.ma.MaskedArray):
-        raise ValueError(f"{what}: a masked array; the IPU has no masks, give `.filled(value)` or `.data`")
+        raise ValueError(f"{subject}: a masked array; the IPU has no masks, give `.filled(value)` or `.data`")
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
+        raise ValueError(f"{subject}: {error}") from error
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{what}: elements of dtype {array.dtype}; real numbers or bools are needed")
+        raise ValueError(f"{subject}: elements of dtype {array.dtype}; real numbers or bools are needed")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -51,7 +51,7 @@ def to_numpy(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
     *,
-    what: str = "data",
+    subject: str = "data",
 ) -> np.ndarray:
     """``x`` (scalar, nested list, NumPy array, torch tensor) as a contiguous array.
 
@@ -72,29 +72,31 @@ def to_numpy(
     eight = dtype in (dtypes.float8_143, dtypes.float8_152)
     if not eight and (log2_scale is not None or nan_on_overflow is not None):
         raise RuntimeError(
-            f"{what}: log2_scale={log2_scale} and nan_on_overflow={nan_on_overflow} are for popxl.float8_143 and "
+            f"{subject}: log2_scale={log2_scale} and nan_on_overflow={nan_on_overflow} are for popxl.float8_143 and "
             f"popxl.float8_152 only; dtype is {dtype!r}"
         )
     if isinstance(x, np.ndarray) and x.dtype in _EIGHT and (dtype is None or x.dtype == dtype.as_numpy()):
         return np.array(x, order="C") if copy else np.asarray(x, order="C")
-    array = host_array(x, what)
+    array = host_array(x, subject)
     if array.size == 0:
-        raise ValueError(f"{what}: empty data of shape {array.shape} cannot live on the IPU; give at least one element")
+        raise ValueError(
+            f"{subject}: empty data of shape {array.shape} cannot live on the IPU; give at least one element"
+        )
     if dtype is not None and eight:
-        return float8.encoded(array, dtype._ir, checked_scale(log2_scale or 0, what), nan_on_overflow is not False)
+        return float8.encoded(array, dtype._ir, checked_scale(log2_scale or 0, subject), nan_on_overflow is not False)
     narrow = downcast_np_dtypes.get(array.dtype, array.dtype) if downcast else array.dtype
-    found = converted(array, narrow if dtype is None else dtype.as_numpy(), what)
-    dtypes.dtype.as_dtype(found.dtype)
-    if copy and found is array:
-        found = found.copy()
-    return np.ascontiguousarray(found).reshape(found.shape)
+    result = converted(array, narrow if dtype is None else dtype.as_numpy(), subject)
+    dtypes.dtype.as_dtype(result.dtype)
+    if copy and result is array:
+        result = result.copy()
+    return np.ascontiguousarray(result).reshape(result.shape)
 
 
-def checked_scale(log2_scale: int, what: str) -> int:
+def checked_scale(log2_scale: int, subject: str) -> int:
     """A power of two by which 8-bit floats are scaled; ValueError outside of -32 to 31."""
-    scale = whole(log2_scale, f"{what}: log2_scale")
+    scale = whole(log2_scale, f"{subject}: log2_scale")
     if not -32 <= scale < 32:
-        raise ValueError(f"{what}: log2_scale is {scale}; allowed: -32 to 31")
+        raise ValueError(f"{subject}: log2_scale is {scale}; allowed: -32 to 31")
     return scale
 
 

@@ -4,10 +4,9 @@ Programs reach it as ``popxl_addons`` through :mod:`ipuperf.runtime.install`. An
 raises an error that says so.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
-from ipuperf.frontends.popxl.package import offer as _offer
+from ipuperf.frontends.popxl.package import refuse as _refuse
 
 from . import (
     array_munging,
@@ -108,12 +107,26 @@ from .variable_factory import (
     add_variable_input,
 )
 
-__all__, __getattr__ = _offer(
-    __name__,
-    "array_munging debugging dot_tree graph graph_cache graph_common input_factory layers module "
-    "named_replica_grouping named_tensors ops optimizers patterns performance_utils remote route_tensor rts "
-    "streams task_session testing_utils transforms utils variable_factory",
-)
+__all__ = ["BoundGraph", "DotTree", "GraphCache", "GraphWithNamedArgs", "InputStreams", "Module"]
+__all__ += ["NamedRemoteBuffers", "NamedReplicaGrouping", "NamedTensorData", "NamedTensors", "NamedVariableFactories"]
+__all__ += ["OrderedDict", "OutputStreams", "RemoteHandle", "TaskSession", "VariableFactory", "WeightsDict"]
+__all__ += ["add_replica_sharded_variable_input", "add_variable_input", "all_gather_replica_sharded_graph"]
+__all__ += ["array_munging", "autodiff", "autodiff_with_accumulation", "batch_serial_buffer", "batch_serialise"]
+__all__ += ["batch_serialise_fwd_and_grad", "create_grad_graph_info", "create_remote_buffer", "cross_entropy"]
+__all__ += ["cross_entropy_with_grad", "debugging", "disable_fc_pass", "dot_tree", "enable_fc_pass", "evaluate_FLOPs"]
+__all__ += ["evaluate_ir_FLOPs", "format_flops_scientific", "fp8_amax_scale", "function"]
+__all__ += ["gather_replica_sharded_tensor", "graph", "graph_cache", "graph_common", "handle_negative_axis"]
+__all__ += ["host_load", "host_store", "input_factory", "is_subgraph", "layers", "load_remote", "load_remote_graph"]
+__all__ += ["module", "named_buffers", "named_replica_grouping", "named_tensors", "named_variable_buffers"]
+__all__ += ["null_context", "ops", "optimizers", "pad_axis", "patterns", "performance_utils", "pipelined_execution"]
+__all__ += ["print_FLOPs", "print_tensor", "print_text", "recompute_graph", "reduce_replica_sharded_graph"]
+__all__ += ["reduce_replica_sharded_tensor", "remote", "repeat", "repeat_axis", "repeat_shard"]
+__all__ += ["replica_sharded_spec", "route_tensor", "route_tensor_into_graph", "rts", "seed_variable"]
+__all__ += ["set_available_memory_proportion_by_ipu", "set_graph_available_memory_proportion_by_ipu", "shard"]
+__all__ += ["shard2D", "split2D", "squeeze_safe", "store_remote", "store_remote_graph", "streams"]
+__all__ += ["suffix_graph_name", "task_session", "tensor_parallel_input", "testing_utils", "timer", "total_FLOPs"]
+__all__ += ["transforms", "unshard", "unshard2D", "unshard_arrays", "utils", "variable_factory", "write_variables_pb"]
+__getattr__ = _refuse(__name__, __all__)
 
 #: Revision of the checked-out upstream package: there is none here, as upstream where it was installed otherwise.
 GIT_COMMIT: str | None = None

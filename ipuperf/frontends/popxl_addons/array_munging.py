@@ -158,8 +158,8 @@ def pad_axis(x: np.ndarray, n: int, axis: int, value: float = 0) -> np.ndarray:
 @checked_arguments
 def squeeze_safe(x: np.ndarray, axis: int | Iterable[int] | None = None) -> np.ndarray:
     """``x`` without those of the axes (default: all) that have length 1; longer ones stay."""
-    given = range(x.ndim) if axis is None else ([axis] if isinstance(axis, int) else axis)
-    axes = [handle_negative_axis(x, a) for a in given]
+    chosen = range(x.ndim) if axis is None else ([axis] if isinstance(axis, int) else axis)
+    axes = [handle_negative_axis(x, a) for a in chosen]
     return np.squeeze(x, tuple(a for a in axes if x.shape[a] == 1))
 
 

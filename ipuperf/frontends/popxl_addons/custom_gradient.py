@@ -104,18 +104,18 @@ class VarGrads:
             raise TypeError(f"var_grad[{key!r}] = {tensor!r}: Not a tensor")
         if key not in variables:
             raise KeyError(f"var_grad[{key!r}]: Not a variable of the graph; there are {list(variables)}")
-        _same_shape(tensor, variables[key], f"Shape or meta-shape of Tensor does not match variable. var_grad[{key!r}]")
+        _same_shape(tensor, variables[key], f"var_grad[{key!r}] and its variable differ")
         self._grads[key] = tensor
 
     def __contains__(self, key: object) -> bool:
         return key in self._grads
 
 
-def _same_shape(grad: popxl.Tensor, tensor: popxl.Tensor, what: str) -> None:
+def _same_shape(grad: popxl.Tensor, tensor: popxl.Tensor, mismatch: str) -> None:
     if (grad.shape, grad.meta_shape) != (tensor.shape, tensor.meta_shape):
         raise ValueError(
-            f"{what}: gradient {grad.id!r} has shape {grad.shape} and meta_shape {grad.meta_shape}, {tensor.id!r} has "
-            f"{tensor.shape} and {tensor.meta_shape}"
+            f"{mismatch}: gradient {grad.id!r} has shape {grad.shape} and meta_shape {grad.meta_shape}, "
+            f"{tensor.id!r} has {tensor.shape} and {tensor.meta_shape}"
         )
 
 
@@ -136,24 +136,24 @@ def create_grad_graph(
     """
     _check_signature(module.build_grad)
     graph, names = forward.graph, {t: name for name, t in forward.args.to_dict().items()}
-    provided = _chosen(grads_provided, graph.outputs, "`grads_provided` is not a output", graph)
-    required = _chosen(grads_required, graph.inputs, "`grads_required` is not a input", graph)
+    provided = _chosen(grads_provided, graph.outputs, "grads_provided", graph)
+    required = _chosen(grads_required, graph.inputs, "grads_required", graph)
     module.aux = Aux() if forward._aux is None else forward._aux.copy()
     module.var_grad = VarGrads(forward.args.to_dict())
     try:
         with module.aux.open():
-            made = popxl.gir().create_graph(module.build_grad, *provided)
+            grad_graph = popxl.gir().create_graph(module.build_grad, *provided)
         plain = [t for t in required if t not in names]
-        _check_outputs(made, plain)
-        wanted = [t for t in required if t in names]
-        _add_variable_grads(made, [names[t] for t in wanted], module.var_grad)
+        _check_outputs(grad_graph, plain)
+        needed = [t for t in required if t in names]
+        _add_variable_grads(grad_graph, [names[t] for t in needed], module.var_grad)
         _ir.expose(graph._base, [t._ir_tensor for t in module.aux.tensors])
         inputs = [(t, True) for t in provided] + [(t, False) for t in module.aux.used]
         derivative = _ir.Derivative(
             graph._base,
-            made._base,
+            grad_graph._base,
             [_ir.Connection(t._ir_tensor, is_gradient) for t, is_gradient in inputs],
-            [_ir.Connection(t._ir_tensor, True) for t in (*plain, *wanted)],
+            [_ir.Connection(t._ir_tensor, True) for t in (*plain, *needed)],
         )
     finally:
         module._reset()
@@ -195,49 +195,48 @@ def _check_signature(build_grad: Callable[..., Any]) -> None:
     wrong = [name for name, p in inspect.signature(build_grad).parameters.items() if p.kind not in positional]
     if wrong:
         raise TypeError(
-            "The `build_grad` method signature must only have a fixed number of positional parameters as inputs. No: "
-            f"{', '.join(wrong)}"
+            f"`build_grad` takes each input by its position; these parameters are of another kind: {', '.join(wrong)}"
         )
 
 
 def _chosen(
-    given: Iterable[popxl.Tensor] | None, among: tuple[popxl.Tensor, ...], what: str, graph: popxl.Graph
+    tensors: Iterable[popxl.Tensor] | None, among: tuple[popxl.Tensor, ...], role: str, graph: popxl.Graph
 ) -> list[popxl.Tensor]:
-    """``given``, checked to be ``among`` and different; all when nothing is given."""
-    chosen = list(among if given is None else given)
+    """``tensors``, checked to be ``among`` and different; all when nothing is given."""
+    chosen = list(among if tensors is None else tensors)
     wrong = [t for t in chosen if t not in among]
     if wrong:
-        raise ValueError(f"A Tensor specified in {what} of `fwd_graph` {graph.name!r}: {wrong}")
+        raise ValueError(f"{role}: {wrong} do not belong to {graph.name!r}; allowed: {[t.id for t in among]}")
     if twice := duplicate_items(chosen):
-        raise ValueError(f"A Tensor is named twice in {what.partition(' ')[0]}: {twice}")
+        raise ValueError(f"{role} names a tensor twice: {twice}")
     return chosen
 
 
-def _check_outputs(made: popxl.Graph, required: list[popxl.Tensor]) -> None:
+def _check_outputs(grad_graph: popxl.Graph, required: list[popxl.Tensor]) -> None:
     """One output per required gradient that is not a variable's, of its shape."""
-    count, names = len(made.outputs), [t.id for t in required]
+    count, names = len(grad_graph.outputs), [t.id for t in required]
     if count > len(required):
         raise ValueError(
-            f"Too many outputs in the grad graph {made.name!r}: {count} gradients for {names}; `grads_required` says "
-            "which there are to be"
+            f"Too many outputs in the grad graph {grad_graph.name!r}: {count} gradients for {names}; "
+            "`grads_required` says which there are to be"
         )
     if count < len(required):
         raise ValueError(
-            f"Not all forward graph inputs have been specified as outputs of {made.name!r}: {count} gradients for "
-            f"{names}; `grads_required` says which there are to be"
+            f"{grad_graph.name!r} has too few outputs: {count} gradients for {names}; `grads_required` says which "
+            "there are to be"
         )
-    for place, (grad, tensor) in enumerate(zip(made.outputs, required, strict=True)):
-        what = f"Shape or meta-shape of output Tensor at position {place} of {made.name!r} does not match"
-        _same_shape(grad, tensor, what)
+    for place, (grad, tensor) in enumerate(zip(grad_graph.outputs, required, strict=True)):
+        mismatch = f"output Tensor at position {place} of {grad_graph.name!r}"
+        _same_shape(grad, tensor, mismatch)
 
 
-def _add_variable_grads(made: popxl.Graph, names: list[str], grads: VarGrads) -> None:
+def _add_variable_grads(grad_graph: popxl.Graph, names: list[str], grads: VarGrads) -> None:
     missing = [name for name in names if name not in grads]
     if missing:
         raise ValueError(
-            f"Not all variable gradients have been specified in var_grad of {made.name!r}: {missing} have none; "
+            f"Not all variable gradients have been specified in var_grad of {grad_graph.name!r}: {missing} have none; "
             "`grads_required` says which there are to be"
         )
-    with made:
+    with grad_graph:
         for name in names:
             popxl.graph_output(grads[name])

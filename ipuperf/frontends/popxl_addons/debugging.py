@@ -18,10 +18,10 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARN")
 def _wanted(level: str) -> bool:
     """Whether ``level`` is at least that of the environment (default: INFO); KeyError for one that does not exist."""
     known = {name: number for number, name in enumerate(LEVELS)}
-    for name in (level, asked := os.environ.get("MODEL_LOG_LEVEL", "INFO")):
+    for name in (level, chosen := os.environ.get("MODEL_LOG_LEVEL", "INFO")):
         if name not in known:
             raise KeyError(f"level {name!r}; allowed: {', '.join(LEVELS)}")
-    return known[asked] <= known[level]
+    return known[chosen] <= known[level]
 
 
 @checked_arguments

@@ -26,7 +26,7 @@ def sanitise(name: str) -> str:
 def to_mapping(key: DotTree[T], value: DotTree[U]) -> dict[T, U]:
     """For the names that both trees have: value in ``key`` -> value in ``value``."""
     theirs = value.to_dict()
-    return {found: theirs[name] for name, found in key.to_dict().items() if name in theirs}
+    return {source: theirs[name] for name, source in key.to_dict().items() if name in theirs}
 
 
 def dotted(key: str | int) -> str:
@@ -116,14 +116,14 @@ class DotTree(Generic[T]):
 
     def _put(self, key: str | int, value: Any, overwrite: bool = False) -> None:
         """:meth:`insert` that may lead into sub-trees."""
-        head, dot, rest = dotted(key).partition(".")
+        head, dot, tail = dotted(key).partition(".")
         present = self._map.get(head)
         if dot:
             if present is None or (overwrite and not isinstance(present, DotTree)):
                 present = type(self)()
             if not isinstance(present, DotTree):
                 raise _Known(f"cannot insert {key!r}: {head!r} is a value, not a tree")
-            present._put(rest, value, overwrite)
+            present._put(tail, value, overwrite)
             self._map[head] = present
             return
         self._check_free(head, overwrite)
@@ -143,10 +143,10 @@ class DotTree(Generic[T]):
     @checked_arguments
     def pop(self, key: str | int) -> Any:
         """Remove and return a value or sub-tree; KeyError when it does not exist."""
-        head, dot, rest = self._found(key).partition(".")
+        head, dot, tail = self._found(key).partition(".")
         if head not in self._map:
             raise KeyError(f"{key!r} is not in the {type(self).__name__}; there are {list(self.to_dict())}")
-        return self._map[head].pop(rest) if dot else self._map.pop(head)
+        return self._map[head].pop(tail) if dot else self._map.pop(head)
 
     def _clear(self) -> None:
         """Remove all values; sub-trees stay, without values."""
@@ -163,14 +163,14 @@ class DotTree(Generic[T]):
         flat: dict[str, T] = {}
         for name, value in self._map.items():
             if isinstance(value, DotTree):
-                flat.update({f"{name}.{inner}": leaf for inner, leaf in value.to_dict().items()})
+                flat.update({f"{name}.{path}": leaf for path, leaf in value.to_dict().items()})
             else:
                 flat[name] = value
         return flat
 
     def unpack(self) -> tuple[list[str], list[T]]:
         """Names and values, sorted by name (programs zip those of several trees)."""
-        flat = dict(sorted(self.to_dict().items(), key=lambda item: item[0]))
+        flat = dict(sorted(self.to_dict().items(), key=lambda pair: pair[0]))
         return list(flat), list(flat.values())
 
     @checked_arguments
@@ -190,14 +190,14 @@ class DotTree(Generic[T]):
         Raises:
             ValueError: a key is given twice; KeyError: one that does not exist.
         """
-        wanted = list(keys)
-        if len(set(wanted)) < len(wanted):
-            raise ValueError(f"filter_keys({wanted}): a key is given twice")
-        kept = type(self)()
-        for key in wanted:
+        paths = list(keys)
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"filter_keys({paths}): a key is given twice")
+        subtree = type(self)()
+        for key in paths:
             value = self[key]
-            kept._put(key, value.copy() if isinstance(value, DotTree) else value, True)
-        return kept
+            subtree._put(key, value.copy() if isinstance(value, DotTree) else value, True)
+        return subtree
 
     def copy(self) -> Self:
         """A tree of its own with the same values."""
@@ -251,10 +251,10 @@ class DotTree(Generic[T]):
         return str(key)
 
     def __getitem__(self, key: str | int) -> Any:
-        head, dot, rest = self._found(key).partition(".")
+        head, dot, tail = self._found(key).partition(".")
         if head not in self._map or (dot and not isinstance(self._map[head], DotTree)):
             raise KeyError(f"{key!r} is not in the {type(self).__name__}; there are {list(self.to_dict())}")
-        return self._map[head][rest] if dot else self._map[head]
+        return self._map[head][tail] if dot else self._map[head]
 
     def __contains__(self, key: object) -> bool:
         try:

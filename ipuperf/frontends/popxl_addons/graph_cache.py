@@ -88,8 +88,8 @@ def function(fn: Callable[..., Any]) -> Callable[..., tuple[popxl.Tensor, ...]]:
     @functools.wraps(fn)
     def outlined(*args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:
         graph = cache.create_graph(fn, *args, **kwargs)
-        given = list(bound_arguments(fn, *args, **kwargs).values())
-        return popxl.ops.call(graph, *_tensors(given))
+        arguments = list(bound_arguments(fn, *args, **kwargs).values())
+        return popxl.ops.call(graph, *_tensors(arguments))
 
     return outlined
 

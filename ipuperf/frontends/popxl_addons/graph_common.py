@@ -23,10 +23,10 @@ CalledGraphsGradInfo = Mapping[popxl.Graph, GradGraphInfo]
 
 def plain_graph(graph: GraphLike) -> popxl.Graph:
     """The graph itself; TypeError for what is none."""
-    found = graph if isinstance(graph, popxl.Graph) else getattr(graph, "graph", None)
-    if not isinstance(found, popxl.Graph):
+    plain = graph if isinstance(graph, popxl.Graph) else getattr(graph, "graph", None)
+    if not isinstance(plain, popxl.Graph):
         raise TypeError(f"{told(graph)} is no graph; a popxl.Graph or a popxl_addons.GraphWithNamedArgs is needed")
-    return found
+    return plain
 
 
 class CalledGradients(dict[popxl.Graph, GradGraphInfo]):

@@ -1,7 +1,5 @@
 """Older names of :mod:`.variable_factory`."""
 
-from ipuperf.frontends.popart.offering import offered as _offered
-
 from .variable_factory import (
     NamedVariableFactories,
     VariableFactory,
@@ -14,4 +12,5 @@ NamedInputFactories = NamedVariableFactories
 add_input_tensor = add_variable_input
 add_replica_sharded_input_tensor = add_replica_sharded_variable_input
 
-__all__ = _offered(__name__)
+__all__ = ["InputFactory", "NamedInputFactories", "NamedVariableFactories", "VariableFactory", "add_input_tensor"]
+__all__ += ["add_replica_sharded_input_tensor", "add_replica_sharded_variable_input", "add_variable_input"]

@@ -67,8 +67,8 @@ class Module(popxl.Module):
             )
         if cache and self.implements_grad_graph:
             raise ValueError(
-                "You cannot use graph caching if you have implemented `build_grad`: each graph of a module has its own "
-                f"gradient; {type(self).__name__}(cache=False) is needed"
+                f"{type(self).__name__} cannot use graph caching: `build_grad` makes a gradient for each graph; "
+                "cache=False is needed"
             )
         self.grad_inlining_error = grad_inlining_error
         self.aux, self.var_grad = Aux(), VarGrads()
@@ -84,9 +84,9 @@ class Module(popxl.Module):
         if isinstance(value, Module):
             self._adopt(name, value)
         elif isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):
-                if isinstance(item, Module):
-                    self._adopt(f"{name}.{index}", item)
+            for index, element in enumerate(value):
+                if isinstance(element, Module):
+                    self._adopt(f"{name}.{index}", element)
 
     @checked_arguments
     def set_name_scope(self, name: str) -> None:
@@ -187,7 +187,7 @@ class Module(popxl.Module):
             outputs = len(graph.graph.outputs)
             if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
                 provided, required = (
-                    wanted(graph) if callable(wanted) else wanted for wanted in (grads_provided, grads_required)
+                    choice(graph) if callable(choice) else choice for choice in (grads_provided, grads_required)
                 )
                 self.called_graphs_grad_info.add(graph, graph.autodiff(provided, required, method=autodiff))
             return graph.bind(variables).call(*args, **kwargs)[:outputs]

@@ -79,10 +79,10 @@ def _reach(group: ReplicaGrouping) -> int:
     return group.group_size * group.stride
 
 
-def _within(group: ReplicaGrouping | None, size: int, what: str) -> ReplicaGrouping:
+def _within(group: ReplicaGrouping | None, size: int, subject: str) -> ReplicaGrouping:
     group = group or gir().replica_grouping()
     if group.stride > size:
-        raise ValueError(f"replica grouping stride is {group.stride}; at most {what} is allowed, {size}")
+        raise ValueError(f"replica grouping stride is {group.stride}; at most {subject} is allowed, {size}")
     if _reach(group) <= size:
         return group
     return gir().replica_grouping(stride=group.stride, group_size=size // group.stride)

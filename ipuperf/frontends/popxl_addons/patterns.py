@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ipuperf.frontends.options import ADDONS as EFFECTS
 from ipuperf.frontends.popxl import Ir
 from ipuperf.frontends.popxl.arguments import checked_arguments
-
-from .effects import EFFECTS
 
 LEVELS = ("no_patterns", "minimal", "default", "all")
 

@@ -51,34 +51,34 @@ def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
 def _counted(graph: _ir.Graph, known: dict[_ir.Graph, Breakdown]) -> Breakdown:
     if graph in known:
         return known[graph]
-    found: Breakdown = {"TOT": 0}
+    breakdown: Breakdown = {"TOT": 0}
     for op in graph.ops:
         if op.called_graphs():
-            _add_called(found, op, known)
+            _add_called(breakdown, op, known)
         elif op.type in _RULES:
             operations = _RULES[op.type](op)
-            found.setdefault(op.type, {})[op.id] = operations
-            found["TOT"] += operations
-    total = found.pop("TOT")
-    known[graph] = {**found, "TOT": total}
+            breakdown.setdefault(op.type, {})[op.id] = operations
+            breakdown["TOT"] += operations
+    total = breakdown.pop("TOT")
+    known[graph] = {**breakdown, "TOT": total}
     return known[graph]
 
 
-def _add_called(found: Breakdown, op: _ir.Op, known: dict[_ir.Graph, Breakdown]) -> None:
+def _add_called(breakdown: Breakdown, op: _ir.Op, known: dict[_ir.Graph, Breakdown]) -> None:
     """What a call, loop or branch does; of a conditional the branch with more operations."""
-    inner = max((_counted(callee, known) for callee in op.called_graphs()), key=lambda one: one["TOT"])
+    callee_flops = max((_counted(callee, known) for callee in op.called_graphs()), key=lambda flops: flops["TOT"])
     if isinstance(op, _k.Loop):
-        inner = _times(inner, op.trip_count)
+        callee_flops = _times(callee_flops, op.trip_count)
     name = _SUBGRAPH.sub("", op.called_graphs()[0].name)
-    found["TOT"] += inner["TOT"]
-    for kind, operations in inner.items():
+    breakdown["TOT"] += callee_flops["TOT"]
+    for kind, operations in callee_flops.items():
         if kind != "TOT":
-            found.setdefault(kind, {})[f"{op.type}_{op.id}({name})"] = operations
+            breakdown.setdefault(kind, {})[f"{op.type}_{op.id}({name})"] = operations
 
 
 def _times(value: Any, factor: int) -> Any:
     if isinstance(value, Mapping):
-        return {key: _times(inner, factor) for key, inner in value.items()}
+        return {key: _times(part, factor) for key, part in value.items()}
     return value * factor
 
 
@@ -137,7 +137,7 @@ def print_FLOPs(
 
 
 def _by_type(breakdown: Mapping[str, Any], style: str) -> list[list[str]]:
-    sums = sorted(((_sum(value), kind) for kind, value in breakdown.items()), key=lambda item: -item[0])
+    sums = sorted(((_sum(value), kind) for kind, value in breakdown.items()), key=lambda entry: -entry[0])
     total = max(_sum(breakdown["TOT"]), 1)
     rows = [[kind, format_flops_scientific(value, style), f"{100 * value / total:.1f}"] for value, kind in sums]
     return [["Op Type", "FLOPs", "%"], *rows]
@@ -150,11 +150,11 @@ def _flat(breakdown: Mapping[str, Any], style: str) -> list[list[str]]:
 
 
 def _leaves(breakdown: Mapping[str, Any], prefix: str = "") -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    leaves: list[tuple[str, int]] = []
     for key, value in breakdown.items():
         name = f"{prefix}{key}"
-        found += _leaves(value, f"{name}.") if isinstance(value, Mapping) else [(name, value)]
-    return found
+        leaves += _leaves(value, f"{name}.") if isinstance(value, Mapping) else [(name, value)]
+    return leaves
 
 
 @checked_arguments

@@ -71,11 +71,11 @@ def named_buffers(
         sharded_threshold: shard over all replicas what has at least so many elements, if they divide.
         shard_over_dict: over how many replicas a tensor is sharded, by name (default: not at all).
     """
-    over, made = dict(shard_over_dict or {}), {}
+    over, buffers = dict(shard_over_dict or {}), {}
     for name, tensor in tensors.to_dict().items():
         shards = over.get(name) or (1 if sharded_threshold is None else None)
-        made[name] = create_remote_buffer(tensor.spec, entries, None, shards, sharded_threshold=sharded_threshold)
-    return NamedRemoteBuffers.from_dict(made)
+        buffers[name] = create_remote_buffer(tensor.spec, entries, None, shards, sharded_threshold=sharded_threshold)
+    return NamedRemoteBuffers.from_dict(buffers)
 
 
 @checked_kinds("shard_over_dict")
@@ -97,13 +97,13 @@ def named_variable_buffers(
         ValueError: neither a mapping nor a number nor a bool; a number that is not from 1 to the size of a group;
             elements that do not divide.
     """
-    made = {}
+    buffers = {}
     for name, factory in factories.to_dict().items():
         spec = popxl.TensorSpec(factory.shape, factory.dtype, factory.meta_shape)
         group = factory.replica_grouping or popxl.gir().replica_grouping()
         over = None if sharded_threshold is not None else _shards(shard_over_dict, name, group)
-        made[name] = create_remote_buffer(spec, entries, group, over, sharded_threshold=sharded_threshold)
-    return NamedRemoteBuffers.from_dict(made)
+        buffers[name] = create_remote_buffer(spec, entries, group, over, sharded_threshold=sharded_threshold)
+    return NamedRemoteBuffers.from_dict(buffers)
 
 
 def _shards(shard_over: Mapping[str, int] | int | bool, name: str, group: ReplicaGrouping) -> int:

@@ -91,11 +91,11 @@ def _present(callee: _ir.Graph, sites: list[_ir.Op], images: dict[_ir.Graph, _ir
 def _append(callee: _ir.Graph, sites: list[_ir.Op], images: dict[_ir.Graph, _ir.Tensor]) -> int:
     """A new input, with its operand at each call."""
     operand = images[sites[0].graph]
-    made = callee.add_input(operand.spec, operand.name.replace("/", "_"))
-    made.ipu = operand.ipu
+    routed = callee.add_input(operand.spec, operand.name.replace("/", "_"))
+    routed.ipu = operand.ipu
     for site in sites:
         site.graph.append_operand(site, images[site.graph])
-    return callee.inputs.index(made)
+    return callee.inputs.index(routed)
 
 
 __all__ = ["is_subgraph", "route_tensor_into_graph"]

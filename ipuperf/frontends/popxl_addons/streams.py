@@ -30,9 +30,9 @@ class _Streams(Generic[S]):
     @classmethod
     def from_streams(cls, streams: Iterable[S]) -> Self:
         """The given streams, each under the name of its tensor."""
-        found = cls.__new__(cls)
-        found._streams = {stream.tensor_id: stream for stream in streams}
-        return found
+        pair = cls.__new__(cls)
+        pair._streams = {stream.tensor_id: stream for stream in streams}
+        return pair
 
     @property
     def streams(self) -> list[S]:

@@ -201,17 +201,17 @@ class TaskSession(popxl.Session):
             raise FileNotFoundError(f"there is no checkpoint {folder}")
         file = folder / _SESSION_INFO
         information = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        found = {path.stem: partial(_array, path, path.stem) for path in (folder / _MODEL).glob("*.npz")}
+        arrays = {path.stem: partial(_array, path, path.stem) for path in (folder / _MODEL).glob("*.npz")}
         variables, skipped = self.state.to_dict(), set()
         for name, data in self.get_named_tensors_data().to_dict().items():
             mapped = memory_map(data)
             if mapped is not None and skip_memmap:
                 skipped.add(name)
             elif mapped is not None and (saved := folder / _MODEL / _file(mapped).name).exists():
-                found[name] = partial(_mapped_array, saved, mapped, data.shape)
-        _report_missing(found, variables.keys() - skipped, report_missing)
+                arrays[name] = partial(_mapped_array, saved, mapped, data.shape)
+        _report_missing(arrays, variables.keys() - skipped, report_missing)
         _report_missing(information, self.session_state, report_missing)
-        self.write_variables_data({variables[name]: found[name]() for name in variables if name in found})  # type: ignore[misc]
+        self.write_variables_data({variables[name]: arrays[name]() for name in variables if name in arrays})  # type: ignore[misc]
         if self.dataloader is not None:
             self.dataloader.resume(filename=str(folder / _DATALOADER))
         self.session_state = information or self.session_state
@@ -242,14 +242,14 @@ def initialise_memmap_dir_from_checkpoint(checkpoint_dir: str, memmap_dir: str) 
 
 def memory_map(data: np.ndarray) -> np.memmap | None:
     """The file that ``data`` is mapped from, flushed; None for data in memory."""
-    found, base = None, data
+    root, base = None, data
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.filename is not None:
-            found = base
+            root = base
         base = base.base  # type: ignore[assignment]
-    if found is not None:
-        found.flush()
-    return found
+    if root is not None:
+        root.flush()
+    return root
 
 
 def _file(mapped: np.memmap) -> Path:
@@ -267,13 +267,13 @@ def _mapped_array(file: Path, mapped: np.memmap, shape: tuple[int, ...]) -> np.n
     return np.memmap(file, mapped.dtype, "r", mapped.offset, mapped.shape).reshape(shape)
 
 
-def _report_missing(given: Iterable[str], wanted: Iterable[str], method: ReportMissingMethods) -> None:
+def _report_missing(names: Iterable[str], expected: Iterable[str], method: ReportMissingMethods) -> None:
     """Say which names only one side has.
 
     Raises:
         ValueError: there are such names and ``method`` is ``"error"``.
     """
-    surplus, missing = sorted(set(given) - set(wanted)), sorted(set(wanted) - set(given))
+    surplus, missing = sorted(set(names) - set(expected)), sorted(set(expected) - set(names))
     parts = [f"Checkpoint keys not in state: {surplus}"] if surplus else []
     parts += [f"State keys not in checkpoint: {missing}"] if missing else []
     if not parts or method == "none":

@@ -44,7 +44,7 @@ def overrides(child: type, parent: type, method: str) -> bool:
 
 def duplicate_items(items: Iterable[K]) -> list[K]:
     """Those of ``items`` that are there more than once, each once, in order."""
-    return [item for item, count in collections.Counter(items).items() if count > 1]
+    return [element for element, count in collections.Counter(items).items() if count > 1]
 
 
 @checked_arguments
@@ -95,9 +95,9 @@ class WeightsDict(MutableMapping[Variable, np.ndarray]):
         return self.dict[key]
 
     def __setitem__(self, key: Variable, value: np.ndarray) -> None:
-        found = dtype.as_dtype(value.dtype)
-        if key.dtype != found:
-            raise ValueError(f"{key}: tensor and weight dtypes differ: {key.dtype} and {found}")
+        element_type = dtype.as_dtype(value.dtype)
+        if key.dtype != element_type:
+            raise ValueError(f"{key}: tensor and weight dtypes differ: {key.dtype} and {element_type}")
         if key.shape_on_host != value.shape:
             raise ValueError(f"{key}: tensor and weight shapes differ: {key.shape_on_host} and {value.shape}")
         self.dict[key] = value

@@ -86,7 +86,7 @@ class VariableFactory:
             value = next(self._source)
         except StopIteration:
             raise ValueError(f"variable factory {self.name!r}: the data iterator is exhausted") from None
-        return to_numpy(value, self._wanted, what=f"variable factory {self.name!r}")
+        return to_numpy(value, self._wanted, subject=f"variable factory {self.name!r}")
 
     def _next(self) -> np.ndarray:
         if self._peeked is not None:
@@ -291,14 +291,16 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         return self._each(lambda factory, key: factory.init_undef(_prefixed(prefix, key)))
 
     def _each(self, make: Callable[[VariableFactory, str], popxl.Tensor]) -> NamedTensors:
-        factories = sorted(self.to_dict().items(), key=lambda item: item[0].split("."))
+        factories = sorted(self.to_dict().items(), key=lambda pair: pair[0].split("."))
         return NamedTensors.from_dict({key: make(factory, key) for key, factory in factories})
 
     @property
     def replica_groupings(self) -> NamedReplicaGrouping:
         """The replica grouping of each factory."""
-        every = popxl.gir().replica_grouping()
-        return NamedReplicaGrouping.from_dict({n: f.replica_grouping or every for n, f in self.to_dict().items()})
+        all_replicas = popxl.gir().replica_grouping()
+        return NamedReplicaGrouping.from_dict(
+            {n: f.replica_grouping or all_replicas for n, f in self.to_dict().items()}
+        )
 
 
 @checked_arguments

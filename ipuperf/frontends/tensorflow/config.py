@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
-from .config_options import OPTIONS, ConfigOption, DeviceConnectionType, Types
+from ipuperf.frontends.options import Option
+
+from .config_options import OPTIONS, DeviceConnectionType, Types, default_of, types_of
 from .effects import EFFECTS
 from .programs.devices import PLAN_OPTIONS
 from .state import state
@@ -34,7 +36,7 @@ class _Category:
     """
 
     path: ClassVar[str] = ""
-    options: ClassVar[Mapping[str, ConfigOption]] = {}
+    options: ClassVar[Mapping[str, Option]] = {}
     categories: ClassVar[tuple[str, ...]] = ()
     known: ClassVar[dict[str, type[_Category]]] = {}
 
@@ -46,7 +48,8 @@ class _Category:
         cls.categories = tuple(dict.fromkeys(name.split(".")[0] for name in below if "." in name))
 
     def __init__(self) -> None:
-        for name, (default, _, _) in self.options.items():
+        for name, option in self.options.items():
+            default = default_of(option)
             object.__setattr__(self, name, type(default)(default) if isinstance(default, (list, dict)) else default)
         for path in map(self._full, self.categories):
             kind = self.known.get(path) or type(path, (_Category,), {"path": path})
@@ -67,7 +70,7 @@ class _Category:
             raise ValueError(f"{self._full(name)} is a category and cannot be assigned to.")
         if name not in self.options:
             getattr(self, name)  # raises, with a suggestion
-        types = self.options[name].types
+        types = types_of(self.options[name])
         if type(value) not in types or (
             isinstance(value, (list, tuple)) and any(type(entry) is not int for entry in value)
         ):
@@ -200,7 +203,7 @@ class IPUConfig(_Category):
             if leaf in category.categories:
                 raise ValueError(f"{name} is a category and cannot be assigned to.")
             getattr(category, leaf)
-            setattr(category, leaf, _member(value, category.options[leaf].types))
+            setattr(category, leaf, _member(value, types_of(category.options[leaf])))
         return config
 
     def to_json(self) -> str:
@@ -226,8 +229,8 @@ def _member(value: Any, types: Types) -> Any:
 
 def _tell_effects(config: IPUConfig) -> None:
     """Say which attributes are set in vain; NotImplementedError: one that is not supported."""
-    defaults = IPUConfig().to_dict()
-    for name, value in config.to_dict().items():
+    defaults = IPUConfig().items()
+    for name, value in config.items().items():
         if value != defaults[name]:
             EFFECTS.given(f"ipu.config.IPUConfig.{name}", value)
     for name in ("matmuls", "convolutions"):

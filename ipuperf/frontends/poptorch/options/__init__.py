@@ -3,7 +3,7 @@
 # ruff: noqa: F401  # what is imported is the package's content
 from ipuperf.frontends.popart.offering import offered as _offered
 
-from .effects import EFFECTS, POPART_EFFECTS, Effect
+from .effects import EFFECTS, POPART_EFFECTS
 from .from_file import ConfigFileError
 from .groups import (
     TensorLocation,

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from ipuperf.frontends.options import APPLIED, Option
+
 from ..enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ..errors import require, require_bool, require_int, require_member
-from .effects import LOCATION_EFFECTS, SHARDING_OF_OTHERS, Effect, Ledger
+from .effects import LOCATION_EFFECTS, Ledger
 from .popart import _PopartOptions
 from .store import OptionsDict
 
@@ -336,7 +338,7 @@ class _TensorLocationOptions(OptionsDict):
         return self
 
 
-def _effect_of(kind: str, member: str) -> Effect:
-    if member != "useReplicatedTensorSharding":
-        return LOCATION_EFFECTS[member]
-    return Effect("applied") if kind == "optimizer" else SHARDING_OF_OTHERS
+def _effect_of(kind: str, member: str) -> Option:
+    if kind == "optimizer" and member == "useReplicatedTensorSharding":
+        return Option(APPLIED)
+    return LOCATION_EFFECTS[member]

@@ -6,12 +6,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from ipuperf.frontends.popart.engine_options import check_callback_option
+from ipuperf.frontends.options import NO_EFFECT, Option
+from ipuperf.frontends.popart.engine_options import CALLBACK_OPTIONS, check_callback_option
 from ipuperf.lowering import CollectiveMerging
 from ipuperf.pipelines import AutomaticLossScale
 
 from ..errors import require, require_path
-from .effects import ENGINE_OPTIONS_APPLIED, OTHER_POPART_KEY, POPART_EFFECTS, Effect, Ledger
+from .effects import POPART_EFFECTS, Ledger
 from .store import Freezable
 
 #: ``popart::RecomputationType`` by number: what ``set("autoRecomputation", n)`` asks for.
@@ -30,7 +31,7 @@ COLLECTIVES = "replicatedCollectivesSettings."
 #: ``popart::PatternsLevel::Default``.
 _DEFAULT_PATTERNS = 2
 
-_OTHER_PATTERNS = Effect("no effect", "of PopART's patterns only PadSum is here")
+_OTHER_PATTERNS = Option(NO_EFFECT, "of PopART's patterns only PadSum is here")
 
 #: Start of the keys of ``popart::AutomaticLossScalingSettings``.
 LOSS_SCALING = "automaticLossScalingSettings."
@@ -54,7 +55,7 @@ class _PopartOptions(Freezable):
         if key == "patterns_level":
             return self.setPatterns(self.options.get("patterns", {}), value)
         _check_value(key, value)
-        self._ledger.record(f"_Popart.set {key}", value, POPART_EFFECTS.get(key, OTHER_POPART_KEY))
+        self._ledger.record(f"_Popart.set {key}", value, POPART_EFFECTS.get(key, POPART_EFFECTS["other keys"]))
         self.options[key] = value
         return self
 
@@ -68,15 +69,16 @@ class _PopartOptions(Freezable):
         effect. ``AssertionError`` for no dictionary or a value that those do not take."""
         self.checkIsFrozen()
         require(isinstance(engine_options, Mapping), f"engineOptions: {engine_options!r} given, expected a dictionary")
-        known = (*ENGINE_OPTIONS_APPLIED, "debug.allowOutOfMemory")
+        # ``debug.allowOutOfMemory`` asks for what happens anyway.
+        known = ("autoReport.directory", "autoReport.all", "debug.allowOutOfMemory", *CALLBACK_OPTIONS)
         for key, value in engine_options.items():
             try:
                 check_callback_option(key, str(value))
             except ValueError as error:
                 require(False, f"engineOptions: {error}")
             if key not in known:
-                effect = Effect("no effect", "Poplar's engine is not here")
-                self._ledger.record(f"_Popart.set engineOptions.{key}", value, effect)
+                row = Option(NO_EFFECT, "Poplar's engine is not here")
+                self._ledger.record(f"_Popart.set engineOptions.{key}", value, row)
         self.options["engineOptions"] = dict(engine_options)
         return self
 
@@ -187,41 +189,11 @@ class _PopartOptions(Freezable):
 _COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
 
 
-_FLAGS = (
-    f"{LOSS_SCALING}enabled",
-    "explicitRecomputation",
-    "enableOutlining",
-    "groupNormStridedChannelGrouping",
-    "enableEngineCaching",
-    "enableFloatingPointChecks",
-)
-
-
 def _check_value(key: str, value: Any) -> None:
-    choices = {
-        "autoRecomputation": RECOMPUTATION_TYPES,
-        "accumulateOuterFragmentSettings.schedule": OUTER_FRAGMENT_SCHEDULES,
-    }.get(key)
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if choices is not None:
-        listed = ", ".join(f"{n} {name}" for n, name in enumerate(choices))
-        require(number and 0 <= value < len(choices), f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
-    if key.startswith(COLLECTIVES):
-        require(key in POPART_EFFECTS, f"_Popart.set({key!r}, {value!r}): unknown key, expected one of {_COLLECTIVES}")
-    if key.startswith(COLLECTIVES) or key in _FLAGS:
-        require(isinstance(value, bool), f"_Popart.set({key!r}, {value!r}): expected True or False")
-    if key in (f"{LOSS_SCALING}binEdgeLocation", f"{LOSS_SCALING}thresholdUpperCountProportion"):
-        share = isinstance(value, float) and 0 < value < 1
-        require(share, f"_Popart.set({key!r}, {value!r}): expected a number between 0 and 1")
-    if key == "outlineThreshold":
-        real = number or isinstance(value, float)
-        require(real and value == value, f"_Popart.set({key!r}, {value!r}): expected a number")
-    if key == "partialsTypeMatMuls":
-        require(value in ("half", "float"), f"_Popart.set({key!r}, {value!r}): expected 'half' or 'float'")
+    call = f"_Popart.set({key!r}, {value!r})"
     if key == "cachePath":
         require_path(f"_Popart.set({key!r})", value)
-    if key == "syntheticDataMode":
-        listed = "0 Off, 1 Zeros, 2 RandomNormal, 3 RandomUniform"
-        require(number and 0 <= value <= 3, f"_Popart.set({key!r}, {value!r}): expected one of {listed}")
-    if key in BUFFERING_DEPTHS:
-        require(number and value >= 1, f"_Popart.set({key!r}, {value!r}): expected an int of at least 1")
+    if key.startswith(COLLECTIVES):
+        require(key in POPART_EFFECTS, f"{call}: unknown key, expected one of {_COLLECTIVES}")
+    words = POPART_EFFECTS[key].refusal(value) if key in POPART_EFFECTS else ""
+    require(not words, f"{call}: expected {words}")

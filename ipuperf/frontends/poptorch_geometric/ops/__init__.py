@@ -3,7 +3,6 @@
 Layers need no others here: PyTorch Geometric's own are exported.
 """
 
-# ruff: noqa: F401  # what is imported is the package's content
 from torch_geometric.nn import (
     ClusterGCNConv,
     HeteroLinear,
@@ -14,10 +13,9 @@ from torch_geometric.nn import (
 from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.utils import to_dense_batch
 
-from ipuperf.frontends.popart.offering import offered as _offered
-
 from .knn import knn
 from .knn_graph import knn_graph
 from .nearest import nearest
 
-__all__ = _offered(__name__)
+__all__ = ["Aggregation", "ClusterGCNConv", "HeteroLinear", "InstanceNorm", "MFConv", "knn", "knn_graph"]
+__all__ += ["knn_interpolate", "nearest", "to_dense_batch"]

@@ -26,5 +26,5 @@ def knn_graph(
     """
     if flow not in ("source_to_target", "target_to_source"):
         raise InputError(f"knn_graph: flow is {flow!r}; allowed: source_to_target, target_to_source")
-    found = nearest_points(x, x, k, batch, batch, cosine, num_workers, batch_size, itself=loop)
-    return found.flip(0) if flow == "source_to_target" else found
+    neighbours = nearest_points(x, x, k, batch, batch, cosine, num_workers, batch_size, itself=loop)
+    return neighbours.flip(0) if flow == "source_to_target" else neighbours

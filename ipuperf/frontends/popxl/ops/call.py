@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.frontends.options import POPXL as EFFECTS
 
 from ..arguments import checked_arguments, checked_kinds
-from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap, wrap_all
 from .operands import create, ensure_tensor, is_operand

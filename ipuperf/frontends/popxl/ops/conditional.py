@@ -7,10 +7,10 @@ from typing import Any
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.frontends.options import POPXL as EFFECTS
 
 from ..arguments import checked_arguments
 from ..dtypes import dtype as _dtype
-from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor, wrap
 from .call import SiteInfo, resolve_operands

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.functions import networks, products, selection
 from ipuperf.functions.products import PadType
 
 from ..arguments import checked_arguments
-from ..effects import EFFECTS
 from ..handle import Constant, Tensor
 from .lifting import lifted
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipuperf import ops as _k
+from ipuperf.frontends.options import POPXL as EFFECTS
 
 from ..arguments import checked_arguments
-from ..effects import EFFECTS
 from ..graph import Graph
 from ..handle import Tensor
 from .call import CallSiteInfo, resolve_operands

@@ -110,8 +110,8 @@ class GradGraphInfo:
     ) -> dict[Tensor, Tensor]:
         """Operand of the forward call -> its gradient, a result of the gradient call."""
         self._check(fwd_call_info)
-        inner = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
-        return {fwd_call_info.graph_to_parent(t): grad for t, grad in inner.items()}
+        outputs = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
+        return {fwd_call_info.graph_to_parent(t): grad for t, grad in outputs.items()}
 
     def _check(self, fwd_call_info: CallSiteInfo) -> None:
         if fwd_call_info.called_graph != self.forward_graph:
@@ -142,7 +142,7 @@ def autodiff(
             gradient that does not exist.
     """
     known = {g._base: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
-    given, others = set(known), list[_ir.Derivative]()
+    settled, others = set(known), list[_ir.Derivative]()
     with graph._base.ir.deep_calls():
         derivative = _k.autodiff(
             graph._base,
@@ -151,10 +151,10 @@ def autodiff(
             known,
             others=others,
         )
-        for made in (*others, derivative):
-            place_gradients(made)
+        for part in (*others, derivative):
+            place_gradients(part)
     info = GradGraphInfo(derivative)
     if not return_all_grad_graphs:
         return info
-    called = {Graph._from_ir(g): GradGraphInfo(d) for g, d in known.items() if g not in given}
+    called = {Graph._from_ir(g): GradGraphInfo(d) for g, d in known.items() if g not in settled}
     return {**called, graph: info}

@@ -36,16 +36,16 @@ def io_tile_exchange(verify_overlap: bool = True) -> Iterator[None]:
     Raises:
         RuntimeError: they cannot.
     """
-    made: list[_ir.Op] = []
+    copies: list[_ir.Op] = []
     graph = context.gcg()
-    hook = graph.register_op_created_hook(made.append)
+    hook = graph.register_op_created_hook(copies.append)
     try:
         with context.io_tiles(), merge_exchange():
             yield
     finally:
         graph.remove_op_created_hook(hook)
     if verify_overlap:
-        _verify([op for op in made if not isinstance(op, _k.Init)])
+        _verify([op for op in copies if not isinstance(op, _k.Init)])
 
 
 def _verify(ops: Sequence[_ir.Op]) -> None:

@@ -79,7 +79,7 @@ class LinearGQ(Module):
         weight = nn_layer.weight.T.detach().numpy()
         names = ("weight_compressed", "weight_decompression_scale", "weight_decompression_bias")
         tensors, arrays = [variables[name] for name in names], group_quantize_compress_numpy(weight, group_size, dim)
-        found = WeightsDict({t: a.astype(t.dtype.as_numpy()) for t, a in zip(tensors, arrays, strict=True)})
+        weights = WeightsDict({t: a.astype(t.dtype.as_numpy()) for t, a in zip(tensors, arrays, strict=True)})
         if "bias" in variables.to_dict():
-            found[variables.bias] = to_numpy(nn_layer.bias.data, dtype)
-        return found
+            weights[variables.bias] = to_numpy(nn_layer.bias.data, dtype)
+        return weights

@@ -29,7 +29,7 @@ def mapped(variables: NamedTensors, nn_layer: Any, dtype: popxl.dtype, transpose
     """``weight`` and, where there is one, ``bias`` of a module of PyTorch, in the variables' shapes."""
     weight = to_numpy(nn_layer.weight.data, dtype)
     shape = variables.weight.shape_on_host
-    found = WeightsDict({variables.weight: weight.T if transposed else weight.reshape(shape)})
+    weights = WeightsDict({variables.weight: weight.T if transposed else weight.reshape(shape)})
     if "bias" in variables.to_dict():
-        found[variables.bias] = to_numpy(nn_layer.bias.data, dtype).reshape(variables.bias.shape_on_host)
-    return found
+        weights[variables.bias] = to_numpy(nn_layer.bias.data, dtype).reshape(variables.bias.shape_on_host)
+    return weights

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 from ipuperf import ops as _k
+from ipuperf.frontends.options import ADDONS as EFFECTS
 from ipuperf.frontends.popxl import ReplicaGrouping, Tensor, ops
 from ipuperf.frontends.popxl.arguments import checked_arguments
 from ipuperf.frontends.popxl.ops.collectives.collectives import group_of
 from ipuperf.frontends.popxl.ops.operands import emit_all
-
-from ..effects import EFFECTS
 
 __all__ = ["cross_entropy_sharded_loss"]
 

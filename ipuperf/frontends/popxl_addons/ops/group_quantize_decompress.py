@@ -44,8 +44,8 @@ def _placed(rank: int, dim: int) -> list[int]:
     if not -rank <= dim < rank:
         raise ValueError(f"dim is {dim}; allowed: {-rank} to {rank - 1} for {rank} axes")
     order = list(range(rank))
-    last = order.pop()
-    order.insert(rank if dim == -1 else dim, last)
+    group_axis = order.pop()
+    order.insert(rank if dim == -1 else dim, group_axis)
     return order
 
 

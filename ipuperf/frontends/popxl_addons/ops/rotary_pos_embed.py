@@ -29,8 +29,9 @@ def trig_table_constants(
     seq_len: int, rotary_dim: int, base: int = 10000, dtype: popxl.dtype = popxl.float32
 ) -> tuple[Tensor, Tensor]:
     """:func:`trig_tables` as constants of ``dtype``."""
-    sin, cos = trig_tables(seq_len, rotary_dim, base, dtype.as_numpy())
-    return popxl.constant(sin, dtype), popxl.constant(cos, dtype)
+    tables = trig_tables(seq_len, rotary_dim, base, dtype.as_numpy())
+    sines, cosines = (popxl.constant(table, dtype) for table in tables)
+    return sines, cosines
 
 
 @checked_arguments

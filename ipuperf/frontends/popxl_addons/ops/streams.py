@@ -25,7 +25,7 @@ def host_load(
     Returns:
         The data as an array of ``dtype``, the stream, the tensor (popxl-addons: popxl_addons/ops/streams.py).
     """
-    array = to_numpy(t, None if dtype is None else popxl.dtype.as_dtype(dtype), what=f"host_load {name or ''!r}")
+    array = to_numpy(t, None if dtype is None else popxl.dtype.as_dtype(dtype), subject=f"host_load {name or ''!r}")
     stream = popxl.h2d_stream(array.shape, popxl.dtype.as_dtype(array.dtype), f"{name}_stream" if name else None)
     return array, stream, ops.host_load(stream, name)
 

@@ -65,14 +65,14 @@ class AdamOptimizerStep(Module):
         if isinstance(scale, Tensor) or scale != 1:
             grad = ops.cast(grad, popxl.float32) * scale
         add = self._adding(weight, replica_grouping)
-        first = add("first_order", dtype=first_order_dtype)
-        ops.var_updates.accumulate_moving_average_(first, grad, f=beta1)
+        first_moment = add("first_order", dtype=first_order_dtype)
+        ops.var_updates.accumulate_moving_average_(first_moment, grad, f=beta1)
         second = add("second_order", dtype=popxl.float32)
         ops.var_updates.accumulate_moving_average_square_(second, grad, f=beta2)
         step = None
         if bias_correction:
             step = self.add_variable_input("step", partial(np.zeros, ()), popxl.float32, by_ref=True)
-        updater = ops.var_updates.adam_updater(first, second, weight, step, weight_decay, beta1, beta2, eps)
+        updater = ops.var_updates.adam_updater(first_moment, second, weight, step, weight_decay, beta1, beta2, eps)
         ops.scaled_add_(weight, updater, b=-lr)
 
     def _adding(self, var: Tensor, group: ReplicaGrouping | None) -> Callable[..., Tensor]:

@@ -1,7 +1,6 @@
 """Graph transforms of addons."""
 
-# ruff: noqa: F401  # what is imported is the package's content
-from ipuperf.frontends.popxl.package import offer as _offer
+from ipuperf.frontends.popxl.package import refuse as _refuse
 
 from .autodiff import autodiff, autodiff_with_accumulation
 from .available_memory_proportion import (
@@ -19,4 +18,8 @@ from .recomputation import recompute_graph
 from .repeat_graph import repeat_graph
 from .use_fc_pass import disable_fc_pass, enable_fc_pass
 
-__all__, __getattr__ = _offer(__name__)
+__all__ = ["RemoteHandle", "autodiff", "autodiff_with_accumulation", "batch_serial_buffer", "batch_serialise"]
+__all__ += ["batch_serialise_fwd_and_grad", "disable_fc_pass", "enable_fc_pass", "pipelined_execution"]
+__all__ += ["recompute_graph", "repeat_graph", "set_available_memory_proportion_by_ipu"]
+__all__ += ["set_graph_available_memory_proportion_by_ipu"]
+__getattr__ = _refuse(__name__, __all__)

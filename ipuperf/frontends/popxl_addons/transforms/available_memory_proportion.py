@@ -32,10 +32,10 @@ def set_graph_available_memory_proportion_by_ipu(graph: popxl.Graph, proportions
 
 
 def _checked(proportions: Iterable[float]) -> Sequence[float]:
-    found = list(proportions)
-    if not found or not all(0 < value <= 1 for value in found):
-        raise ValueError(f"proportions {found}: one per IPU is needed, each above 0 and at most 1")
-    return found
+    shares = list(proportions)
+    if not shares or not all(0 < value <= 1 for value in shares):
+        raise ValueError(f"proportions {shares}: one per IPU is needed, each above 0 and at most 1")
+    return shares
 
 
 def _set(graphs: Iterable[_ir.Graph], proportions: Sequence[float]) -> None:

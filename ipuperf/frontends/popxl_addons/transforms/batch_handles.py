@@ -72,7 +72,7 @@ LoadHandle = popxl.HostToDeviceStream | RemoteHandle
 Given = Any  #: a stream, a RemoteHandle, or its arguments as a tuple
 
 
-def remote_handle(value: Given, what: str) -> RemoteHandle:
+def remote_handle(value: Given, role: str) -> RemoteHandle:
     """``value`` as a handle; tuples ``(buffer, row_offset[, shard_group])`` are the older way to write one.
 
     Raises:
@@ -82,39 +82,39 @@ def remote_handle(value: Given, what: str) -> RemoteHandle:
         value = RemoteHandle(*value)
     if not isinstance(value, RemoteHandle) or not isinstance(value.buffer, popxl.RemoteBuffer):
         raise TypeError(
-            f"{what}: {value!r} is no handle; allowed: RemoteHandle(buffer, row_offset, shard_group) or "
+            f"{role}: {value!r} is no handle; allowed: RemoteHandle(buffer, row_offset, shard_group) or "
             "(buffer, row_offset)"
         )
     if value.row_offset is not None and not callable(value.row_offset):
-        whole(value.row_offset, f"{what}: row_offset", 0)
+        whole(value.row_offset, f"{role}: row_offset", 0)
     return value
 
 
-def load_handle(value: Given, what: str) -> LoadHandle:
+def load_handle(value: Given, role: str) -> LoadHandle:
     """``value`` as something to load from: a host stream, or a handle as :func:`remote_handle` has it."""
     if isinstance(value, popxl.HostToDeviceStream):
         return value
     try:
-        return remote_handle(value, what)
+        return remote_handle(value, role)
     except TypeError:
         raise TypeError(
-            f"{what}: incompatible handle {value!r}; allowed: a HostToDeviceStream, RemoteHandle(buffer, row_offset, "
+            f"{role}: incompatible handle {value!r}; allowed: a HostToDeviceStream, RemoteHandle(buffer, row_offset, "
             "shard_group) or (buffer, row_offset)"
         ) from None
 
 
-def _check(t: popxl.Tensor, shape: tuple[int, ...], dtype: popxl.dtype, what: str, where: str) -> None:
+def _check(t: popxl.Tensor, shape: tuple[int, ...], dtype: popxl.dtype, role: str, where: str) -> None:
     if (shape, dtype) != (t.shape, t.dtype):
-        raise ValueError(f"{what}: the tensor is {t.shape} {t.dtype.name}, {where} holds {shape} {dtype.name}")
+        raise ValueError(f"{role}: the tensor is {t.shape} {t.dtype.name}, {where} holds {shape} {dtype.name}")
 
 
-def _check_handle(t: popxl.Tensor, handle: Any, what: str) -> None:
+def _check_handle(t: popxl.Tensor, handle: Any, role: str) -> None:
     """ValueError unless what a stream or handle moves is of the shape and type of ``t``."""
     if isinstance(handle, RemoteHandle):
         buffer = handle.buffer
-        _check(t, handle.shape, buffer.tensor_dtype, what, f"remote buffer {buffer.remote_buffer_id}")
+        _check(t, handle.shape, buffer.tensor_dtype, role, f"remote buffer {buffer.remote_buffer_id}")
     else:
-        _check(t, handle.shape, handle.dtype, what, f"stream {handle.tensor_id!r}")
+        _check(t, handle.shape, handle.dtype, role, f"stream {handle.tensor_id!r}")
 
 
 class Stored(NamedTuple):
@@ -180,13 +180,13 @@ class Transfers:
             self._enlarge(self.store_buffers.get(t))
 
     def _check_tensors(
-        self, what: str, given: Mapping[popxl.Tensor, Any], known: Iterable[popxl.Tensor], kind: str
+        self, role: str, handles: Mapping[popxl.Tensor, Any], known: Iterable[popxl.Tensor], kind: str
     ) -> None:
         known = set(known)
-        for t, handle in given.items():
+        for t, handle in handles.items():
             if t not in known:
-                raise ValueError(f"{what}: {t.id!r} is no {kind} of graph {self.graph.name!r}")
-            _check_handle(t, handle, f"{what} of {t.id!r}")
+                raise ValueError(f"{role}: {t.id!r} is no {kind} of graph {self.graph.name!r}")
+            _check_handle(t, handle, f"{role} of {t.id!r}")
 
     def _is_remote(self, t: popxl.Tensor) -> bool:
         return isinstance(self.load_handles.get(t), RemoteHandle)

@@ -149,13 +149,13 @@ class _Phase:
         with graph, popxl.in_sequence(True):
             index = popxl.graph_input((), popxl.int32, "batch_serial_loop_index")
             with self.tiles():
-                first = (ops.io_tile_copy(index) if self.io_tiles else index) * self.transfers.steps
+                start = (ops.io_tile_copy(index) if self.io_tiles else index) * self.transfers.steps
             if self.transfers.seed_input is not None:
                 seed = popxl.graph_input((2,), popxl.uint32, "batch_serial_random_seed")
             else:
                 seed = popxl.constant((0, 0), popxl.uint32, "dummy_random_seed")
             passed = self.passed(by_ref=False)
-            self.steps(first, seed, passed)
+            self.steps(start, seed, passed)
         self.inputs = dict(zip(self.transfers.passed, passed, strict=True))
         return GraphWithNamedArgs(graph, self.called.args.remap(self.inputs))
 
@@ -165,12 +165,12 @@ class _Phase:
         with body, popxl.in_sequence(True):
             step = popxl.graph_input((), popxl.int32, "index")
             step_seed, next_seed = ops.split_random_seed(popxl.graph_input((2,), popxl.uint32, "seed"))
-            inner = self.passed(by_ref=True)
+            graph_inputs = self.passed(by_ref=True)
             with self.tiles():
                 reads, writes = self.transfers.load_entries(step), self.transfers.store_entries(step)
             with self.tiles(), merge_exchange():
                 loaded = self.transfers.load(reads)
-            stored = self.cut(self.compute(self.gathered(loaded), step_seed, inner))
+            stored = self.cut(self.compute(self.gathered(loaded), step_seed, graph_inputs))
             with self.tiles(), merge_exchange():
                 self.transfers.store(writes, stored)
             for t in (self.next(step), next_seed):
@@ -230,8 +230,8 @@ class _OverlappedPhase(_Phase):
             step = popxl.graph_input((), popxl.int32, "index")
             step_seed, next_seed = ops.split_random_seed(popxl.graph_input((2,), popxl.uint32, "seed"))
             inner_loaded = [popxl.graph_input(**t.spec, name=f"loaded_{i}") for i, t in enumerate(loaded)]
-            inner = {t: popxl.graph_input(**t.spec, name=f"stored_io_{i}") for i, t in enumerate(flat)}
-            inner_stored = [Stored(inner[a], inner[b]) for a, b in stored]
+            stored_inputs = {t: popxl.graph_input(**t.spec, name=f"stored_io_{i}") for i, t in enumerate(flat)}
+            inner_stored = [Stored(stored_inputs[a], stored_inputs[b]) for a, b in stored]
             inner_passed = self.passed(by_ref=True)
             with popxl.io_tiles():
                 reads, writes = transfers.load_entries(step), transfers.store_entries(step - 2)
@@ -243,9 +243,14 @@ class _OverlappedPhase(_Phase):
             next_flat = list(dict.fromkeys(t for pair in next_stored for t in pair))
             for t in (self.next(step), next_seed, *next_loaded, *next_flat):
                 popxl.graph_output(t)
-        index, seed, *rest = ops.repeat(body, transfers.steps - 2, index, seed, *loaded, *flat, *passed)
-        after = dict(zip(flat, rest[len(loaded) :], strict=True))
-        return index, seed, list(rest[: len(loaded)]), [Stored(after[a], after[b]) for a, b in stored]
+        index, seed, *results = ops.repeat(body, transfers.steps - 2, index, seed, *loaded, *flat, *passed)
+        stored_values = dict(zip(flat, results[len(loaded) :], strict=True))
+        return (
+            index,
+            seed,
+            list(results[: len(loaded)]),
+            [Stored(stored_values[a], stored_values[b]) for a, b in stored],
+        )
 
 
 def _mode(io_mode: str, steps: int) -> str:
@@ -362,10 +367,10 @@ def batch_serialise_fwd_and_grad(
         ValueError: as :func:`batch_serialise`; a gradient that the gradient graph takes has no load handle.
     """
     info = gradient_graph.grad_graph_info
-    for what, given in zip(
+    for role, known in zip(
         ("load_handles", "store_streams", "store_buffers"), (load_handles, store_streams, store_buffers), strict=True
     ):
-        _check_either(what, given, forward_graph, gradient_graph)
+        _check_either(role, known, forward_graph, gradient_graph)
     names = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
     connections = list(zip(gradient_graph.graph.inputs, info.expected_inputs))
     activations = {p: c.fwd_tensor for p, c in connections if c.connection_type is ExpectedConnectionType.Fwd}
@@ -399,19 +404,19 @@ def _ends(graph: GraphWithNamedArgs) -> tuple[popxl.Tensor, ...]:
 _T = TypeVar("_T")
 
 
-def _of(graph: GraphWithNamedArgs, given: Mapping[popxl.Tensor, _T]) -> dict[popxl.Tensor, _T]:
+def _of(graph: GraphWithNamedArgs, values: Mapping[popxl.Tensor, _T]) -> dict[popxl.Tensor, _T]:
     """What is given for tensors of ``graph``."""
     ends = set(_ends(graph))
-    return {t: value for t, value in given.items() if t in ends}
+    return {t: value for t, value in values.items() if t in ends}
 
 
-def _check_either(what: str, given: Iterable[popxl.Tensor], *graphs: GraphWithNamedArgs) -> None:
+def _check_either(role: str, tensors: Iterable[popxl.Tensor], *graphs: GraphWithNamedArgs) -> None:
     """ValueError for a tensor of another graph."""
     known = {t for graph in graphs for t in _ends(graph)}
-    for t in given:
+    for t in tensors:
         if t not in known:
             raise ValueError(
-                f"{what}: {t.id!r} is neither an input nor an output of {' or '.join(repr(g.name) for g in graphs)}"
+                f"{role}: {t.id!r} is neither an input nor an output of {' or '.join(repr(g.name) for g in graphs)}"
             )
 
 
@@ -430,13 +435,13 @@ def _with_activations(
 ) -> dict[popxl.Tensor, RemoteHandle]:
     """The buffers of ``store_buffers`` and of the forward tensors that the gradient graph reads."""
     groups = {t: h for t, h in store_buffers.items() if isinstance(h, ReplicaGrouping)}
-    found = {t: remote_handle(h, f"store_buffers of {t.id!r}") for t, h in store_buffers.items() if t not in groups}
+    handles = {t: remote_handle(h, f"store_buffers of {t.id!r}") for t, h in store_buffers.items() if t not in groups}
     for t in needed:
-        if t in found:
+        if t in handles:
             continue
         loaded = load_handle(load_handles[t], f"load_handles of {t.id!r}") if t in load_handles else None
         if isinstance(loaded, RemoteHandle):
-            found[t] = loaded
+            handles[t] = loaded
         else:
-            found[t] = RemoteHandle(batch_serial_buffer(t, steps, rows, groups.get(t)), 0, groups.get(t))
-    return found
+            handles[t] = RemoteHandle(batch_serial_buffer(t, steps, rows, groups.get(t)), 0, groups.get(t))
+    return handles

@@ -9,11 +9,11 @@ from ipuperf import ir as _ir
 
 def clone(builder: _ir.Builder, op: _ir.Op, operands: Sequence[_ir.Tensor], phase: _ir.Phase | None) -> _ir.Op:
     """The same op in the builder's graph, where the op was stated to be, for ``phase``."""
-    made = builder.copy(op, operands)
-    made.ipu, made.phase = op.ipu, phase
-    for old, new in zip(op.outputs, made.outputs, strict=True):
+    clone = builder.copy(op, operands)
+    clone.ipu, clone.phase = op.ipu, phase
+    for old, new in zip(op.outputs, clone.outputs, strict=True):
         new.ipu = old.ipu
-    return made
+    return clone
 
 
 def remove(graph: _ir.Graph, ops: Collection[_ir.Op], target: _ir.Graph) -> set[_ir.Op]:
@@ -23,7 +23,7 @@ def remove(graph: _ir.Graph, ops: Collection[_ir.Op], target: _ir.Graph) -> set[
         The ops that stay and had to come before one of them.
     """
     moved = set(ops)
-    earlier = {op for one in moved for op in graph.constraints.pop(one, ()) if op not in moved}
+    earlier = {op for successor in moved for op in graph.constraints.pop(successor, ()) if op not in moved}
     for op in moved:
         for tensor in op.inputs:
             tensor.consumers.remove(op)

@@ -96,8 +96,8 @@ class _Builder:
                 clones[op] = self._clone(_ir.Builder(routine.graph), op, operands)
             images.update(zip(op.outputs, clones[op].outputs, strict=True))
         for op, copied in clones.items():
-            for before in self._predecessors(op, clones):
-                routine.graph.constrain(before, copied)
+            for predecessor in self._predecessors(op, clones):
+                routine.graph.constrain(predecessor, copied)
         for tensor in self.annotated.leaving(number):
             routine.give(tensor, images[tensor])
         return routine
@@ -112,19 +112,19 @@ class _Builder:
 
     def _predecessors(self, op: _ir.Op, clones: Mapping[_ir.Op, _ir.Op]) -> list[_ir.Op]:
         """Clones of the ops that come before ``op``, directly or by way of ops that are not in its graph."""
-        found: dict[_ir.Op, None] = {}
+        producers: dict[_ir.Op, None] = {}
         seen: set[_ir.Op] = set()
         waiting = list(self.needs[op])
         while waiting:
-            other = waiting.pop()
-            if other in seen:
+            producer = waiting.pop()
+            if producer in seen:
                 continue
-            seen.add(other)
-            if other in clones:
-                found[clones[other]] = None
+            seen.add(producer)
+            if producer in clones:
+                producers[clones[producer]] = None
             else:
-                waiting.extend(self.needs[other])
-        return sorted(found, key=lambda clone: clone.id)
+                waiting.extend(self.needs[producer])
+        return sorted(producers, key=lambda clone: clone.id)
 
     # -- cycles --------------------------------------------------------------------------------------------------------
 
@@ -150,17 +150,17 @@ class _Builder:
     def _emit(self, scope: Scope, op: _ir.Op, values: Values) -> None:
         """One op of the user in a cycle."""
         with scope.on(op.ipu or 0):
-            made = self._clone(scope, op, [self._value(t, values) for t in op.inputs])
-        values.update(zip(op.outputs, made.outputs, strict=True))
+            clone = self._clone(scope, op, [self._value(t, values) for t in op.inputs])
+        values.update(zip(op.outputs, clone.outputs, strict=True))
 
     def _call(self, scope: Scope, routine: Routine, values: Values) -> None:
         results = routine.call(
             scope, {t: self._value(t, values) for t in routine.arguments if isinstance(t, _ir.Tensor)}
         )
-        inner = routine.results
+        routine_results = routine.results
         for key, tensor in results.items():
             assert isinstance(key, _ir.Tensor)
-            tensor.ipu = inner[key].ipu
+            tensor.ipu = routine_results[key].ipu
             values[key] = tensor
 
     def _copy(self, scope: Scope, values: Values) -> None:

@@ -54,8 +54,8 @@ class StageContext:
         stage = self.stage_of.get(producer) if producer is not None else None
         if producer is None or stage is None or producer.type != "IpuCopy":
             return stage
-        found = delivery(producer, stage, self._available_in(producer.inputs[0]), self.stage_of)
-        return None if found == ANY_LATER else found
+        arrival = delivery(producer, stage, self._available_in(producer.inputs[0]), self.stage_of)
+        return None if arrival == ANY_LATER else arrival
 
     def stash_and_restore_tensor(self, t: popxl.Tensor, from_stage: int | None = None) -> popxl.Tensor:
         """The value that ``t`` had when this micro-batch was in stage ``from_stage``.

@@ -23,14 +23,14 @@ class _Inputs:
     def add_expected(self) -> None:
         """In the order of the gradient graph: the given gradients and those forward inputs that it asks for; then the
         other forward inputs, by name."""
-        wanted = self.info.forward_graph.inputs
+        needed = self.info.forward_graph.inputs
         for parameter, expected in zip(self.info.graph.inputs, self.info.expected_inputs):
             if expected.connection_type is ExpectedConnectionType.FwdGrad:
                 self.gradient[parameter] = _input_like(parameter)
                 self.connections.append(_ir.Connection(expected.fwd_tensor._ir_tensor, True))
-            elif expected.fwd_tensor in wanted:
+            elif expected.fwd_tensor in needed:
                 self._add_forward(expected.fwd_tensor)
-        for tensor in sorted(set(wanted) - set(self.forward), key=lambda t: t.name):
+        for tensor in sorted(set(needed) - set(self.forward), key=lambda t: t.name):
             self._add_forward(tensor)
 
     def _add_forward(self, tensor: popxl.Tensor) -> None:
@@ -46,9 +46,9 @@ class _Inputs:
 
 
 def _input_like(tensor: popxl.Tensor, by_ref: bool = False) -> popxl.Tensor:
-    made = popxl.graph_input(tensor.shape, tensor.dtype, tensor.name, by_ref=by_ref, meta_shape=tensor.meta_shape)
-    made._ir_tensor.ipu = tensor._ir_tensor.ipu
-    return made
+    stashed = popxl.graph_input(tensor.shape, tensor.dtype, tensor.name, by_ref=by_ref, meta_shape=tensor.meta_shape)
+    stashed._ir_tensor.ipu = tensor._ir_tensor.ipu
+    return stashed
 
 
 @checked_arguments

@@ -31,15 +31,17 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     count = whole(repeat_count, "repeat_graph: repeat_count")
     if count <= 1:
         return graph
-    made = [t.id for t in graph.outputs if t._ir_tensor.producer is not None]
-    if made:
-        raise ValueError(f"repeat_graph({graph.name!r}): its outputs {made} are made in it; repeat a graph without any")
+    computed = [t.id for t in graph.outputs if t._ir_tensor.producer is not None]
+    if computed:
+        raise ValueError(
+            f"repeat_graph({graph.name!r}): its outputs {computed} are made in it; repeat a graph without any"
+        )
     repeated = graph.ir.create_empty_graph("repeat_graph")
     images = _copy(graph._base, repeated._base)
-    inner = {wrap(image): wrap(t) for t, image in images.items()}
+    images_of = {wrap(image): wrap(t) for t, image in images.items()}
     moved = list(graph._base.ops)
     with graph, popxl.in_sequence("pass"):
-        info = popxl.ops.repeat_with_info(repeated, count, inputs_dict=inner)
+        info = popxl.ops.repeat_with_info(repeated, count, inputs_dict=images_of)
     _take_place(graph._base, moved, repeated._base, info)
     return repeated
 
@@ -58,16 +60,16 @@ def _copy(graph: _ir.Graph, target: _ir.Graph) -> dict[_ir.Tensor, _ir.Tensor]:
                     captured[tensor] = images[tensor] = _input(target, tensor)
             clones[op] = clone(builder, op, [images[t] for t in op.inputs], phases[op])
             images.update(zip(op.outputs, clones[op].outputs, strict=True))
-    for after, before in graph.constraints.items():
-        for op in before:
-            target.constrain(clones[op], clones[after])
+    for successor, predecessors in graph.constraints.items():
+        for op in predecessors:
+            target.constrain(clones[op], clones[successor])
     return captured
 
 
 def _input(target: _ir.Graph, tensor: _ir.Tensor) -> _ir.Tensor:
-    made = target.add_input(tensor.spec, tensor.name.replace("/", "_"), by_ref=True)
-    made.ipu = tensor.ipu
-    return made
+    routed = target.add_input(tensor.spec, tensor.name.replace("/", "_"), by_ref=True)
+    routed.ipu = tensor.ipu
+    return routed
 
 
 def _take_place(graph: _ir.Graph, moved: list[_ir.Op], target: _ir.Graph, info: CallSiteInfo) -> None:

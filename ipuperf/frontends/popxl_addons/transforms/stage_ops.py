@@ -79,50 +79,50 @@ class AnnotatedOps:
     def _delivery(self, copy: _k.IpuCopy, stage: int) -> int:
         """The stage in which the result of a copy can be used."""
         operand = copy.inputs[0]
-        made = self.arrives.get(operand)
-        found = delivery(copy, stage, made, self.stage_of)
-        if found is None:
+        origin = self.arrives.get(operand)
+        delivered = delivery(copy, stage, origin, self.stage_of)
+        if delivered is None:
             raise ValueError(
-                f"pipelined_execution: {copy.where()} is in stage {stage}, its operand is of stage {made}, which is "
-                f"then at another micro-batch; copy it in stage {made}"
+                f"pipelined_execution: {copy.where()} is in stage {stage}, its operand is of stage {origin}, which is "
+                f"then at another micro-batch; copy it in stage {origin}"
             )
-        return found
+        return delivered
 
     def _check_use(self, op: _ir.Op, stage: int, tensor: _ir.Tensor) -> None:
-        made = self.arrives.get(tensor)
-        if made is None or made == stage or (made == ANY_LATER and stage > 0):
+        origin = self.arrives.get(tensor)
+        if origin is None or origin == stage or (origin == ANY_LATER and stage > 0):
             return
         copied = isinstance(tensor.producer, _k.IpuCopy)
         head = f"pipelined_execution: {op.where()} in stage {stage} uses {tensor.id!r}"
-        if made == ANY_LATER:
+        if origin == ANY_LATER:
             raise ValueError(f"{head}, a copy from another IPU; it arrives after the first cycle, for stages from 1 on")
-        if copied and stage < made:
+        if copied and stage < origin:
             raise ValueError(
-                f"{head}, which a copy brings to stage {made}: copies run at the end of a cycle, their results can "
+                f"{head}, which a copy brings to stage {origin}: copies run at the end of a cycle, their results can "
                 "only be used in the stage after the one they come from"
             )
-        if stage < made:
-            raise ValueError(f"{head}, which is made later, in stage {made}")
+        if stage < origin:
+            raise ValueError(f"{head}, which is made later, in stage {origin}")
         if copied:
             raise ValueError(
-                f"{head}, which a copy brings to stage {made}; stage {stage} is then at another micro-batch. Copy it "
-                f"from stage to stage, or use stash_and_restore_tensor(t, from_stage={made}) in stage {stage}"
+                f"{head}, which a copy brings to stage {origin}; stage {stage} is then at another micro-batch. Copy it "
+                f"from stage to stage, or use stash_and_restore_tensor(t, from_stage={origin}) in stage {stage}"
             )
         raise ValueError(
-            f"{head}, which stage {made} makes; stage {stage} is at another micro-batch in the same cycle. Pass it on "
-            f"with copy_to_ipu (to stage {made + 1}), or use stash_and_restore_tensor or stash_and_restore_activations "
-            f"in stage {stage}"
+            f"{head}, which stage {origin} makes; stage {stage} is at another micro-batch in the same cycle. Pass it "
+            f"on with copy_to_ipu (to stage {origin + 1}), or use stash_and_restore_tensor or "
+            f"stash_and_restore_activations in stage {stage}"
         )
 
     def leaving(self, stage: int) -> list[_ir.Tensor]:
         """Results of the computation of a stage that its stores and the copies read."""
         group = self.stages[stage]
-        made = {tensor for op in group.compute for tensor in op.outputs}
+        results = {tensor for op in group.compute for tensor in op.outputs}
         readers: list[_ir.Op] = [*group.stores, *self.copies]
-        return [t for t in dict.fromkeys(t for op in readers for t in op.inputs) if t in made]
+        return [t for t in dict.fromkeys(t for op in readers for t in op.inputs) if t in results]
 
 
-def delivery(copy: _ir.Op, stage: int, made: int | None, stage_of: Mapping[_ir.Op, int]) -> int | None:
+def delivery(copy: _ir.Op, stage: int, origin: int | None, stage_of: Mapping[_ir.Op, int]) -> int | None:
     """The stage in which the result of ``copy``, an IpuCopy of stage ``stage``, can be used.
 
     A copy may stand in the stage that makes its operand or in the next one. One of a tensor that another copy has
@@ -135,14 +135,14 @@ def delivery(copy: _ir.Op, stage: int, made: int | None, stage_of: Mapping[_ir.O
     Returns:
         :data:`ANY_LATER` for operands from outside, None when the copy cannot stand there.
     """
-    if made is None or made == ANY_LATER:
+    if origin is None or origin == ANY_LATER:
         return ANY_LATER
     producer = copy.inputs[0].producer
     if isinstance(producer, _k.IpuCopy):
-        if stage == made:
-            return made + 1
-        return made if stage == stage_of[producer] else None
-    return made + 1 if stage in (made, made + 1) else None
+        if stage == origin:
+            return origin + 1
+        return origin if stage == stage_of[producer] else None
+    return origin + 1 if stage in (origin, origin + 1) else None
 
 
 def _prepares_load(op: _ir.Op) -> bool:

@@ -6,8 +6,7 @@ Source: popxl-addons: popxl_addons/transforms/use_fc_pass.py.
 from __future__ import annotations
 
 from ipuperf.frontends import popxl
-
-from ..effects import EFFECTS
+from ipuperf.frontends.options import ADDONS as EFFECTS
 
 
 def disable_fc_pass(ir: popxl.Ir) -> None:

@@ -1,7 +1,6 @@
 """Collectives between replicas (upstream ``popxl.ops.collectives``)."""
 
-# ruff: noqa: F401  # what is imported is the package's content
-from ...package import offer as _offer
+from ...package import refuse as _refuse
 from .between_ipus import all_reduce
 from .collectives import (
     replica_sharded_slice,
@@ -13,4 +12,6 @@ from .collectives import (
 )
 from .comm_group import CommGroup, CommGroupType
 
-__all__, __getattr__ = _offer(__name__)
+__all__ = ["CommGroup", "CommGroupType", "all_reduce", "replica_sharded_slice", "replicated_all_gather"]
+__all__ += ["replicated_all_reduce", "replicated_all_reduce_", "replicated_reduce_scatter", "replicated_slice"]
+__getattr__ = _refuse(__name__, __all__)

@@ -1,7 +1,6 @@
 """In-place updates of variables (upstream ``popxl.ops.var_updates``); semantics in ``docs/reference/popxl.md`` 7."""
 
-# ruff: noqa: F401  # what is imported is the package's content
-from ...package import offer as _offer
+from ...package import refuse as _refuse
 from .accumulate import (
     accumulate_,
     accumulate_mean_,
@@ -16,4 +15,7 @@ from .accumulate import (
 from .adam_updater import adam_updater, adamax_updater, lamb_updater
 from .adam_var_update import adam_var_update
 
-__all__, __getattr__ = _offer(__name__)
+__all__ = ["accumulate_", "accumulate_mean_", "accumulate_moving_average_", "accumulate_moving_average_square_"]
+__all__ += ["accumulate_square_", "accumulator_scale_", "accumulator_zero_", "adam_updater", "adam_var_update"]
+__all__ += ["adamax_updater", "copy_var_update_", "lamb_updater", "sparse_accumulate_"]
+__getattr__ = _refuse(__name__, __all__)

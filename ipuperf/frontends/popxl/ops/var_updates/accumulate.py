@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.functions import arithmetic
 
 from ...arguments import checked_arguments
-from ...effects import EFFECTS
 from ...handle import Tensor
 from ..lifting import lifted
 from ..operands import emit

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
-from rows import LOOP, Row, cpu_seconds, loop_seconds
+from bounds import LOOP, Row, cpu_seconds, loop_seconds
 
 OPS = 2000
 NAME, IMPORT = f"PopXL: {OPS:,} ops", "import popxl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from rows import Row, in_turns
+from bounds import Row, in_turns
 
 BATCH, CHANNELS, SIZE, KERNEL = 8, 32, 28, 3
 SINGLE, HALF = "convolution with gradients, float32", "convolution with gradients, float16"

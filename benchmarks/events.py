@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from rows import Row, cpu_seconds
+from bounds import Row, cpu_seconds
 
 WIDE, NARROW, TILE = "event, pipeline of 16 stages", "event, 4 replicas of 4 stages", "tile-step"
 BOUNDS = MappingProxyType({WIDE: 1.7, NARROW: 1.9, TILE: 12.0})

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
-from rows import Row
+from bounds import Row
 
 import ipuperf
 

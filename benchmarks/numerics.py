@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from rows import Row, in_turns
+from bounds import Row, in_turns
 
 BATCH = 8
 HIDDEN = (512, 512, 512)

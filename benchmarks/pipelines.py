@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from rows import LOOP, Row, loop_seconds
+from bounds import LOOP, Row, loop_seconds
 
 STAGES, MICRO_BATCHES, REPLICAS, LAYERS = 4, 16, 4, 24
 MACHINE = "pod16"

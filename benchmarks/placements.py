@@ -7,7 +7,7 @@ import subprocess
 import sys
 from types import MappingProxyType
 
-from rows import LOOP, Row, cpu_seconds, loop_seconds
+from bounds import LOOP, Row, cpu_seconds, loop_seconds
 
 MEMORY = "lower + simulate: peak memory"
 BOUNDS = MappingProxyType({

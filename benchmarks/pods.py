@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rows import LOOP, Row, cpu_seconds, in_turns, loop_seconds
+from bounds import LOOP, Row, cpu_seconds, in_turns, loop_seconds
 
 ACCUMULATION = 512
 MACHINES = {1: "bow-pod4", 2: "bow-pod16", 4: "bow-pod16", 16: "bow-pod64", 63: "bow-pod256", 64: "bow-pod256"}

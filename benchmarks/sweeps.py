@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from rows import LOOP, Row, cpu_seconds, loop_seconds
+from bounds import LOOP, Row, cpu_seconds, loop_seconds
 
 CONFIGURATIONS = 96
 NAME = "a configuration of a sweep"

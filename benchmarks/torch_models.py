@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from rows import LOOP, Row, cpu_seconds, in_turns
+from bounds import LOOP, Row, cpu_seconds, in_turns
 from torch import nn
 
 import ipuperf

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy_mlp
-from rows import Row, in_turns
+from bounds import Row, in_turns
 
 BATCH = 8
 LEARNING_RATE = 0.05

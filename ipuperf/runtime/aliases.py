@@ -11,12 +11,27 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
     Loader = MetaPathFinder = object  # importlib.abc imports much that nobody here needs
+
+
+class _FunctionsWin(ModuleType):
+    """A package in which a submodule never replaces a function of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        present = self.__dict__.get(name)
+        if isinstance(value, ModuleType) and present is not None and not isinstance(present, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+def functions_win(package: str) -> None:
+    """Protect the functions of ``package`` (its ``__name__``) against submodules of the same name."""
+    sys.modules[package].__class__ = _FunctionsWin
 
 
 class _AliasLoader(Loader):
@@ -37,6 +52,10 @@ class _AliasLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Put the target where the import system looks for the result of the import."""
         assert self._target is not None
+        parent, _, name = module.__name__.rpartition(".")
+        # The import system sets the module as an attribute of its package, where a function may have the same name.
+        if not isinstance(getattr(sys.modules.get(parent), name, self._target), ModuleType):
+            functions_win(parent)
         sys.modules[module.__name__] = self._target
 
 

@@ -27,22 +27,22 @@ CONSTANTS = {
         lowering/outlining.py HIGH_VALUE LOW_VALUE OUTLINE_THRESHOLD, lowering/planner/embedding.py LEAST_ROWS,
         lowering/planner/multi.py _SHARED_BUS, lowering/recurrences.py _GRAIN _OPERANDS _SHARDS_APART,
         lowering/planner/reductions.py _TWO_STAGES _THREE_STAGES _REDUCE_LOOP, lowering/planner/kernels.py SLIC_WIDTH,
-        lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/comparisons.py COMPARISON
-        COMPARISON_WITH_SCALAR, ops/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
-        ops/accumulation.py _FUSED_OPERATIONS, simulation/algorithms.py MAX_BROADCAST_BYTES,
-        ops/pooling.py INNER_LOOP,
+        lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/elementwise/comparisons.py COMPARISON
+        COMPARISON_WITH_SCALAR, ops/selection/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
+        ops/updates/accumulation.py _FUSED_OPERATIONS, simulation/algorithms.py MAX_BROADCAST_BYTES,
+        ops/pooling/base.py INNER_LOOP,
         ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
         VECTOR SCALAR
         """,
     DEFINED: """
         lowering/lookups.py INDEX_BYTES, lowering/control_programs.py SCALAR_BYTES,
         lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
-        lowering/planner/kernels.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/activations.py GELU_SCALE
+        lowering/planner/kernels.py _TYPE, lowering/reductions.py PARTIAL_BYTES, ops/elementwise/activations.py GELU_SCALE
         GELU_CUBE ERFC_DEGREE ERFC_LIMIT FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
-        ops/float8.py SCALES, ops/formula.py OUTPUT, ops/fp8_scale.py SCALES BINS SETS,
-        ops/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
-        ops/randomness.py LEVELS, ops/resize.py NEAREST
-        COORDINATES SHARPNESS, ops/scatter.py COMBINED
+        ops/products/float8.py SCALES, ops/formula.py OUTPUT, ops/products/fp8_scale.py SCALES BINS SETS,
+        ops/products/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
+        ops/randomness.py LEVELS, ops/pooling/resize.py NEAREST
+        COORDINATES SHARPNESS, ops/selection/scatter.py COMBINED
         """,
     BOOKKEEPING: """
         lowering/again.py _PROGRAMS _NUMBERS,
@@ -56,14 +56,14 @@ CONSTANTS = {
         simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT,
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT, simulation/transfers.py _MOST,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
-        ops/convolution.py FEWEST_COLUMNS,
-        ops/gather.py PIECE,
-        ops/normalisation.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
+        ops/products/convolution.py FEWEST_COLUMNS,
+        ops/selection/gather.py PIECE,
+        ops/norms/shared.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,
     ASSUMED: """
         lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES FEW_PASSES,
-        lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/ctc.py CELL,
+        lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/losses/ctc.py CELL,
         ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }
@@ -95,7 +95,8 @@ def numbers(module: ast.Module) -> Iterator[str]:
 
 def modules() -> Iterator[Path]:
     for room in ROOMS:
-        yield from sorted((ROOT / "ipuperf" / room).rglob("*.py"))
+        # Timetables know no cycles, so their constants are none of the cost model's.
+        yield from (path for path in sorted((ROOT / "ipuperf" / room).rglob("*.py")) if "schedules" not in path.parts)
 
 
 def test_what_counts_as_a_constant() -> None:

@@ -29,7 +29,7 @@ def hvd() -> Iterator[Any]:
 
 
 def test_it_is_found_where_horovod_is_not_installed(hvd: Any) -> None:
-    assert hvd is sys.modules["ipuperf.popdist.horovod_standin.torch"]
+    assert hvd is sys.modules["ipuperf.frontends.popdist.horovod_standin.torch"]
     with pytest.raises(ModuleNotFoundError, match=r"horovod\.tensorflow.*horovod\.torch is here"):
         importlib.import_module("horovod.tensorflow")
     uninstall()
@@ -140,7 +140,7 @@ def test_names_and_defaults_are_horovods(hvd: Any) -> None:
         "join": {"device": -1},
         "barrier": {"process_set": None},
     }
-    spec = importlib.util.find_spec("ipuperf.popdist.horovod_standin.torch")
+    spec = importlib.util.find_spec("ipuperf.frontends.popdist.horovod_standin.torch")
     assert spec is not None
     assert spec.loader is not None
     new = importlib.util.module_from_spec(spec)

@@ -20,8 +20,11 @@ import sys
 
 def test_nothing_is_loaded():
     own = {name for name in sys.modules if name.partition(".")[0] == "ipuperf"}
-    assert own <= {"ipuperf", "ipuperf.version", "ipuperf.testing", "ipuperf.testing.plugin"}
-    assert "ipuperf.testing.plugin" in own
+    assert own <= {
+        *("ipuperf", "ipuperf.version", "ipuperf.runtime", "ipuperf.runtime.aliases"),
+        *("ipuperf.tools", "ipuperf.tools.testing", "ipuperf.tools.testing.plugin"),
+    }
+    assert "ipuperf.tools.testing.plugin" in own
     assert not {"numpy", "pandas", "matplotlib", "simpy", "torch"} & set(sys.modules)
 """
 

@@ -6,27 +6,12 @@ The import system sets a submodule as attribute of its package when the submodul
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+from ipuperf.runtime.aliases import functions_win
+
 from .errors import unsupported
-
-
-class _FunctionsWin(ModuleType):
-    """A package in which a submodule never replaces a function of the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        present = self.__dict__.get(name)
-        if isinstance(value, ModuleType) and present is not None and not isinstance(present, ModuleType):
-            return
-        super().__setattr__(name, value)
-
-
-def functions_win(package: str) -> None:
-    """Protect the functions of ``package`` (its ``__name__``) against submodules of the same name."""
-    sys.modules[package].__class__ = _FunctionsWin
 
 
 def refuse(package: str, names: list[str]) -> Callable[[str], Any]:

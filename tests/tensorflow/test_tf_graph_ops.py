@@ -507,7 +507,13 @@ CASES = [pytest.param(*case[1:], id=f"{family.__name__}-{case[0]}") for family i
 @pytest.mark.parametrize(("function", "arguments"), CASES)
 def test_an_op_equals_tensorflow(function: Callable[..., Any], arguments: tuple[np.ndarray, ...]) -> None:
     half = any(a.dtype == np.float16 for a in arguments)
-    check(function, *arguments, rtol=2e-3 if half else 1e-5, atol=2e-3 if half else 3e-6)
+    try:
+        check(function, *arguments, rtol=2e-3 if half else 1e-5, atol=2e-3 if half else 3e-6)
+    except tf.errors.InvalidArgumentError as error:
+        # Which gradients of convolutions TensorFlow has depends on the processor: some need oneDNN's kernels.
+        if "CPU implementations" not in str(error):
+            raise
+        pytest.skip("TensorFlow has no kernel for this processor")
 
 
 @pytest.mark.parametrize("family", [family.__name__ for family in FAMILIES])

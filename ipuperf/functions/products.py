@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ipuperf import ops as _k
 from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, OptionError, ShapeError, Tensor
+from ipuperf.ops.pooling import resize
 
 from .arranging import padded
 from .making import make
@@ -276,9 +277,9 @@ def interpolate(
     Raises:
         ValueError: another mode.
     """
-    _known("mode", mode, _k.resize.MODES)
-    _known("nearest_mode", nearest_mode, _k.resize.NEAREST)
-    _known("coordinate_transformation_mode", coordinate_transformation_mode, _k.resize.COORDINATES)
+    _known("mode", mode, resize.MODES)
+    _known("nearest_mode", nearest_mode, resize.NEAREST)
+    _known("coordinate_transformation_mode", coordinate_transformation_mode, resize.COORDINATES)
     return make(
         _k.Resize,
         t,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 from ipuperf.ir import OptionError, Tensor
+from ipuperf.ops.selection.scatter import REDUCTIONS
 
 from .making import make, make_all
 
@@ -103,8 +104,8 @@ def scatter_reduce(
     Raises:
         ValueError: neither ``initial_values`` nor ``axis_size``, or another reduction.
     """
-    if reduction not in _k.scatter.REDUCTIONS:
-        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(_k.scatter.REDUCTIONS)}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
     if axis_size is None:
         if initial_values is None:
             raise ValueError("scatter_reduce: one of initial_values and axis_size is needed")
@@ -136,9 +137,9 @@ def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tenso
 def topk(
     t: Tensor,
     k: int,
-    axis: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
+    axis: int,
+    largest: bool,
+    sorted: bool,
     available_memory_proportion: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``.

@@ -12,11 +12,10 @@ from outcomes import check_rows, outcome
 torch = pytest.importorskip("torch")
 
 from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
+from stageruns import case_module  # noqa: E402
 
 from ipuperf.poptorch.export.module import export_model  # noqa: E402
 from ipuperf.testing import CycleBaseline  # noqa: E402
-
-from .conftest import case_module  # noqa: E402
 
 FILE = Path(__file__).parent / "every_call.csv"
 PLACE = str(Path(__file__).parent / "callcases.py")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ipuperf.functions.naming import names_in, reduces, taking_tensors
+from ipuperf.frontends.catalogue import taking_tensors
 
 from . import attention as aten_attention
 from . import bags as aten_bags
@@ -24,16 +24,10 @@ from . import products as aten_products
 from . import random as aten_random
 from . import recurrent as aten_recurrent
 from . import reduce as aten_reduce
+from . import rules
 from . import shape as aten_shape
 from . import strides as aten_strides
-from .lowering import Handler, computed
-
-
-def _declared() -> dict[str, Handler]:
-    """By the names that functions of :mod:`ipuperf.functions` declare: they get their operands in the result's type."""
-    found = names_in("aten")
-    return {name: aten_reduce.reduction(f) if reduces(f) else computed(f) for name, f in found}
-
+from .lowering import Handler
 
 #: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
 #: PopTorch's own ops (``ipuperf::name``).
@@ -41,7 +35,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         name: taking_tensors(handler)
         for family in (
-            _declared(),
+            rules.HANDLERS,
             aten_attention.HANDLERS,
             aten_bags.HANDLERS,
             aten_elementwise.HANDLERS,

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 from ipuperf.ir import OptionError, Tensor
-from ipuperf.ops.selection.scatter import REDUCTIONS
+from ipuperf.ops.selection import scatter as scatter_ops
 
 from .making import make, make_all
 
@@ -104,8 +104,8 @@ def scatter_reduce(
     Raises:
         ValueError: neither ``initial_values`` nor ``axis_size``, or another reduction.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+    if reduction not in scatter_ops.REDUCTIONS:
+        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(scatter_ops.REDUCTIONS)}")
     if axis_size is None:
         if initial_values is None:
             raise ValueError("scatter_reduce: one of initial_values and axis_size is needed")

@@ -351,7 +351,7 @@ def test_blas_has_one_thread_unless_somebody_says_more(
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(given))  # so that it is afterwards as it was before
     if given is None:
         monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    spec = importlib.util.find_spec("ipuperf.cli")
+    spec = importlib.util.find_spec("ipuperf.cli.group")
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -44,7 +44,7 @@ def test_the_table_of_tensorflows_operations_is_up_to_date(tables: ModuleType) -
 
 
 def test_every_op_module_with_costs_of_low_confidence_is_named() -> None:
-    sources = {path.name: path.read_text(encoding="utf-8") for path in (DOCS.parent / "ipuperf" / "ops").glob("*.py")}
+    sources = {path.name: path.read_text(encoding="utf-8") for path in (DOCS.parent / "ipuperf" / "ops").rglob("*.py")}
     flag = re.compile(r"low_confidence=(?!low_confidence)|_seeds\(.*True\)")
     said = re.findall(r"`ops/(\w+\.py)`", (DOCS / "accuracy.md").read_text(encoding="utf-8"))
     assert {name for name, text in sources.items() if flag.search(text)} <= set(said)
@@ -64,8 +64,8 @@ def test_the_guides_examples_of_errors_are_errors() -> None:
     (name,) = re.findall(r"`popxl\.ops\.(\w+) is not supported by ipuperf yet; supported: \.\.\.`", guide)
     with pytest.raises(AttributeError, match=f"popxl.ops.{name} is not supported by ipuperf yet; supported: "):
         getattr(ops, name)
-    (imported,) = re.findall(r"cannot import name '(\w+)' from 'ipuperf.popxl.ops'", guide)
-    with pytest.raises(ImportError, match=f"cannot import name '{imported}' from 'ipuperf.popxl.ops'"):
+    (imported,) = re.findall(r"cannot import name '(\w+)' from 'ipuperf.frontends.popxl.ops'", guide)
+    with pytest.raises(ImportError, match=f"cannot import name '{imported}' from 'ipuperf.frontends.popxl.ops'"):
         exec(f"from ipuperf.popxl.ops import {imported}")
 
 

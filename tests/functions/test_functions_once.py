@@ -32,12 +32,12 @@ def test_poptorch_makes_its_ops_by_the_builder() -> None:
 
     assert issubclass(Lowering, Builder)
     assert not {"op", "ops"} & set(vars(Lowering))
-    for path in (ROOM / "poptorch").rglob("*.py"):
+    for path in (ROOM / "frontends" / "poptorch").rglob("*.py"):
         assert "graph.create(" not in path.read_text(encoding="utf-8"), path
 
 
 def test_updates_do_not_ask_for_kinds() -> None:
-    for path in (ROOM / "functions" / "updates.py", ROOM / "poptorch" / "update_rules.py"):
+    for path in (ROOM / "functions" / "updates.py", ROOM / "frontends" / "poptorch" / "optimisers" / "update_rules.py"):
         assert "kind ==" not in path.read_text(encoding="utf-8")
         assert "kind in" not in path.read_text(encoding="utf-8")
 

@@ -280,7 +280,7 @@ CASES = [
 
 def changing_ops() -> set[type[ops.Op]]:
     """The op classes of :mod:`ipuperf.ops` that change an operand (most say so by ``in_place``)."""
-    modules = [importlib.import_module(m.name) for m in pkgutil.iter_modules(ops.__path__, "ipuperf.ops.")]
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(ops.__path__, "ipuperf.ops.")]
     classes = {c for m in modules for c in vars(m).values() if inspect.isclass(c) and issubclass(c, ops.Op)}
     return {
         c for c in classes

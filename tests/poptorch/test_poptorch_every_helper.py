@@ -354,9 +354,20 @@ CALLS = """
 """
 
 
-MODULES = """aten calls executor_data export_composites export_device export_memory export_structure latency multi_conv
-optimizer_state optimizer_streams""".split()
-NAMES = {**globals(), **{name: importlib.import_module(f"ipuperf.poptorch.{name}") for name in MODULES}}
+MODULES = {
+    "aten": "aten.table",
+    "calls": "executor.calls",
+    "executor_data": "executor.data",
+    "latency": "executor.latency",
+    "multi_conv": "multi_conv",
+    "optimizer_state": "optimisers.state",
+    "optimizer_streams": "optimisers.streams",
+    **{f"export_{name}": f"export.{name}" for name in ("composites", "device", "memory", "structure")},
+}
+NAMES = {
+    **globals(),
+    **{name: importlib.import_module(f"ipuperf.poptorch.{module}") for name, module in MODULES.items()},
+}
 NAMES |= {"A": torch.ops.aten, "joined": NAMES["executor_data"].CallData._joined}
 
 

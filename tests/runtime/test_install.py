@@ -190,8 +190,8 @@ def test_modules_of_popart_that_are_not_here_are_refused_with_a_reason(name: str
 def test_the_default_names() -> None:
     program = (
         "from ipuperf.runtime.install import FRONT_ENDS, install, installed_names; import sys; install(); "
-        "assert installed_names() == {name: f'ipuperf.{name}' for name in FRONT_ENDS}; "
-        "assert 'popxl' not in sys.modules and 'ipuperf.popxl' not in sys.modules"
+        "assert installed_names() == {name: f'ipuperf.frontends.{name}' for name in FRONT_ENDS}; "
+        "assert 'popxl' not in sys.modules and 'ipuperf.frontends.popxl' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -12,7 +12,8 @@ from ipuperf.frontends.popart.offering import offered as _offered
 if _find_spec("torch") is None:
     raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
 
-from . import _impl, enums, native_names, options, poptorch_core, profiling
+from . import _impl as _impl
+from . import enums, native_names, options, poptorch_core, profiling
 from .blocks import BeginBlock, Block, BlockFunction, isRunningOnIpu, module_repr, removeBlocks
 from .custom_ops import custom_op
 from .data import AsynchronousDataAccessor, DataLoader

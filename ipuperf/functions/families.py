@@ -54,6 +54,15 @@ def reduction(name: str, op: type[Op], meaning: str, **attributes: Any) -> Calla
     return _called(function, name, meaning)
 
 
+def of_op(op: type[Op]) -> Callable[..., Tensor]:
+    """The function that makes one op of its operands, for an op that needs no more."""
+
+    def function(*ts: Operand) -> Tensor:
+        return make(op, *ts)
+
+    return _called(function, op.__name__.lower(), (op.__doc__ or "").partition("\n\n")[0])
+
+
 def _called(function: FunctionT, name: str, meaning: str) -> FunctionT:
     """``function`` under its name, with its docstring."""
     # Messages and tables of names show the public name.

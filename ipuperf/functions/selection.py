@@ -137,9 +137,9 @@ def onehot(t: Tensor, num_classes: int, values: Tensor, axis: int = -1) -> Tenso
 def topk(
     t: Tensor,
     k: int,
-    axis: int,
-    largest: bool,
-    sorted: bool,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
     available_memory_proportion: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Values and positions (int32) of the ``k`` largest (or smallest) elements along ``axis``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,8 @@ class Argument:
         name: of the argument.
         place: among the arguments; None for an argument that the function has too.
         annotation: its type.
-        default: :attr:`inspect.Parameter.empty` where a program has to give it.
+        default: where there is one.
+        required: a program has to give it, also where the function has a default.
         status: what it does (:mod:`ipuperf.runtime.effects`).
         reason: why.
         neutral: values, or elements of them, that ask for what happens anyway.
@@ -32,12 +32,15 @@ class Argument:
     place: int | None
     annotation: str
     default: Any
+    required: bool
     status: str
     reason: str
     neutral: tuple[Any, ...]
 
     def asks(self, value: Any) -> bool:
         """Whether ``value`` asks for anything else than what happens anyway."""
+        if self.status == "applied":
+            return False
         elements = value if isinstance(value, (list, tuple)) else [value]
         return value is not None and any(element not in self.neutral for element in elements)
 
@@ -53,7 +56,8 @@ ARGUMENTS = tuple(
         line["argument"],
         _literal(line["place"], None),
         line["annotation"],
-        _literal(line["default"], inspect.Parameter.empty),
+        None if line["default"] == "required" else _literal(line["default"], None),
+        line["default"] == "required",
         line["status"],
         line["reason"],
         _literal(f"{line['neutral']}," if line["neutral"] else "", ()),

@@ -9,13 +9,17 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
+from ipuperf import ops
+from ipuperf.functions.families import of_op
+
 
 @dataclass(frozen=True)
 class Row:
     """A function and its names.
 
     Attributes:
-        function: its name below ``ipuperf.functions`` (``arithmetic.exp``).
+        function: its name below ``ipuperf.functions`` (``arithmetic.exp``), or the op that it makes of its operands
+            (``ops.Exp``), where there is nothing else to it.
         popxl: names in ``popxl.ops``.
         aten: operations of PyTorch, with the overload where overloads differ (``max.other``); their arguments come in
             the order of the function's.
@@ -42,6 +46,8 @@ class Row:
     def implementation(self) -> Callable[..., Any]:
         """The function itself."""
         module, _, name = self.function.partition(".")
+        if module == "ops":
+            return of_op(getattr(ops, name))
         function: Callable[..., Any] = getattr(import_module(f"ipuperf.functions.{module}"), name)
         return function
 

@@ -4,7 +4,7 @@ What upstream does with them: ``popart: python/popxl/ops/*.py``, ``popart: pytho
 """
 
 from ipuperf.frontends.catalogue.arguments import ARGUMENTS
-from ipuperf.runtime.effects import NO_EFFECT, Effect, Effects
+from ipuperf.runtime.effects import APPLIED, NO_EFFECT, Effect, Effects
 
 _CHECKED = Effect(NO_EFFECT, "operands are always checked: each input of a graph has to be given", (True,))
 
@@ -30,7 +30,11 @@ EFFECTS = Effects(
         "ops.var_updates.sparse_accumulate_(W)": Effect(
             NO_EFFECT, "it says whose layout the accumulator gets, and that is laid out by itself", (None,)
         ),
-        **{f"ops.{a.function}({a.name})": Effect(a.status, a.reason, a.neutral) for a in ARGUMENTS},
+        **{
+            f"ops.{a.function}({a.name})": Effect(a.status, a.reason, a.neutral if a.place is None else ())
+            for a in ARGUMENTS
+            if a.status != APPLIED
+        },
     },
     ValueError,
 )

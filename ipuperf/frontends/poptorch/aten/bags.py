@@ -19,7 +19,7 @@ from .lowering import Handler, Lowering, Value, each
 
 def _largest(rows: Tensor, axis: int) -> Tensor:
     """Maxima along an axis, of which only the first of equals gets the gradient: a row may be in a bag twice."""
-    return row(topk(rows, 1, axis, True, True)[0], axis, 0)
+    return row(topk(rows, 1, axis)[0], axis, 0)
 
 
 _SUM, _LARGEST = 0, 2

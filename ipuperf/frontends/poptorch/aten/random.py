@@ -73,7 +73,7 @@ def randperm(low: Lowering, n: int, **_: Any) -> Tensor:
     """The numbers below ``n`` in a random order: that of as many random numbers, sorted."""
     if not n:
         return low.constant([], low.dtype)
-    return low.tensor(selection.topk(_uniform(low), n, 0, True, True)[1], low.dtype)
+    return low.tensor(selection.topk(_uniform(low), n, 0)[1], low.dtype)
 
 
 # -- in the place of a tensor ------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def multinomial(low: Lowering, value: Value, num_samples: int, replacement: bool
     waits = -f.log(1 - drawn)
     logs = f.log(reshaped(weights, (*lead, 1, classes)) if replacement else weights)
     keys = logs - f.log(waits)
-    found = selection.topk(keys, 1 if replacement else num_samples, len(shape) - 1, True, True)[1]
+    found = selection.topk(keys, 1 if replacement else num_samples, len(shape) - 1)[1]
     return low.tensor(reshaped(found, low.shape), low.dtype)
 
 

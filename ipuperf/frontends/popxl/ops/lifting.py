@@ -11,7 +11,7 @@ from ipuperf import ir as _ir
 from ipuperf.frontends.catalogue.arguments import Argument
 from ipuperf.kinds import ParameterKinds
 
-from ..arguments import KINDS, check_wholes, checked_value, parameters_of, whole_parameters
+from ..arguments import KINDS, check_wholes, checked_arguments, checked_value, parameters_of, whole_parameters
 from ..context import current_builder
 from ..dtypes import dtype as _dtype
 from ..effects import EFFECTS
@@ -57,35 +57,40 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def extended(function: Callable[..., Any], arguments: Sequence[Argument]) -> Callable[..., Any]:
-    """As :func:`lifted`, with further arguments that do not reach the function: those that do nothing here or are
-    refused are said so."""
+    """As :func:`lifted`, with the arguments that PopXL has otherwise: those that do nothing here or are refused are said
+    so."""
     call_library = lifted(function)
     library = inspect.signature(function)
-    parameters = list(library.parameters.values())
+    parameters = {name: parameter for name, parameter in library.parameters.items()}
+    for argument in arguments:
+        if argument.place is None and argument.required:
+            parameters[argument.name] = parameters[argument.name].replace(default=inspect.Parameter.empty)
+    ordered = list(parameters.values())
     for argument in arguments:
         if argument.place is not None:
+            default = inspect.Parameter.empty if argument.required else argument.default
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            parameter = inspect.Parameter(argument.name, kind, default=argument.default, annotation=argument.annotation)
-            parameters.insert(argument.place, parameter)
-    signature = library.replace(parameters=parameters)
+            parameter = inspect.Parameter(argument.name, kind, default=default, annotation=argument.annotation)
+            ordered.insert(argument.place, parameter)
+    signature = library.replace(parameters=ordered)
 
+    @checked_arguments
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind_partial(*args, **kwargs).arguments
+    def checked(**given: Any) -> Any:
         for argument in arguments:
-            if (
-                argument.default is inspect.Parameter.empty
-                and argument.place is not None
-                and argument.name not in given
-            ):
-                raise TypeError(f"{function.__name__}() missing the required argument {argument.name!r}")
             if argument.name in given:
                 value = given[argument.name]
                 if argument.place is not None:
                     value = checked_value(function.__name__, given.pop(argument.name), argument)
                 if argument.asks(value):
                     EFFECTS.given(f"ops.{argument.function}({argument.name})", value)
+            elif argument.required:
+                raise TypeError(f"{function.__name__}() missing the required argument {argument.name!r}")
         return call_library(**given)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return checked(**signature.bind_partial(*args, **kwargs).arguments)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call

@@ -141,7 +141,7 @@ def random_shuffle(node: Node, value: Value) -> Tensor:
     tensor, source = node.tensor(value), stateful(node)
     rows = tensor.shape[0]
     drawn = make(RandomUniform, source.seed, shape=(rows,), dtype=FLOAT32, key=source.key)
-    return selection.gather(tensor, selection.topk(drawn, rows, -1, True, True)[1], 0)
+    return selection.gather(tensor, selection.topk(drawn, rows)[1], 0)
 
 
 def _chosen(node: Node, source: RandomSource, logits: Value, count: Value) -> Tensor:

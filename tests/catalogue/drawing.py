@@ -9,9 +9,11 @@ import numpy as np
 
 from ipuperf.frontends.catalogue import Row
 
+SHAPE = (3, 4)
+
 
 class Kind:
-    """A kind of tensor: of shape ``(3, 4)``, or of the shape that a row gives."""
+    """A kind of tensor: of shape :data:`SHAPE`, or of the shape that a row gives."""
 
     def __init__(self, draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]) -> None:
         self._draw = draw
@@ -19,9 +21,9 @@ class Kind:
     def __call__(self, *shape: int) -> Kind:
         return Kind(lambda rng, _: self._draw(rng, shape))
 
-    def drawn(self, rng: np.random.Generator) -> np.ndarray:
+    def drawn(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Numbers of this kind."""
-        return self._draw(rng, (3, 4))
+        return np.asarray(self._draw(rng, shape))
 
 
 KINDS = {
@@ -35,14 +37,14 @@ KINDS = {
 }
 
 
-def arguments(row: Row) -> list[Any]:
-    """The arguments of a row: arrays, lists of arrays, and whatever is no tensor."""
+def arguments(row: Row, shape: tuple[int, ...] = SHAPE) -> list[Any]:
+    """The arguments of a row: arrays, by default of ``shape``, lists of arrays, and whatever is no tensor."""
     rng = np.random.default_rng(len(row.function))
 
     def drawn(value: Any) -> Any:
         if isinstance(value, list):
             return [drawn(item) for item in value]
-        return value.drawn(rng) if isinstance(value, Kind) else value
+        return value.drawn(rng, shape) if isinstance(value, Kind) else value
 
     return [drawn(value) for value in eval(f"[{row.operands}]", dict(KINDS))]
 
@@ -64,3 +66,8 @@ def replaced(values: list[Any], tensors: Any) -> list[Any]:
         else value
         for value in values
     ]
+
+
+def element_by_element(row: Row) -> bool:
+    """Whether a row takes tensors of any shape: one operand without axes or sizes beside it."""
+    return row.operands in KINDS and not row.function.startswith("shapes")

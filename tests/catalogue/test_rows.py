@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import vocabularies
+from drawing import element_by_element
 
 from ipuperf.frontends.catalogue import ROWS, Row
 
@@ -24,6 +25,17 @@ def named(vocabulary: str) -> list[Any]:
 @pytest.mark.parametrize("row", [row for row in COMPARED if row.oracle], ids=lambda row: row.function)
 def test_of_the_library(row: Row) -> None:
     vocabularies.compare_library(row)
+
+
+@pytest.mark.parametrize("row", [row for row in COMPARED if element_by_element(row)], ids=lambda row: row.function)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3, 5)])
+def test_of_any_shape(row: Row, shape: tuple[int, ...]) -> None:
+    vocabularies.compare_library(row, shape)
+
+
+@pytest.mark.parametrize("row", [row for row in COMPARED if row.oracle], ids=lambda row: row.function)
+def test_in_half(row: Row) -> None:
+    vocabularies.compare_half(row)
 
 
 @pytest.mark.parametrize(("row", "name"), named("popxl"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from drawing import arguments, flat, replaced
+from drawing import SHAPE, arguments, flat, replaced
 from opbench import Bench, evaluate, tensor_for
 
 from ipuperf import ir, popxl
@@ -47,10 +47,10 @@ def differentiable(row: Row, values: list[Any]) -> bool:
     return any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in tensors)
 
 
-def compare_library(row: Row) -> None:
+def compare_library(row: Row, shape: tuple[int, ...] = SHAPE) -> None:
     """Two replicas in float64, so that no wrong formula hides behind rounding; and what the ops ask of the tiles."""
-    values = arguments(row)
-    arrays = [np.stack([array, array[::-1]]) for array in flat(values)]
+    values = arguments(row, shape)
+    arrays = [np.stack([array, array[::-1] if array.ndim else array]) for array in flat(values)]
     work: set[str] = set()
 
     def build(graph: Any, *tensors: Any) -> Any:
@@ -70,6 +70,21 @@ def compare_library(row: Row) -> None:
             expected = oracle(row, values, [torch.tensor(a[replica]) for a in arrays])
             np.testing.assert_allclose(mine, expected.numpy(), rtol=1e-7, atol=1e-11)
     assert tuple(sorted(work)) == row.cost
+
+
+def compare_half(row: Row) -> None:
+    """Values in float16, rounded where an op ends."""
+    values = arguments(row)
+    arrays = [a.astype(np.float16) if a.dtype.kind == "f" else a for a in flat(values)]
+    graph = ir.Ir().create_graph("row")
+    inputs = [tensor_for(graph, a[None], f"x{i}") for i, a in enumerate(arrays)]
+    with CONTEXT.building(Builder(graph)):
+        result = first(row.implementation(*replaced(values, inputs)))
+    found = evaluate(graph, {t: a[None].copy() for t, a in zip(inputs, arrays)})[result][0]
+    wide = [torch.tensor(a.astype(np.float64) if a.dtype.kind == "f" else a) for a in arrays]
+    expected = oracle(row, values, wide).numpy()
+    assert (found.dtype == np.float16) == (expected.dtype == np.float64)
+    np.testing.assert_allclose(found, expected, rtol=4e-3, atol=4e-3)
 
 
 def compare_popxl(row: Row, name: str) -> None:

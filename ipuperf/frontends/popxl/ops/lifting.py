@@ -57,11 +57,10 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def extended(function: Callable[..., Any], arguments: Sequence[Argument]) -> Callable[..., Any]:
-    """As :func:`lifted`, with the arguments that PopXL has otherwise: those that do nothing here or are refused are said
-    so."""
+    """As :func:`lifted`, with the arguments that PopXL has otherwise, which may do nothing here or be refused."""
     call_library = lifted(function)
     library = inspect.signature(function)
-    parameters = {name: parameter for name, parameter in library.parameters.items()}
+    parameters = dict(library.parameters)
     for argument in arguments:
         if argument.place is None and argument.required:
             parameters[argument.name] = parameters[argument.name].replace(default=inspect.Parameter.empty)
@@ -85,7 +84,7 @@ def extended(function: Callable[..., Any], arguments: Sequence[Argument]) -> Cal
                 if argument.asks(value):
                     EFFECTS.given(f"ops.{argument.function}({argument.name})", value)
             elif argument.required:
-                raise TypeError(f"{function.__name__}() missing the required argument {argument.name!r}")
+                raise TypeError(f"{function.__name__}() missing 1 required positional argument: {argument.name!r}")
         return call_library(**given)
 
     @wraps(function)

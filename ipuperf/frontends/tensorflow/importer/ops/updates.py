@@ -6,9 +6,7 @@ Formulas: ``tensorflow: core/kernels/training_ops.cc``. UpdatedVariable is chang
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from tensorflow.python.framework import op_def_registry
@@ -20,7 +18,7 @@ from ipuperf.ops import SparseAccumulate
 
 from ..node import Node
 from ..table import Family
-from ..values import Resource, Value
+from ..values import Value
 from .elementwise import known_number
 from .selection import COMBINATIONS, scattered, scattered_nd, summed, without_repetition
 from .slices import cuts, replaced_part
@@ -80,32 +78,46 @@ class UpdatedVariable:
 
 
 class FusedUpdate:
-    """One op of an optimizer.
+    """One op of an optimizer, with its operands by TensorFlow's names for them.
 
     Attributes:
         weight: the variable.
         once: as :meth:`.sharing.EqualOps.once`.
     """
 
-    def __init__(self, node: Node, weight: UpdatedVariable) -> None:
-        self.node, self.weight, self.once = node, weight, node.importer.equal.once
+    def __init__(self, node: Node, *operands: Value) -> None:
+        self.node, self.once = node, node.importer.equal.once
+        names = (argument.name for argument in op_def_registry.get(node.op.type).input_arg)
+        self._operands = dict(zip(names, operands, strict=True))
+        (self.weight,) = self.states("var")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._operands
+
+    def states(self, *names: str) -> list[UpdatedVariable]:
+        """Variables that change."""
+        rows = self._operands.get("indices")
+        return [UpdatedVariable(self.node, self._operands[name], rows) for name in names]
+
+    def number(self, name: str) -> Number:
+        """A hyper-parameter; see :meth:`UpdatedVariable.number`."""
+        return self.weight.number(self._operands[name])
+
+    def numbers(self, *names: str) -> list[Number]:
+        """Several of them."""
+        return [self.number(name) for name in names]
+
+    def gradient(self, name: str = "grad") -> Tensor:
+        """The gradient of the variable."""
+        return self.weight.gradient(self._operands[name])
 
 
-def update(*types: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare the rule by which ops of these types update: ``rule(update, *operands)``.
+def update(*types: str) -> Callable[[Callable[[FusedUpdate], None]], Callable[[FusedUpdate], None]]:
+    """Declare the rule by which ops of these types update."""
 
-    Its operands have TensorFlow's names: variables that change, gradients (``grad``, ``delta``), and hyper-parameters,
-    None where an op has no such one.
-    """
-
-    def declare(rule: Callable[..., None]) -> Callable[..., None]:
-        names = list(inspect.signature(rule).parameters)[1:]
-
+    def declare(rule: Callable[[FusedUpdate], None]) -> Callable[[FusedUpdate], None]:
         def handler(node: Node, *operands: Value) -> None:
-            named = dict(zip((a.name for a in op_def_registry.get(node.op.type).input_arg), operands, strict=True))
-            rows = named.get("indices")
-            weight = UpdatedVariable(node, named["var"], rows)
-            rule(FusedUpdate(node, weight), *(_operand(node, weight, name, named.get(name), rows) for name in names))
+            rule(FusedUpdate(node, *operands))
 
         handler.__doc__ = rule.__doc__
         op(*types, effect=True)(handler)
@@ -114,17 +126,12 @@ def update(*types: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return declare
 
 
-def _operand(node: Node, weight: UpdatedVariable, name: str, value: Value, rows: Value) -> Any:
-    """An operand as a rule takes it."""
-    if value is None:
-        return None
-    if isinstance(value, Resource):
-        return UpdatedVariable(node, value, rows)
-    return weight.gradient(value) if name in ("grad", "delta") else weight.number(value)
-
-
 def _scaled(tensor: Tensor, factor: Number) -> Tensor:
     return tensor if isinstance(factor, float) and factor == 1.0 else tensor * factor
+
+
+def _negated(number: Number) -> Number:
+    return -number
 
 
 def _rest(number: Number) -> Number:
@@ -140,129 +147,144 @@ def _root(number: Number) -> Number:
 
 
 @update("ResourceApplyGradientDescent")
-def gradient_descent(u: FusedUpdate, delta: Tensor, alpha: Number) -> None:
+def gradient_descent(u: FusedUpdate) -> None:
     """``w -= rate g``."""
-    u.weight.mix(delta, 1.0, -alpha)
+    u.weight.mix(u.gradient("delta"), 1.0, _negated(u.number("alpha")))
 
 
 @update("ResourceApplyMomentum", "ResourceSparseApplyMomentum")
-def sgd_momentum(u: FusedUpdate, accum: UpdatedVariable, grad: Tensor, momentum: Number, lr: Number) -> None:
+def momentum(u: FusedUpdate) -> None:
     """``v = momentum v + g``, ``w -= rate v``."""
-    v = accum.mix(grad, momentum, 1.0)
-    u.weight.mix(grad + v * momentum if u.node.attr("use_nesterov") else v, 1.0, -lr)
+    (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
+    v = moving.mix(g, share, 1.0)
+    u.weight.mix(g + v * share if u.node.attr("use_nesterov") else v, 1.0, _negated(step))
 
 
 @update("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum")
-def keras_momentum(u: FusedUpdate, accum: UpdatedVariable, grad: Tensor, momentum: Number, lr: Number) -> None:
+def keras_momentum(u: FusedUpdate) -> None:
     """``v = momentum v - rate g``, ``w += v``."""
-    v = accum.mix(grad, momentum, -lr)
-    u.weight.mix(v * momentum - grad * lr if u.node.attr("use_nesterov") else v)
+    (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
+    v = moving.mix(g, share, _negated(step))
+    u.weight.mix(v * share - g * step if u.node.attr("use_nesterov") else v)
 
 
 def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
     """``-rate sqrt(1 - b2^t) / (1 - b1^t)``."""
-    return -(rate * _root(_rest(power2)) / _rest(power1))
+    return _negated(rate * _root(_rest(power2)) / _rest(power1))
 
 
-@update("ResourceApplyAdam", "ResourceApplyAdamWithAmsgrad")
-def adam(
-    u: FusedUpdate, grad: Tensor, beta1: Number, beta2: Number, epsilon: Number, lr: Number, beta1_power: Number,
-    beta2_power: Number, m: UpdatedVariable, v: UpdatedVariable, vhat: UpdatedVariable | None,
-) -> None:  # fmt: skip
-    """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``; AMSGrad has the largest ``v`` so far."""
-    step = u.once(_adam_step, lr, beta1_power, beta2_power)
-    first = m.mix(grad, beta1, u.once(_rest, beta1))
-    second = v.mix(grad * grad, beta2, u.once(_rest, beta2))
-    if vhat is not None:
-        second = vhat.set(arithmetic.maximum(vhat.value, second))
-    elif u.node.attr("use_nesterov"):
-        first = first * beta1 + grad * u.once(_rest, beta1)
-    u.weight.mix(first / (arithmetic.sqrt(second) + epsilon), 1.0, step)
+def _adam(u: FusedUpdate, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor, Tensor]:
+    """The step, and new averages of the gradient and of its square."""
+    step = u.once(_adam_step, *u.numbers("lr", "beta1_power", "beta2_power"))
+    first, second = u.states("m", "v")
+    m = first.mix(g, b1, u.once(_rest, b1))
+    return step, m, second.mix(g * g, b2, u.once(_rest, b2))
+
+
+@update("ResourceApplyAdam")
+def adam(u: FusedUpdate) -> None:
+    """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
+    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
+    step, first, second = _adam(u, g, b1, b2)
+    if u.node.attr("use_nesterov"):
+        first = first * b1 + g * u.once(_rest, b1)
+    u.weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, step)
+
+
+@update("ResourceApplyAdamWithAmsgrad")
+def amsgrad(u: FusedUpdate) -> None:
+    """Adam with the largest second moment so far."""
+    (most,), g, (b1, b2, rest) = u.states("vhat"), u.gradient(), u.numbers("beta1", "beta2", "epsilon")
+    step, first, second = _adam(u, g, b1, b2)
+    high = most.set(arithmetic.maximum(most.value, second))
+    u.weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, step)
 
 
 @update("ResourceApplyAdaMax")
-def adamax(
-    u: FusedUpdate, m: UpdatedVariable, v: UpdatedVariable, grad: Tensor, beta1: Number, beta2: Number, epsilon: Number,
-    lr: Number, beta1_power: Number,
-) -> None:  # fmt: skip
+def adamax(u: FusedUpdate) -> None:
     """``v = max(b2 v, |g|)``, ``w -= rate / (1 - b1^t) m / (v + epsilon)``."""
-    average = m.mix(grad, beta1, _rest(beta1))
-    high = v.set(arithmetic.maximum(v.value * beta2, abs(grad)))
-    step = lr / _rest(beta1_power)
-    u.weight.mix(average / (high + epsilon), 1.0, -step)
+    first, norm = u.states("m", "v")
+    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
+    average = first.mix(g, b1, _rest(b1))
+    high = norm.set(arithmetic.maximum(norm.value * b2, abs(g)))
+    step = u.number("lr") / _rest(u.number("beta1_power"))
+    u.weight.mix(average / (high + rest), 1.0, _negated(step))
 
 
 @update("ResourceApplyAdagrad", "ResourceApplyAdagradV2", "ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2")
-def adagrad(u: FusedUpdate, accum: UpdatedVariable, grad: Tensor, lr: Number, epsilon: Number | None) -> None:
+def adagrad(u: FusedUpdate) -> None:
     """``s += g^2``, ``w -= rate g / (sqrt(s) + epsilon)``."""
-    root = arithmetic.sqrt(accum.mix(grad * grad) if u.node.attr("update_slots") else accum.value)
-    u.weight.mix(grad / (root if epsilon is None else root + epsilon), 1.0, -lr)
+    (total,), g, step = u.states("accum"), u.gradient(), u.number("lr")
+    s = total.mix(g * g) if u.node.attr("update_slots") else total.value
+    root = arithmetic.sqrt(s)
+    if "epsilon" in u:
+        root = root + u.number("epsilon")
+    u.weight.mix(g / root, 1.0, _negated(step))
 
 
-@update(
-    "ResourceApplyRMSProp", "ResourceSparseApplyRMSProp",
-    "ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp",
-)  # fmt: skip
-def rms_prop(
-    u: FusedUpdate, mg: UpdatedVariable | None, ms: UpdatedVariable, mom: UpdatedVariable, grad: Tensor, rho: Number,
-    epsilon: Number, momentum: Number, lr: Number,
-) -> None:  # fmt: skip
-    """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``; centered, with the
-    variance of the gradient for its mean square."""
-    s = ms.mix(grad * grad, rho, _rest(rho))
-    if mg is not None:
-        m = mg.mix(grad, rho, _rest(rho))
-        s = s - m * m
-    u.weight.mix(mom.mix(grad / arithmetic.sqrt(s + epsilon), momentum, lr), 1.0, -1.0)
+@update("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp")
+def rms_prop(u: FusedUpdate) -> None:
+    """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
+    (mean, moving), g, decay = u.states("ms", "mom"), u.gradient(), u.number("rho")
+    s = mean.mix(g * g, decay, _rest(decay))
+    step = g / arithmetic.sqrt(s + u.number("epsilon"))
+    u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
+
+
+@update("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp")
+def centered_rms_prop(u: FusedUpdate) -> None:
+    """As RMSProp, with the variance of the gradient for its mean square."""
+    (mean, square, moving), g, decay = u.states("mg", "ms", "mom"), u.gradient(), u.number("rho")
+    s, m = square.mix(g * g, decay, _rest(decay)), mean.mix(g, decay, _rest(decay))
+    step = g / arithmetic.sqrt(s - m * m + u.number("epsilon"))
+    u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
 
 
 @update("ResourceApplyAdadelta", "ResourceSparseApplyAdadelta")
-def adadelta(
-    u: FusedUpdate, accum: UpdatedVariable, accum_update: UpdatedVariable, grad: Tensor, rho: Number, epsilon: Number,
-    lr: Number,
-) -> None:  # fmt: skip
+def adadelta(u: FusedUpdate) -> None:
     """``d = sqrt(u + epsilon) / sqrt(s + epsilon) g``, ``w -= rate d``, averages of ``g^2`` and ``d^2``."""
-    s = accum.mix(grad * grad, rho, _rest(rho))
-    d = arithmetic.sqrt(accum_update.value + epsilon) / arithmetic.sqrt(s + epsilon) * grad
-    accum_update.mix(d * d, rho, _rest(rho))
-    u.weight.mix(d, 1.0, -lr)
+    (square, moved), g, (decay, rest) = u.states("accum", "accum_update"), u.gradient(), u.numbers("rho", "epsilon")
+    s = square.mix(g * g, decay, _rest(decay))
+    d = arithmetic.sqrt(moved.value + rest) / arithmetic.sqrt(s + rest) * g
+    moved.mix(d * d, decay, _rest(decay))
+    u.weight.mix(d, 1.0, _negated(u.number("lr")))
 
 
 @update("ResourceApplyFtrl", "ResourceApplyFtrlV2", "ResourceSparseApplyFtrl", "ResourceSparseApplyFtrlV2")
-def ftrl(
-    u: FusedUpdate, accum: UpdatedVariable, linear: UpdatedVariable, grad: Tensor, lr: Number, l1: Number, l2: Number,
-    l2_shrinkage: Number | None, lr_power: Number,
-) -> None:  # fmt: skip
+def ftrl(u: FusedUpdate) -> None:
     """Follow the regularised leader."""
-    weight = u.weight
-    shrunk = grad if l2_shrinkage is None else grad + weight.value * (2.0 * l2_shrinkage)
-    old = accum.value ** (-lr_power)
-    new = (accum.value + grad * grad) ** (-lr_power)
-    z = linear.mix(shrunk - (new - old) * weight.value * (1.0 / lr))
-    accum.mix(grad * grad)
-    quadratic = new * (1.0 / lr) + 2.0 * l2
+    (total, line), g, weight = u.states("accum", "linear"), u.gradient(), u.weight
+    alpha, l1, l2 = u.numbers("lr", "l1", "l2")
+    shrinkage = u.numbers("l2_shrinkage") if "l2_shrinkage" in u else []
+    power = u.number("lr_power")
+    shrunk = g + weight.value * (2.0 * shrinkage[0]) if shrinkage else g
+    old = total.value ** (-power)
+    new = (total.value + g * g) ** (-power)
+    z = line.mix(shrunk - (new - old) * weight.value * (1.0 / alpha))
+    total.mix(g * g)
+    quadratic = new * (1.0 / alpha) + 2.0 * l2
     reached = arithmetic.greater(abs(z), arithmetic.abs(z * 0.0 + l1))
     weight.set(arithmetic.where(reached, (arithmetic.sign(z) * l1 - z) / quadratic, 0.0))
 
 
 @update("ResourceApplyAddSign", "ResourceApplyPowerSign")
-def signed(
-    u: FusedUpdate, m: UpdatedVariable, grad: Tensor, beta: Number, sign_decay: Number, alpha: Number | None,
-    logbase: Number | None, lr: Number,
-) -> None:  # fmt: skip
+def signed(u: FusedUpdate) -> None:
     """Steps that are larger where gradient and its average agree."""
-    sign = arithmetic.sign(grad) * arithmetic.sign(m.mix(grad, beta, _rest(beta)))
-    agreement = sign * sign_decay
-    factor = agreement + alpha if logbase is None else arithmetic.exp(agreement * logbase)
-    u.weight.mix(factor * grad, 1.0, -lr)
+    (average,), g, b = u.states("m"), u.gradient(), u.number("beta")
+    sign = arithmetic.sign(g) * arithmetic.sign(average.mix(g, b, _rest(b)))
+    agreement = sign * u.number("sign_decay")
+    base = u.number("alpha" if "alpha" in u else "logbase")
+    factor = agreement + base if "alpha" in u else arithmetic.exp(agreement * base)
+    u.weight.mix(factor * g, 1.0, _negated(u.number("lr")))
 
 
 @update("ResourceApplyProximalGradientDescent")
-def proximal_descent(u: FusedUpdate, alpha: Number, l1: Number, l2: Number, delta: Tensor) -> None:
+def proximal_descent(u: FusedUpdate) -> None:
     """A step of gradient descent, then one towards small weights."""
-    w = u.weight.value - delta * alpha
-    shrunk = arithmetic.sign(w) * arithmetic.relu(abs(w) - alpha * l1)
-    u.weight.set(shrunk / (1.0 + alpha * l2))
+    step, lasso, ridge = u.numbers("alpha", "l1", "l2")
+    w = u.weight.value - u.gradient("delta") * step
+    shrunk = arithmetic.sign(w) * arithmetic.relu(abs(w) - step * lasso)
+    u.weight.set(shrunk / (1.0 + step * ridge))
 
 
 # -- rows of variables -------------------------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,110 +42,22 @@ SHARED = ROOT.parent / "shared"
 """Data that some tests use where they are there, beside the checkout: ``data/mnist`` (the real MNIST, also found by
 ``IPUPERF_DATA``) and ``seeds`` (the vendor's tutorials, ``NUMBER_*.txt``). Nothing else in the project looks outside
 it; what is missing is named by the skipped tests."""
-AGAIN = 12
-"""Of the tests that passed without PyTorch, one in so many runs again beside it; all do in files that name it, but for
-those marked ``heavy``."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--slow-every N``, ``--keep-passed FILE``, ``--passed FILE`` and ``--untraced FILE``, for ``.ci/run``."""
-    parser.addoption(
-        "--slow-every",
-        type=int,
-        default=0,
-        metavar="N",
-        help="also run every N-th test marked slow, but those marked slow(minutes=M)",
-    )
-    parser.addoption("--keep-passed", type=Path, metavar="FILE", help="write the names of the tests that pass")
-    parser.addoption(
-        "--passed",
-        type=Path,
-        metavar="FILE",
-        help=f"of the tests named there (--keep-passed), run every {AGAIN}th, and all in files that name PyTorch or "
-        "TensorFlow, but for heavy ones",
-    )
-    parser.addoption(
-        "--untraced", type=Path, metavar="FILE", help="the test functions named there run without coverage's tracing"
-    )
-
-
-class _Passed:
-    """Names of the tests that pass, for a run in an environment with more."""
-
-    def __init__(self, file: Path) -> None:
-        self._file, self._names = file, []
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
-            self._names.append(report.nodeid)
-
-    def pytest_sessionfinish(self) -> None:
-        self._file.write_text("\n".join(sorted(self._names)), encoding="utf-8")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the workers hears of all tests, and keeps their names. A worker that is through ends at
-    once: to free what thousands of tests have imported and made takes four seconds, for which all would wait."""
+    """End a worker at once when it is through: freeing what thousands of tests imported takes four seconds."""
     if hasattr(config, "workerinput"):
         atexit.register(os._exit, 0)
-    untraced = config.getoption("--untraced")
-    config.stash[_UNTRACED] = set(untraced.read_text(encoding="utf-8").splitlines()) if untraced else set()
-    kept = config.getoption("--keep-passed")
-    if kept and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Passed(kept))
-
-
-def _leave_out_passed(file: Path, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what passed in an environment without PyTorch, but for samples and files in which PyTorch is named (what
-    is heavy runs whole programs: those that need PyTorch could not pass without it)."""
-    passed = set(file.read_text(encoding="utf-8").splitlines())
-    texts = {path: path.read_text(encoding="utf-8").lower() for path in {item.path for item in items}}
-    about = {path: "torch" in text or "tensorflow" in text for path, text in texts.items()}
-    again = [i for i in items if i.nodeid in passed and ("heavy" in i.keywords or not about[i.path])]
-    left_out = {id(item) for place, item in enumerate(again) if place % AGAIN}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
-    items[:] = [item for item in items if id(item) not in left_out]
-
-
-_UNTRACED = pytest.StashKey[set[str]]()
-"""Functions of tests that run without tracing (``tests/tracing``)."""
-
-
-@contextmanager
-def _untraced() -> Iterator[None]:
-    """No tracing inside. (pytest-cov's ``no_cover`` does not do it in a worker of xdist: there two tracers run.)"""
-    before, in_threads = sys.gettrace(), threading.gettrace()
-    sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-        threading.settrace(in_threads)  # type: ignore[arg-type]
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """What a test does itself is not traced where others do the same; what its fixtures do is."""
-    with _untraced() if item.nodeid.split("[")[0] in item.config.stash[_UNTRACED] else nullcontext():
-        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is marked ``heavy`` goes first, so that no worker begins with it when the others end; leave out what is
-    marked ``slow`` unless the command line has a ``-m`` of its own, but for every N-th."""
+    """Put ``heavy`` tests first, so that no worker starts one last; skip ``slow`` ones without ``-m``."""
     items.sort(key=lambda item: "heavy" not in item.keywords)
-    passed = config.getoption("--passed")
-    if passed:
-        _leave_out_passed(passed, config, items)
     if config.option.markexpr:
         return
-    every = config.getoption("--slow-every")
-    slow = [item for item in items if "slow" in item.keywords]
-    sampled = [item for item in slow if not item.get_closest_marker("slow").kwargs.get("minutes")]
-    for item in slow:
-        if not every or item not in sampled or sampled.index(item) % every:
+    for item in items:
+        if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
 
 

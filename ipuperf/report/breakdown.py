@@ -153,7 +153,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     kind = steps["kind"][expanded.step]
     # Waiting steps get lanes above all others, so that they count last.
     lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
-    edges = _distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
+    edges = distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
     length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)
     # Lanes in ascending order, with waiting steps as lanes above all others, so that each takes what is still free.
     for level in np.flatnonzero(np.bincount(np.concatenate([lane, loops.lane]))).tolist():
@@ -173,7 +173,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     return cycles_by_part
 
 
-def _distinct(values: np.ndarray) -> np.ndarray:
+def distinct(values: np.ndarray) -> np.ndarray:
     """The distinct values, sorted. ``np.unique`` hashes whole numbers, which takes ten times as long for tens of
     millions."""
     values.sort()

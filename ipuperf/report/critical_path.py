@@ -168,7 +168,7 @@ def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
             for line in ipu_lines(trace, rows_of[replica, ipu], _extent(path))
             if (line.replica, line.ipu) == (replica, ipu)
         )
-        inside = np.zeros(len(line.does), dtype=np.int64)
+        inside = np.zeros(len(line.activity), dtype=np.int64)
         for start, end in zip(path.start[pieces].tolist(), path.end[pieces].tolist(), strict=True):
             low, high = np.searchsorted(line.edges, [start, end])
             low = max(int(low) - 1, 0)

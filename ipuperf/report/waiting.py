@@ -21,14 +21,15 @@ Simplification: each wait is blamed on one IPU. It is found by time, not by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.report.arguments import checked
-from ipuperf.report.breakdown import run_instances
+from ipuperf.report.breakdown import distinct, run_instances
 from ipuperf.report.pipeline import stage_work
 from ipuperf.trace import HOST_WAITING_KINDS, KINDS, WAITING_KINDS, Window, slices
 
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 OWNERS: tuple[str, ...] = ("host", "bubble", "imbalance", "collective", "link", "ddr", "sync")
 """The possible owners of a waiting cycle."""
 
-_DOES: tuple[str, ...] = ("work", "link", "collective", "ddr", "host", "waits")
+ACTIVITIES: tuple[str, ...] = ("work", "link", "collective", "ddr", "host", "waits")
 """The activities of an IPU."""
-_WAITS = _DOES.index("waits")
-_OF_KIND = {
+WAITS = ACTIVITIES.index("waits")
+_ACTIVITY_OF_KIND = {
     **dict.fromkeys(KINDS, "work"),
     "link": "link",
     "remote_load": "ddr",
@@ -55,51 +56,90 @@ _OF_KIND = {
 _COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 _ROUNDS = 6
 """How often waits are traced back to the waits that caused them. In longer chains the remaining cycles are ``sync``."""
+_NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """Amounts that grow over time: ``rates[n]`` is the growth per cycle between ``edges[n]`` and ``edges[n + 1]``."""
+
+    edges: np.ndarray
+    rates: np.ndarray
+
+    @cached_property
+    def _sums(self) -> np.ndarray:
+        """The amounts up to each edge."""
+        sums = np.zeros((len(self.edges), self.rates.shape[1]), dtype=self.rates.dtype)
+        sums[1:] = np.cumsum(self.rates * np.diff(self.edges)[:, None], axis=0)
+        return sums
+
+    def _until(self, time: np.ndarray) -> np.ndarray:
+        stretch = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.rates) - 1)
+        return self._sums[stretch] + (time - self.edges[stretch])[:, None] * self.rates[stretch]
+
+    def between(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """The growth between two times."""
+        return self._until(end) - self._until(begin)
 
 
 @dataclass(frozen=True)
 class IpuLine:
-    """What one IPU does over time.
+    """The activity of one IPU over time.
 
-    Between ``edges[n]`` and ``edges[n + 1]`` the activity is ``does[n]``, an index into :data:`_DOES`, and ``step[n]``
-    is the row of table ``steps`` (-1: none). ``spent`` has the cycles of each activity up to each edge, one column for
-    each of :data:`_DOES`.
+    Between ``edges[n]`` and ``edges[n + 1]`` the activity is ``activity[n]``, an index into :data:`ACTIVITIES`, and
+    ``step[n]`` is the row of table ``steps`` (-1: none).
     """
 
     replica: int
     ipu: int
     edges: np.ndarray
-    does: np.ndarray
+    activity: np.ndarray
     step: np.ndarray
-    spent: np.ndarray
 
     def waits(self) -> tuple[np.ndarray, np.ndarray]:
         """Begin and end of each wait. Waits that follow each other directly are one."""
         # The False at both ends gives a wait at the edge of the window a begin and an end.
-        waits = np.concatenate([[False], self.does == _WAITS, [False]])
+        waits = np.concatenate([[False], self.activity == WAITS, [False]])
         change = np.diff(waits.astype(np.int8))
         return self.edges[np.flatnonzero(change == 1)], self.edges[np.flatnonzero(change == -1)]
 
-    def until(self, time: np.ndarray, values: np.ndarray, rates: np.ndarray) -> np.ndarray:
-        """Interpolate ``values``, which are known at the edges and grow between edges at ``rates``, at each time."""
-        place = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.does) - 1)
-        return values[place] + (time - self.edges[place])[:, None] * rates[place]
+    @cached_property
+    def _cycles(self) -> _Rates:
+        """The cycles of each of :data:`ACTIVITIES` over time."""
+        return _Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity])
 
     def doing(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Cycles of each of :data:`_DOES` between two times."""
-        rates = np.eye(len(_DOES), dtype=np.int64)[self.does]
-        return self.until(end, self.spent, rates) - self.until(begin, self.spent, rates)
+        """Cycles of each of :data:`ACTIVITIES` between two times."""
+        return self._cycles.between(begin, end)
 
     def last_work(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each time the end of the latest work before it, and the step of that work (-1: none)."""
-        busy = np.flatnonzero(self.does != _WAITS)
-        if not len(busy):
-            nothing = np.full(len(time), np.iinfo(np.int64).min)
-            return nothing, np.full(len(time), -1)
-        place = np.searchsorted(self.edges[busy], time, side="left") - 1
-        segment = busy[np.maximum(place, 0)]
-        until = np.minimum(self.edges[segment + 1], time)
-        return np.where(place >= 0, until, np.iinfo(np.int64).min), np.where(place >= 0, self.step[segment], -1)
+        working = np.flatnonzero(self.activity != WAITS)
+        if not len(working):
+            return np.full(len(time), _NEVER), np.full(len(time), -1)
+        place = np.searchsorted(self.edges[working], time, side="left") - 1
+        stretch = working[np.maximum(place, 0)]
+        end = np.minimum(self.edges[stretch + 1], time)
+        return np.where(place >= 0, end, _NEVER), np.where(place >= 0, self.step[stretch], -1)
+
+
+@dataclass(frozen=True)
+class _Blames:
+    """The waits of one IPU in order of time, a row each.
+
+    ``blamed`` is the place of the blamed IPU among all lines, and ``step`` the last step of its work (-1: none).
+    """
+
+    line: IpuLine
+    begin: np.ndarray
+    end: np.ndarray
+    blamed: np.ndarray
+    step: np.ndarray
+
+    @property
+    def length(self) -> np.ndarray:
+        """Cycles of each wait."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -146,91 +186,97 @@ def waits(trace: Trace, run: int | None = None) -> Waits:
     """
     window, rows = run_instances(trace, run)
     lines = ipu_lines(trace, rows, window)
-    begins, ends, blamed, blamed_steps = [], [], [], []
     bubbles = {replica: _bubbles(trace, replica, window) for replica in {line.replica for line in lines}}
-    for line in lines:
-        begin, end = line.waits()
-        other_lines = [candidate for candidate in lines if candidate is not line]
-        culprit, blamed_step = _blame(line, other_lines, begin, end)
-        begins.append(begin)
-        ends.append(end)
-        blamed.append(culprit)
-        blamed_steps.append(blamed_step)
-    split = _owners(lines, begins, ends, blamed, bubbles)
-    cycles = [_whole(part, end - begin) for part, begin, end in zip(split, begins, ends, strict=True)]
+    blames = [_blames(line, lines) for line in lines]
+    cycles = [
+        _whole(fractions, wait.length) for wait, fractions in zip(blames, _owner_cycles(blames, bubbles), strict=True)
+    ]
     # The index -1 means nobody, or no step. It picks the last entry of these arrays.
     ipus = np.array([*(line.ipu for line in lines), -1])
     names = np.append(trace.step_ops, "")
-    counts = [len(begin) for begin in begins]
+    counts = [len(wait.begin) for wait in blames]
+    nothing = np.empty(0, dtype=np.int64)
     return Waits(
-        np.repeat([line.replica for line in lines], counts),
-        np.repeat([line.ipu for line in lines], counts),
-        np.concatenate([*begins, np.empty(0, dtype=np.int64)]),
-        np.concatenate([*ends, np.empty(0, dtype=np.int64)]),
-        ipus[np.concatenate([*blamed, np.empty(0, dtype=np.int64)])],
-        names[np.concatenate([*blamed_steps, np.empty(0, dtype=np.int64)])],
-        np.concatenate([*cycles, np.empty((0, len(OWNERS)), dtype=np.int64)]),
+        replica=np.repeat([line.replica for line in lines], counts),
+        ipu=np.repeat([line.ipu for line in lines], counts),
+        start=np.concatenate([*(wait.begin for wait in blames), nothing]),
+        end=np.concatenate([*(wait.end for wait in blames), nothing]),
+        blamed=ipus[np.concatenate([*(wait.blamed for wait in blames), nothing])],
+        blamed_op=names[np.concatenate([*(wait.step for wait in blames), nothing])],
+        cycles=np.concatenate([*cycles, np.empty((0, len(OWNERS)), dtype=np.int64)]),
     )
 
 
-def _does(trace: Trace) -> np.ndarray:
-    """The activity of each row of table ``steps``, as an index into :data:`_DOES`."""
-    steps, transfers = trace.columns("steps"), trace.columns("transfers")
-    codes = np.array([_DOES.index(_OF_KIND[kind]) for kind in steps["kind"]], dtype=np.int64)
-    # Steps of collectives have the kind "link" too. Only their transfers tell which ops are collectives.
-    collective = np.unique(transfers["op_id"][np.isin(transfers["kind"], _COLLECTIVES)])
-    codes[(steps["kind"] == "link") & np.isin(steps["op_id"], collective)] = _DOES.index("collective")
-    return codes
+# -- the activity of each IPU ------------------------------------------------------------------------------------------
 
 
 def ipu_lines(trace: Trace, rows: np.ndarray, window: Window) -> list[IpuLine]:
-    """What each IPU does in the window, by replica and IPU. Where lanes overlap, the lowest busy lane counts."""
-    instances, steps, codes = trace.columns("instances"), trace.columns("steps"), _does(trace)
-    keys = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1)
+    """The activity of each IPU in the window, by replica and IPU. Where lanes overlap, the lowest busy lane counts."""
+    instances, activities = trace.columns("instances"), _step_activities(trace)
+    ipus = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1)
     lines = []
-    for replica, ipu in keys.T.tolist():
-        instance_rows = rows[(instances["replica"][rows] == replica) & (instances["ipu"][rows] == ipu)]
-        expanded = slices(trace, rows=instance_rows, steps=codes != _WAITS)
-        start, end = np.clip(expanded.start, *window), np.clip(expanded.start + expanded.dur, *window)
-        visible = start < end
-        start, end, step = start[visible], end[visible], expanded.step[visible]
-        edges = np.sort(np.concatenate([start, end, window]))
-        edges = edges[np.append(True, edges[1:] != edges[:-1])]
-        activity, step_at = np.full(len(edges) - 1, _WAITS), np.full(len(edges) - 1, -1)
-        # From the highest lane to the lowest, so that lower lanes overwrite higher ones.
-        for lane in np.unique(steps["lane"][step])[::-1].tolist():
-            chosen = np.flatnonzero(steps["lane"][step] == lane)
-            order = chosen[np.argsort(start[chosen], kind="stable")]
-            covering = np.searchsorted(start[order], edges[:-1], side="right") - 1
-            row = order[np.maximum(covering, 0)]
-            covered = (covering >= 0) & (edges[:-1] < end[row])
-            activity[covered], step_at[covered] = codes[step[row]][covered], step[row][covered]
-        spent = np.zeros((len(edges), len(_DOES)), dtype=np.int64)
-        spent[np.arange(1, len(edges)), activity] = np.diff(edges)
-        lines.append(IpuLine(replica, ipu, edges, activity, step_at, np.cumsum(spent, axis=0)))
+    for replica, ipu in ipus.T.tolist():
+        of_ipu = rows[(instances["replica"][rows] == replica) & (instances["ipu"][rows] == ipu)]
+        edges, step = _steps_over_time(trace, of_ipu, activities != WAITS, window)
+        # The appended entry is the activity of no step, which index -1 picks.
+        lines.append(IpuLine(replica, ipu, edges, np.append(activities, WAITS)[step], step))
     return lines
 
 
-def _blame(
-    line: IpuLine, others: Sequence[IpuLine], begin: np.ndarray, end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each wait of ``line`` the IPU to blame, as an index into the sorted lines of all IPUs, and its step.
+def _step_activities(trace: Trace) -> np.ndarray:
+    """The activity of each row of table ``steps``, as an index into :data:`ACTIVITIES`."""
+    steps, transfers = trace.columns("steps"), trace.columns("transfers")
+    activities = np.array([ACTIVITIES.index(_ACTIVITY_OF_KIND[kind]) for kind in steps["kind"]], dtype=np.int64)
+    # Steps of collectives have the kind "link" too. Only their transfers tell which ops are collectives.
+    collective = np.unique(transfers["op_id"][np.isin(transfers["kind"], _COLLECTIVES)])
+    activities[(steps["kind"] == "link") & np.isin(steps["op_id"], collective)] = ACTIVITIES.index("collective")
+    return activities
 
-    Both are -1 where no other IPU worked after the wait began.
+
+def _steps_over_time(
+    trace: Trace, rows: np.ndarray, included: np.ndarray, window: Window
+) -> tuple[np.ndarray, np.ndarray]:
+    """Edges in the window, and the step between each edge and the next (-1: none).
+
+    ``rows`` are those of table ``instances``, and ``included`` is a mask of the rows of table ``steps``.
     """
-    latest, culprit, step = begin.copy(), np.full(len(begin), -1), np.full(len(begin), -1)
-    waiting_index = sum((candidate.replica, candidate.ipu) < (line.replica, line.ipu) for candidate in others)
-    ranked = sorted(
-        range(len(others)),
-        key=lambda n: (others[n].replica != line.replica, abs(others[n].ipu - line.ipu), others[n].ipu),
-    )
+    expanded = slices(trace, rows=rows, steps=included)
+    start, end = np.clip(expanded.start, *window), np.clip(expanded.start + expanded.dur, *window)
+    visible = start < end
+    start, end, step = start[visible], end[visible], expanded.step[visible]
+    edges = distinct(np.concatenate([start, end, window]))
+    lane = trace.columns("steps")["lane"][step]
+    step_at = np.full(len(edges) - 1, -1)
+    # From the highest lane to the lowest, so that lower lanes overwrite higher ones.
+    for level in np.unique(lane)[::-1].tolist():
+        in_lane = np.flatnonzero(lane == level)
+        order = in_lane[np.argsort(start[in_lane], kind="stable")]
+        latest = np.searchsorted(start[order], edges[:-1], side="right") - 1
+        row = order[np.maximum(latest, 0)]
+        busy = (latest >= 0) & (edges[:-1] < end[row])
+        step_at[busy] = step[row][busy]
+    return edges, step_at
+
+
+# -- who is to blame ---------------------------------------------------------------------------------------------------
+
+
+def _blames(line: IpuLine, lines: Sequence[IpuLine]) -> _Blames:
+    """The waits of ``line``. Nobody is to blame for a wait after whose begin no other IPU worked."""
+    begin, end = line.waits()
+    latest, blamed, step = begin.copy(), np.full(len(begin), -1), np.full(len(begin), -1)
+    others = [place for place, other in enumerate(lines) if other is not line]
+
+    def distance(place: int) -> tuple[bool, int, int]:
+        other = lines[place]
+        return other.replica != line.replica, abs(other.ipu - line.ipu), other.ipu
+
     # The nearest IPU comes first and only a later end replaces it, so that ties go to the nearest.
-    for index in ranked:
-        until, last_step = others[index].last_work(end)
-        later = until > latest
-        # ``others`` lacks the IPU that waits, so the index of every IPU after it is one larger among all lines.
-        latest[later], culprit[later], step[later] = until[later], index + (index >= waiting_index), last_step[later]
-    return culprit, step
+    for place in sorted(others, key=distance):
+        work_end, work_step = lines[place].last_work(end)
+        later = work_end > latest
+        latest[later], blamed[later], step[later] = work_end[later], place, work_step[later]
+    return _Blames(line, begin, end, blamed, step)
 
 
 def _bubbles(trace: Trace, replica: int, window: Window) -> np.ndarray:
@@ -248,65 +294,69 @@ def _bubbles(trace: Trace, replica: int, window: Window) -> np.ndarray:
     return np.array([stretch for stretch in stretches if stretch[0] < stretch[1]], dtype=np.int64).reshape(-1, 2)
 
 
-def _owners(
-    lines: Sequence[IpuLine],
-    begins: Sequence[np.ndarray],
-    ends: Sequence[np.ndarray],
-    blamed: Sequence[np.ndarray],
-    bubbles: dict[int, np.ndarray],
-) -> list[np.ndarray]:
-    """Cycles (float) of each wait of each line by owner: one array for each line, a row for each wait."""
-    doing = [np.zeros((len(begin), len(_DOES))) for begin in begins]
-    for blamed_index, line in enumerate(lines):
-        for wait, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            is_blamed = blamed[wait] == blamed_index
-            doing[wait][is_blamed] = line.doing(begin[is_blamed], end[is_blamed])
-    known = []
-    for line, begin, end, activity_cycles in zip(lines, begins, ends, doing, strict=True):
-        owner_cycles = np.zeros((len(begin), len(OWNERS)))
-        for activity in ("link", "collective", "ddr", "host"):
-            owner_cycles[:, OWNERS.index(activity)] = activity_cycles[:, _DOES.index(activity)]
-        share = _overlap(bubbles[line.replica], begin, end) / np.maximum(end - begin, 1)
-        work = activity_cycles[:, _DOES.index("work")]
-        owner_cycles[:, OWNERS.index("bubble")], owner_cycles[:, OWNERS.index("imbalance")] = (
-            work * share,
-            work * (1 - share),
-        )
-        known.append(owner_cycles)
+# -- the owner of each cycle -------------------------------------------------------------------------------------------
+
+
+def _owner_cycles(blames: Sequence[_Blames], bubbles: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+    """Cycles (float) of each wait by owner: one array for each IPU, a row for each wait."""
+    activities = _of_blamed(blames, len(ACTIVITIES), lambda place: blames[place].line.doing)
+    direct = [
+        _direct_owners(wait, cycles, bubbles[wait.line.replica])
+        for wait, cycles in zip(blames, activities, strict=True)
+    ]
     # Each round reaches one IPU further along the chain of waits, from what is known without any chain.
-    owner_cycles_by_line = known
+    owners = direct
     for _ in range(_ROUNDS):
-        owner_cycles_by_line = _passed_on(lines, begins, ends, blamed, known, owner_cycles_by_line)
-    for owner_cycles, begin, end in zip(owner_cycles_by_line, begins, ends, strict=True):
-        owner_cycles[:, OWNERS.index("sync")] = (end - begin) - owner_cycles.sum(axis=1)
-    return owner_cycles_by_line
+        owners = _with_inherited(blames, direct, owners)
+    for wait, cycles in zip(blames, owners, strict=True):
+        cycles[:, OWNERS.index("sync")] = wait.length - cycles.sum(axis=1)
+    return owners
 
 
-def _passed_on(
-    lines: Sequence[IpuLine],
-    begins: Sequence[np.ndarray],
-    ends: Sequence[np.ndarray],
-    blamed: Sequence[np.ndarray],
-    known: Sequence[np.ndarray],
-    owners_so_far: Sequence[np.ndarray],
+def _of_blamed(
+    blames: Sequence[_Blames], columns: int, measure: Callable[[int], Callable[[np.ndarray, np.ndarray], np.ndarray]]
 ) -> list[np.ndarray]:
-    """``known``, and ``owners_so_far`` for the time in which the blamed IPU waited itself."""
-    result = [wait_owners.copy() for wait_owners in known]
-    for blamed_index, line in enumerate(lines):
-        begin, end = begins[blamed_index], ends[blamed_index]
+    """What ``measure(place)(begin, end)`` says of the IPU blamed for each wait, a row for each; 0 if nobody is."""
+    results = [np.zeros((len(wait.begin), columns)) for wait in blames]
+    for place in range(len(blames)):
+        between = measure(place)
+        for wait, result in zip(blames, results, strict=True):
+            rows = wait.blamed == place
+            result[rows] = between(wait.begin[rows], wait.end[rows])
+    return results
+
+
+def _direct_owners(wait: _Blames, activities: np.ndarray, bubbles: np.ndarray) -> np.ndarray:
+    """Cycles of each wait by owner, from the activities of the blamed IPU without its own waits."""
+    cycles = np.zeros((len(wait.begin), len(OWNERS)))
+    for activity in ("link", "collective", "ddr", "host"):
+        cycles[:, OWNERS.index(activity)] = activities[:, ACTIVITIES.index(activity)]
+    # Work is spread evenly over a wait, so that it has as large a part in a bubble as the wait.
+    share = _overlap(bubbles, wait.begin, wait.end) / np.maximum(wait.length, 1)
+    work = activities[:, ACTIVITIES.index("work")]
+    cycles[:, OWNERS.index("bubble")] = work * share
+    cycles[:, OWNERS.index("imbalance")] = work * (1 - share)
+    return cycles
+
+
+def _with_inherited(
+    blames: Sequence[_Blames], direct: Sequence[np.ndarray], owners: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """``direct``, and for the time in which the blamed IPU waits, the owners of that wait."""
+    inherited = _of_blamed(blames, len(OWNERS), lambda place: _owner_rates(blames[place], owners[place]).between)
+    return [cycles + further for cycles, further in zip(direct, inherited, strict=True)]
+
+
+def _owner_rates(wait: _Blames, owners: np.ndarray) -> _Rates:
+    """The cycles of each owner over time, of the waits of one IPU."""
+    line = wait.line
+    rates = np.zeros((len(line.activity), len(OWNERS)))
+    waiting = np.flatnonzero(line.activity == WAITS)
+    if len(wait.begin):
         # A part of a wait has the owners of the whole wait, in the same proportion.
-        rate = owners_so_far[blamed_index] / np.maximum(end - begin, 1)[:, None]
-        rates = np.zeros((len(line.does), len(OWNERS)))
-        waits = np.flatnonzero(line.does == _WAITS)
-        rates[waits] = rate[np.searchsorted(begin, line.edges[waits], side="right") - 1] if len(begin) else 0.0
-        sums = np.zeros((len(line.edges), len(OWNERS)))
-        sums[1:] = np.cumsum(rates * np.diff(line.edges)[:, None], axis=0)
-        for wait, wait_owners in enumerate(result):
-            is_blamed = blamed[wait] == blamed_index
-            wait_owners[is_blamed] += line.until(ends[wait][is_blamed], sums, rates) - line.until(
-                begins[wait][is_blamed], sums, rates
-            )
-    return result
+        of_wait = owners / np.maximum(wait.length, 1)[:, None]
+        rates[waiting] = of_wait[np.searchsorted(wait.begin, line.edges[waiting], side="right") - 1]
+    return _Rates(line.edges, rates)
 
 
 def _overlap(stretches: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -16,8 +16,6 @@ from ipuperf.trace.files import replacing
 from ipuperf.trace.fold import (
     MOST_SLICES,
     Slices,
-    Window,
-    check_window,
     fitting_window,
     instances_in,
     merged_slices,
@@ -44,6 +42,7 @@ from ipuperf.trace.schema import (
     Column,
     Table,
 )
+from ipuperf.trace.template import Window, check_window
 from ipuperf.trace.trace import Trace
 
 __all__ = [

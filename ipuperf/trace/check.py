@@ -16,10 +16,10 @@ from ipuperf.trace.folded import REPEATS
 from ipuperf.trace.loops import common_depth
 from ipuperf.trace.schema import BELOW, NO_OP, TABLES
 from ipuperf.trace.summary import union_length
-from ipuperf.trace.trace import tile_totals
+from ipuperf.trace.tables import tile_totals
 
 if TYPE_CHECKING:
-    from ipuperf.trace.trace import Trace
+    from ipuperf.trace.tables import TraceTables
 
 
 def _rows(bad: np.ndarray) -> str:
@@ -28,7 +28,7 @@ def _rows(bad: np.ndarray) -> str:
     return f"row {', '.join(str(row) for row in rows[:3])}{more}"
 
 
-def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
+def _stored_numbers(trace: TraceTables, table: str, column: str) -> np.ndarray | None:
     """The numbers of a column as stored, without making the rows of a folded table.
 
     None for strings, and for columns that a folded table does not store.
@@ -42,7 +42,7 @@ def _stored_numbers(trace: Trace, table: str, column: str) -> np.ndarray | None:
     return values if isinstance(values, np.ndarray) and values.dtype.kind in "if" else None
 
 
-def ranges(trace: Trace) -> list[str]:
+def ranges(trace: TraceTables) -> list[str]:
     """Faults of numbers that are negative or too large."""
     sentences = []
     for table in TABLES.values():
@@ -56,7 +56,7 @@ def ranges(trace: Trace) -> list[str]:
     return sentences
 
 
-def counts(trace: Trace) -> list[str]:
+def counts(trace: TraceTables) -> list[str]:
     """Faults of places (IPUs, tiles, steps) that the machine or the program of the trace does not have."""
     meta, steps = trace.meta, _stored_numbers(trace, "liveness", "step")
     limits = {"ipu": meta["num_ipus"], "replica": meta["replicas"], "active_tiles": meta["tiles_per_ipu"] + 1}
@@ -74,7 +74,7 @@ def counts(trace: Trace) -> list[str]:
     return sentences
 
 
-def references(trace: Trace) -> list[str]:
+def references(trace: TraceTables) -> list[str]:
     """Faults of identifiers whose rows do not exist."""
     sentences = []
     for table, column, target_table, key, none_allowed in (
@@ -103,7 +103,7 @@ def references(trace: Trace) -> list[str]:
     return sentences
 
 
-def _steps(trace: Trace) -> list[str]:
+def _steps(trace: TraceTables) -> list[str]:
     steps = trace.columns("steps")
     # The mean is a float, so it may exceed the maximum by rounding.
     bad = steps["dur_mean"] > steps["dur"] * (1 + 1e-9)
@@ -122,14 +122,14 @@ def _steps(trace: Trace) -> list[str]:
     return sentences
 
 
-def _left(trace: Trace, order: np.ndarray) -> np.ndarray:
+def _left(trace: TraceTables, order: np.ndarray) -> np.ndarray:
     """The last end of each step (in ``order``, but the last one) in one trip of the loops it shares with the next."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
     shared = common_depth(loops, loop[:-1], loop[1:])
     return (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
 
 
-def _loops(trace: Trace) -> list[str]:
+def _loops(trace: TraceTables) -> list[str]:
     """Faults of loops whose trip has not ended when the next one begins."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop
     sentences = []
@@ -144,7 +144,7 @@ def _loops(trace: Trace) -> list[str]:
     return sentences
 
 
-def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _lane_extents(trace: TraceTables) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Segment, lane, first start and last end of each lane of each segment, sorted by segment."""
     steps = trace.columns("steps")
     # Segment and lane in one number, so that they are a single key.
@@ -157,7 +157,7 @@ def _lane_extents(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     return keys >> 32, keys & 0xFFFFFFFF, low, high
 
 
-def _instances(trace: Trace) -> list[str]:
+def _instances(trace: TraceTables) -> list[str]:
     instances = trace.columns("instances")
     segment, lane, low, high = _lane_extents(trace)
     first_lane = np.searchsorted(segment, instances["segment"], "left")
@@ -190,7 +190,7 @@ def _instances(trace: Trace) -> list[str]:
     return sentences
 
 
-def _runs(trace: Trace) -> list[str]:
+def _runs(trace: TraceTables) -> list[str]:
     runs, instances = trace.columns("runs"), trace.columns("instances")
     sentences = []
     for run, start, dur in zip(runs["run"], runs["start"], runs["dur"], strict=True):
@@ -203,7 +203,7 @@ def _runs(trace: Trace) -> list[str]:
     return sentences
 
 
-def _memory(trace: Trace) -> list[str]:
+def _memory(trace: TraceTables) -> list[str]:
     memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
     tiles, limit = trace.meta["tiles_per_ipu"], trace.meta["bytes_per_tile"]
     sentences = []
@@ -244,7 +244,7 @@ def _memory(trace: Trace) -> list[str]:
     return sentences
 
 
-def _links(trace: Trace) -> list[str]:
+def _links(trace: TraceTables) -> list[str]:
     links, transfers = trace.columns("links"), trace.columns("transfers")
     sentences = []
     for link_id, name, rate in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
@@ -260,7 +260,7 @@ def _links(trace: Trace) -> list[str]:
     return sentences
 
 
-_RULES: tuple[Callable[[Trace], list[str]], ...] = (
+_RULES: tuple[Callable[[TraceTables], list[str]], ...] = (
     _steps,
     _loops,
     _instances,
@@ -270,7 +270,7 @@ _RULES: tuple[Callable[[Trace], list[str]], ...] = (
 )
 
 
-def check(trace: Trace) -> list[str]:
+def check(trace: TraceTables) -> list[str]:
     """The faults of a trace, a sentence for each; empty if there are none.
 
     Rules: nothing negative, too large or out of place; references lead somewhere; mean <= slowest tile; the steps of
@@ -282,7 +282,7 @@ def check(trace: Trace) -> list[str]:
     return sentences if sentences else [text for rule in _RULES for text in rule(trace)]
 
 
-def damages(trace: Trace) -> list[str]:
+def damages(trace: TraceTables) -> list[str]:
     """Faults that no trace may have: numbers out of range, places that do not exist, identifiers without a row.
 
     They are found without making the rows of folded tables.

@@ -10,18 +10,16 @@ from ipuperf.trace import fold
 from ipuperf.trace.operations import op_kind_cycles
 from ipuperf.trace.schema import KINDS
 from ipuperf.trace.summary import link_totals
-from ipuperf.trace.trace import fullest_tile
+from ipuperf.trace.tables import TraceTables, fullest_tile
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ipuperf.trace.trace import Trace
 
 Figures = dict[tuple[str, str, str], float]
 """A figure by (table, key, unit)."""
 
 
-def figures(trace: Trace) -> Figures:
+def figures(trace: TraceTables) -> Figures:
     """The figures by which two traces are compared.
 
     These are runs by name, totals by kind and by op and kind (all stored IPUs together), tile memory by IPU and
@@ -43,7 +41,7 @@ def figures(trace: Trace) -> Figures:
     return result
 
 
-def _memory_figures(trace: Trace) -> Figures:
+def _memory_figures(trace: TraceTables) -> Figures:
     result: Figures = {}
     memory, liveness = trace.columns("tile_memory"), trace.columns("liveness")
     for ipu in np.unique(memory["ipu"]).tolist():
@@ -60,7 +58,7 @@ def _memory_figures(trace: Trace) -> Figures:
     return result
 
 
-def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
+def diff(source: TraceTables, target: TraceTables, rtol: float = 0.0) -> pd.DataFrame:
     """Figures that differ by more than ``rtol`` times the larger of the two, the largest relative change first.
 
     Columns: table, key, unit, source, target, diff (target - source), ratio (target / source, NaN where source is 0). A
@@ -69,10 +67,8 @@ def diff(source: Trace, target: Trace, rtol: float = 0.0) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from ipuperf.trace.trace import Trace
-
     for role, trace in (("source", source), ("target", target)):
-        if not isinstance(trace, Trace):
+        if not isinstance(trace, TraceTables):
             raise TypeError(f"diff: the {role} is {trace!r} ({type(trace).__name__}), expected a Trace")
     if not (isinstance(rtol, (int, float)) and rtol >= 0):
         raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")

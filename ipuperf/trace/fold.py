@@ -18,51 +18,13 @@ from ipuperf.trace.errors import TraceError
 from ipuperf.trace.folded import FoldedInstances
 from ipuperf.trace.loops import common_depth, count_executions, executions, product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, WAITING_KINDS
+from ipuperf.trace.template import Window, check_window
 
 if TYPE_CHECKING:
-    from ipuperf.trace.trace import Trace
-
-Window = tuple[int, int]
-"""A stretch of time in cycles, half open."""
+    from ipuperf.trace.tables import TraceTables
 
 MOST_SLICES = 20_000_000
 """Largest number of slices that can be expanded at once; about 3 GB as a table."""
-
-
-@dataclass(frozen=True)
-class Template:
-    """The steps, sorted by segment and sequence.
-
-    Attributes:
-        order: ``order[first[i] : first[i] + count[i]]`` are the rows of table ``steps`` of segment ``segments[i]``.
-        segments: ids of the segments.
-        first: place of the first step of each segment in ``order``.
-        count: number of steps of each segment.
-        low: first start among the steps of each segment, relative to the instance.
-        extent: last end among the steps of each segment, relative to the instance.
-        slices: how many slices an instance of each segment has.
-        loop: for each row of table ``steps``, the row of its loop in ``Trace.loops`` (-1: none).
-        trips: for each row of table ``steps``, how often an instance executes it.
-        reach: for each row of table ``steps``, the end of its last execution.
-    """
-
-    order: np.ndarray
-    segments: np.ndarray
-    first: np.ndarray
-    count: np.ndarray
-    low: np.ndarray
-    extent: np.ndarray
-    slices: np.ndarray
-    loop: np.ndarray
-    trips: np.ndarray
-    reach: np.ndarray
-
-    def place(self, segment: np.ndarray) -> np.ndarray:
-        """Index into ``segments`` of each segment id; -1 where the segment has no steps."""
-        if len(self.segments) == 0:
-            return np.full(len(segment), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self.segments, segment), len(self.segments) - 1)
-        return np.where(self.segments[place] == segment, place, -1)
 
 
 @dataclass(frozen=True)
@@ -88,40 +50,12 @@ class Slices:
         return Slices(self.start[rows], self.dur[rows], self.step[rows], self.instance[rows], self.trip[rows])
 
 
-def build_template(trace: Trace) -> Template:
-    """Sort table ``steps`` once; see :class:`Template`."""
-    steps = trace.columns("steps")
-    order = np.lexsort((steps["seq"], steps["segment"]))
-    segments, first_steps, count = np.unique(steps["segment"][order], return_index=True, return_counts=True)
-    loop = trace.loops.place(steps["loop"])
-    trips, reach = trace.loops.inner[loop, 0], steps["rel_start"] + trace.loops.rest[loop, 0] + steps["dur"]
-    if len(segments) == 0:
-        nothing = np.empty(0, dtype=np.int64)
-        return Template(order, segments, first_steps, count, nothing, nothing, nothing, loop, trips, reach)
-    low = np.minimum.reduceat(steps["rel_start"][order], first_steps)
-    extent, slices_of = np.maximum.reduceat(reach[order], first_steps), np.add.reduceat(trips[order], first_steps)
-    return Template(order, segments, first_steps, count, low, extent, slices_of, loop, trips, reach)
-
-
-def kind_codes(trace: Trace) -> np.ndarray:
+def kind_codes(trace: TraceTables) -> np.ndarray:
     """Kind of each row of table ``steps`` as an index into ``KINDS`` (int64)."""
     return code_of(trace.columns("steps")["kind"], KINDS)
 
 
-def check_window(window: Window | None) -> None:
-    """Raise ``ValueError`` unless ``window`` is None or (start, stop) with start < stop."""
-    if window is not None and not _is_window(window):
-        raise ValueError(f"window {window!r}: expected (start, stop) in cycles with start < stop")
-
-
-def _is_window(window: object) -> bool:
-    """Whether ``window`` is two numbers, the second larger."""
-    if not isinstance(window, (tuple, list, np.ndarray)) or len(window) != 2:
-        return False
-    return all(isinstance(edge, (int, float, np.integer)) for edge in window) and bool(window[0] < window[1])
-
-
-def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
+def instances_in(trace: TraceTables, window: Window | None) -> np.ndarray:
     """The rows of table ``instances`` with a step that may touch the window; all rows if it is None."""
     instances = trace.columns("instances")
     if window is None:
@@ -136,7 +70,7 @@ def instances_in(trace: Trace, window: Window | None) -> np.ndarray:
     return np.flatnonzero((place >= 0) & (begin < window[1]) & (end >= window[0]))
 
 
-def pairs(trace: Trace, rows: np.ndarray, included: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def pairs(trace: TraceTables, rows: np.ndarray, included: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The row of ``instances`` and the row of ``steps`` for every step of the given instances.
 
     ``included`` is a mask of the rows of ``steps``; None: all.
@@ -174,7 +108,7 @@ def _require_few(counts: np.ndarray | int) -> None:
 
 
 def slices(
-    trace: Trace, window: Window | None = None, rows: np.ndarray | None = None, steps: np.ndarray | None = None
+    trace: TraceTables, window: Window | None = None, rows: np.ndarray | None = None, steps: np.ndarray | None = None
 ) -> Slices:
     """The slices of the given rows of table ``instances`` (default: all) that touch ``window``, by instance and step.
 
@@ -189,7 +123,11 @@ def slices(
 
 
 def _expanded(
-    trace: Trace, pairs: tuple[np.ndarray, np.ndarray], durations: np.ndarray, loops: np.ndarray, window: Window | None
+    trace: TraceTables,
+    pairs: tuple[np.ndarray, np.ndarray],
+    durations: np.ndarray,
+    loops: np.ndarray,
+    window: Window | None,
 ) -> Slices:
     """The slices of pairs of rows of ``instances`` and ``steps``, with a duration and a loop (row) for each step."""
     instance, step = pairs
@@ -201,7 +139,7 @@ def _expanded(
     return Slices(executed.start, dur[executed.row], step[executed.row], instance[executed.row], executed.trip)
 
 
-def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
+def merged_slices(trace: TraceTables, label: np.ndarray, rows: np.ndarray) -> Slices:
     """The slices of the given rows of ``instances``, where a loop of steps with the same label is a single slice.
 
     Such a slice lasts from the first start in the loop to the end of its last trip, and belongs to the loop's first
@@ -230,7 +168,7 @@ def merged_slices(trace: Trace, label: np.ndarray, rows: np.ndarray) -> Slices:
 
 
 def slice_batches(
-    trace: Trace, window: Window | None = None, batch: int = 1_000_000, steps: np.ndarray | None = None
+    trace: TraceTables, window: Window | None = None, batch: int = 1_000_000, steps: np.ndarray | None = None
 ) -> Iterator[Slices]:
     """The slices of :func:`slices` in pieces of about ``batch``, so that memory stays bounded.
 
@@ -247,7 +185,7 @@ def slice_batches(
             yield slices(trace, window, piece, steps)
 
 
-def slice_count(trace: Trace, window: Window | None = None) -> int:
+def slice_count(trace: TraceTables, window: Window | None = None) -> int:
     """The number of slices that :func:`slices` would return."""
     template = trace.template
     if window is None:
@@ -268,7 +206,7 @@ def slice_count(trace: Trace, window: Window | None = None) -> int:
     return sum(template.slices[place[whole]].tolist()) + partly
 
 
-def fitting_window(trace: Trace, limit: int) -> Window | None:
+def fitting_window(trace: TraceTables, limit: int) -> Window | None:
     """The longest window from the start of the trace with at most ``limit`` slices; None if the whole trace fits."""
     # The window grows by doubling until it holds too many slices; then its end is found by bisection.
     total = slice_count(trace)
@@ -291,7 +229,7 @@ def fitting_window(trace: Trace, limit: int) -> Window | None:
     return (begin, max(fits, begin + 1))
 
 
-def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _placed(trace: TraceTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Segment (index into the template), start and last end of the steps of each instance that has steps.
 
     In a folded table, an instance stands for all its repetitions.
@@ -308,7 +246,7 @@ def _placed(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return place[known], start[known], last_start[known] + template.extent[place[known]]
 
 
-def segment_runs(trace: Trace) -> np.ndarray:
+def segment_runs(trace: TraceTables) -> np.ndarray:
     """How often each segment of the template is executed, over all IPUs and replicas (int64)."""
     folded = trace.folded("instances")
     table = trace.columns("instances") if folded is None else folded.arrays
@@ -319,14 +257,14 @@ def segment_runs(trace: Trace) -> np.ndarray:
     return runs
 
 
-def step_runs(trace: Trace) -> np.ndarray:
+def step_runs(trace: TraceTables) -> np.ndarray:
     """How often each row of table ``steps`` is executed, over all IPUs and replicas (int64)."""
     runs = np.zeros(len(trace.template.order), dtype=np.int64)
     runs[trace.template.order] = np.repeat(segment_runs(trace), trace.template.count)
     return product(runs, trace.template.trips)
 
 
-def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
+def step_begins(trace: TraceTables, begins: np.ndarray) -> np.ndarray:
     """How often a stretch of steps begins with each row of the template (in the template's order).
 
     A stretch begins with the rows of the mask ``begins`` when they follow the row before them, and with every trip of a
@@ -343,7 +281,7 @@ def step_begins(trace: Trace, begins: np.ndarray) -> np.ndarray:
     return product(np.repeat(segment_runs(trace), template.count), all_trips - np.where(begins, 0, entered))
 
 
-def working_cycles(trace: Trace) -> np.ndarray:
+def working_cycles(trace: TraceTables) -> np.ndarray:
     """Cycles of each segment in which its IPU works, that is, waits neither for other IPUs nor for the host."""
     waiting = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS, "host_mid"))
     return np.asarray(sum_by_segment(trace, trace.columns("steps")["dur"])[:, ~waiting].sum(axis=1))
@@ -364,7 +302,7 @@ class IpuTotals:
     last: np.ndarray
 
 
-def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
+def sum_by_segment(trace: TraceTables, weights: np.ndarray) -> np.ndarray:
     """Sums of a weight per execution of ``steps``, by segment and kind: shape (segments, len(KINDS)).
 
     The dtype is that of the weights, or object where int64 could overflow.
@@ -377,7 +315,7 @@ def sum_by_segment(trace: Trace, weights: np.ndarray) -> np.ndarray:
     return result
 
 
-def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
+def ipu_totals(trace: TraceTables, weights: np.ndarray | None = None) -> IpuTotals:
     """Sums of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
     instances = trace.columns("instances")
     per_segment = sum_by_segment(trace, trace.columns("steps")["dur"] if weights is None else weights)
@@ -400,7 +338,7 @@ def ipu_totals(trace: Trace, weights: np.ndarray | None = None) -> IpuTotals:
     return IpuTotals(keys[:, 0], keys[:, 1], cycles, first_starts, last_ends)
 
 
-def span(trace: Trace) -> Window:
+def span(trace: TraceTables) -> Window:
     """The first start and the last end of all runs and instances; (0, 0) if there are none."""
     starts: list[int] = []
     ends: list[int] = []

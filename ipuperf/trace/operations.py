@@ -15,7 +15,7 @@ from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, NO_OP, WAITING_KINDS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.trace import Trace
+    from ipuperf.trace.tables import TraceTables
 
 _WAITING = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS))
 """For each kind, whether it is waiting (for other IPUs or for the host)."""
@@ -24,7 +24,7 @@ NO_OP_NAME = "(no op)"
 """The name for steps that belong to no op: the syncs of the program itself, and the host's cost of a run."""
 
 
-def operations(trace: Trace) -> pd.DataFrame:
+def operations(trace: TraceTables) -> pd.DataFrame:
     """The cost of each op over the whole trace, for all stored IPUs and replicas together, the costliest op first.
 
     Columns: those of :func:`op_facts`; calls; cycles (steps in which the op does something); waiting_cycles (steps in
@@ -50,7 +50,7 @@ def operations(trace: Trace) -> pd.DataFrame:
     return frame.sort_values(["cycles", "waiting_cycles", "op"], ascending=[False, False, True], ignore_index=True)
 
 
-def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFrame:
+def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.DataFrame:
     """The cost of each op on each stored IPU (replicas together), the costliest first.
 
     The costs are those of the whole trace, or of the given rows of table ``instances``.
@@ -73,7 +73,7 @@ def operations_by_ipu(trace: Trace, rows: np.ndarray | None = None) -> pd.DataFr
     return frame.sort_values(keys, ascending=[False, False, True, True], ignore_index=True)
 
 
-def op_facts(trace: Trace, op_ids: np.ndarray) -> pd.DataFrame:
+def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
     """Facts about ops, one row each.
 
     Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes of its name within its graph,
@@ -106,7 +106,7 @@ def _layer(name: str, graph: str) -> str:
     return scopes.removesuffix("recompute").rstrip("/") or graph
 
 
-def op_kind_cycles(trace: Trace) -> dict[tuple[str, str], int]:
+def op_kind_cycles(trace: TraceTables) -> dict[tuple[str, str], int]:
     """Cycles by op name and kind, over all stored IPUs. Ops with the same name are added; :data:`NO_OP_NAME`: no op."""
     costs = _costs(trace)
     result: dict[tuple[str, str], int] = {}
@@ -148,7 +148,7 @@ class _Costs:
     bytes: np.ndarray
 
 
-def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
+def _costs(trace: TraceTables, rows: np.ndarray | None = None) -> _Costs:
     """The costs of every op on every IPU, in the given rows of table ``instances`` (default: all), without slices."""
     steps, template = trace.columns("steps"), trace.template
     chosen = slice(None) if rows is None else rows
@@ -179,7 +179,7 @@ def _costs(trace: Trace, rows: np.ndarray | None = None) -> _Costs:
     return _Costs(keys[0], keys[1], cycles, flops, imbalance, carried)
 
 
-def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:
+def _calls(trace: TraceTables, op_ids: np.ndarray) -> np.ndarray:
     """How often each of the ops (sorted) is called; IPUs that only wait for others take no part in a call."""
     steps, template = trace.columns("steps"), trace.template
     order = template.order
@@ -200,7 +200,7 @@ def _calls(trace: Trace, op_ids: np.ndarray) -> np.ndarray:
     return result
 
 
-def _continued(trace: Trace, stretch: np.ndarray, works: np.ndarray) -> np.ndarray:
+def _continued(trace: TraceTables, stretch: np.ndarray, works: np.ndarray) -> np.ndarray:
     """How often each segment (as in ``trace.template``) goes on working in a call in which another segment worked just
     before it on the same lane of the same IPU; if it stands before the other in the program, it is executed again
     instead. ``stretch`` (its number) and ``works`` by step, in the template's order."""

@@ -1,4 +1,4 @@
-"""Texts of others (names, paths, messages) as a terminal, Markdown or a spreadsheet may have them."""
+"""Texts from outside (names, paths, messages) in a form that is safe in a terminal, Markdown or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters but new lines and tabs, and those that turn the direction of a text."""
+"""Control characters other than new lines and tabs, and those that change the direction of writing."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>|&])")
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters as escapes (ESC is ``\\x1b``): nothing that acts on a terminal.
+    """``text`` with control characters as escapes (ESC is ``\\x1b``), so that none acts on a terminal.
 
     >>> printable("a\\x1b[31m")
     'a\\\\x1b[31m'
@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """``text`` as a piece of a line of Markdown that shows it as it is.
+    """``text`` for a line of Markdown, which then shows it unchanged.
 
     >>> in_markdown("<b>a|b")
     '\\\\<b\\\\>a\\\\|b'
@@ -45,7 +45,7 @@ def in_cell(text: object) -> object:
 
 
 def of_cell(text: object) -> object:
-    """What :func:`in_cell` was given.
+    """The text that :func:`in_cell` made a cell of.
 
     >>> of_cell("'=1+2"), of_cell("'a")
     ('=1+2', "'a")
@@ -54,7 +54,7 @@ def of_cell(text: object) -> object:
 
 
 def with_texts(table: pd.DataFrame, change: Callable[[object], object]) -> pd.DataFrame:
-    """``table`` with ``change`` (:func:`in_cell`, :func:`of_cell`) of what its columns of texts hold."""
+    """``table`` with ``change`` (:func:`in_cell` or :func:`of_cell`) applied to each cell of its text columns."""
     return table.assign(**{name: table[name].map(change) for name in table if table[name].dtype.kind == "O"})
 
 

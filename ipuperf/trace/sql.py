@@ -11,7 +11,7 @@ from ipuperf.trace.schema import TABLES
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.trace import Trace
+    from ipuperf.trace.tables import TraceTables
 
 UNITS = "units"
 """Name of the table of units in SQL."""
@@ -25,7 +25,7 @@ def units() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["table", "column", "unit", "meaning"])
 
 
-def sql(trace: Trace, query: str) -> pd.DataFrame:
+def sql(trace: TraceTables, query: str) -> pd.DataFrame:
     """The answer to a query over the tables of a trace and the table ``units`` (see :func:`units`).
 
     Raises:

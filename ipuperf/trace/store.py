@@ -23,7 +23,7 @@ from ipuperf.trace.folded import FOLDED, FoldedTable
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:
-    from ipuperf.trace.trace import Trace
+    from ipuperf.trace.tables import TraceTables
 
 _FORMAT = "ipuperf-trace"
 _FOLDED = ".folded.npz"
@@ -135,7 +135,7 @@ def _opened(name: str, data: bytes, budget: _Budget) -> Any:
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 
-def save(trace: Trace, path: str | os.PathLike[str]) -> None:
+def save(trace: TraceTables, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` under a temporary name, then rename."""
     head = {
         "format": _FORMAT,

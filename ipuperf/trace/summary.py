@@ -9,16 +9,16 @@ import numpy as np
 from ipuperf.trace import fold
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
-from ipuperf.trace.trace import fullest_tile, tile_totals
+from ipuperf.trace.tables import fullest_tile, tile_totals
 
 if TYPE_CHECKING:
-    from ipuperf.trace.trace import Trace
+    from ipuperf.trace.tables import TraceTables
 
 LARGEST_VARIABLES = 5
 """How many variables a summary names when a program does not fit."""
 
 
-def link_totals(trace: Trace) -> list[dict[str, Any]]:
+def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
     """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in table order."""
     links, transfers = trace.columns("links"), trace.columns("transfers")
     begin, end = span_of_transfers(trace)
@@ -44,7 +44,7 @@ def link_totals(trace: Trace) -> list[dict[str, Any]]:
     return result
 
 
-def span_of_transfers(trace: Trace) -> fold.Window:
+def span_of_transfers(trace: TraceTables) -> fold.Window:
     """The span of the trace, extended if a transfer begins before it or ends after it."""
     begin, end = fold.span(trace)
     transfers = trace.columns("transfers")
@@ -64,7 +64,7 @@ def union_length(start: np.ndarray, end: np.ndarray) -> int:
     return int(np.maximum(reach - np.maximum(start, covered_until), 0).sum())
 
 
-def tile_balance(trace: Trace) -> float | None:
+def tile_balance(trace: TraceTables) -> float | None:
     """Mean over max of the tiles, weighted by cycles over all compute steps executed; None if nothing computes."""
     steps, runs = trace.columns("steps"), fold.step_runs(trace)
     compute = steps["kind"] == "compute"
@@ -72,7 +72,7 @@ def tile_balance(trace: Trace) -> float | None:
     return float((steps["dur_mean"] * runs)[compute].sum()) / longest if longest else None
 
 
-def _largest_variables(trace: Trace, ipu: int, tile: int) -> list[dict[str, Any]]:
+def _largest_variables(trace: TraceTables, ipu: int, tile: int) -> list[dict[str, Any]]:
     variables = trace.columns("variables")
     on_tile = (variables["ipu"] == ipu) & (variables["tile_from"] <= tile) & (tile < variables["tile_to"])
     rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
@@ -84,7 +84,7 @@ def _largest_variables(trace: Trace, ipu: int, tile: int) -> list[dict[str, Any]
     ]
 
 
-def memory_summary(trace: Trace) -> dict[str, Any]:
+def memory_summary(trace: TraceTables) -> dict[str, Any]:
     """Bytes by category and at the peak, and whether the program fits.
 
     Keys: ``categories`` (bytes over all IPUs), ``max_tile`` (ipu, tile, bytes, gaps included), ``bytes_per_tile``,
@@ -126,7 +126,7 @@ def memory_summary(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _traffic(trace: Trace, kind: str) -> dict[str, int]:
+def _traffic(trace: TraceTables, kind: str) -> dict[str, int]:
     steps, runs = trace.columns("steps"), fold.step_runs(trace)
     rows = steps["kind"] == kind
     return {
@@ -144,7 +144,7 @@ def _mean_shares(totals: fold.IpuTotals, elapsed: int) -> dict[str, dict[str, fl
     }
 
 
-def summary(trace: Trace) -> dict[str, Any]:
+def summary(trace: TraceTables) -> dict[str, Any]:
     """The main figures as plain Python, ready for JSON.
 
     ``total_cycles`` and ``seconds`` reach from the first start to the last end of the trace; ``runs`` lists the runs.

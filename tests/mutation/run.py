@@ -45,7 +45,17 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results" / "mutation"
 BESIDE = "ipuperf"
 """The room of the files beside the packages."""
-ROOMS = (BESIDE, *sorted(package.parent.name for package in (ROOT / "ipuperf").glob("*/__init__.py")))
+FLOORS = ("frontends", "tools")
+"""Folders of rooms."""
+ROOMS = (
+    BESIDE,
+    *sorted(
+        package.parent.relative_to(ROOT / "ipuperf").as_posix()
+        for pattern in ("*", *(f"{floor}/*" for floor in FLOORS))
+        for package in (ROOT / "ipuperf").glob(f"{pattern}/__init__.py")
+        if package.parent.name not in FLOORS
+    ),
+)
 FOLDERS = tuple(sorted({file.parent.name for file in (ROOT / "tests").glob("*/test_*.py")} - {"notebooks", "upstream"}))
 """Folders of tests that are recorded: those that run no kernel and no program of others."""
 WARM = ("numpy", "pandas", "simpy", "click", "tqdm", "hypothesis", "matplotlib.pyplot", "importlib.metadata")
@@ -367,7 +377,7 @@ def _files(room: str) -> Iterable[Path]:
 def room_of(file: str) -> str:
     """The room of a file of ``ipuperf/``."""
     _, *room, _ = Path(file).parts
-    return room[0] if room else BESIDE
+    return "/".join(room[: 2 if room[0] in FLOORS else 1]) if room else BESIDE
 
 
 def at(places: Sequence[str]) -> list[Mutant]:

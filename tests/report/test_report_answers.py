@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -30,7 +29,8 @@ aligned, comparison_text, excerpt, marks, memory = room("aligned", "comparison_t
 perfetto, chrome_json, pipeline, raster, step_time = room("perfetto", "chrome", "pipeline", "raster", "step_time")
 text, timeline, tracks, waiting, why = room("text", "timeline", "tracks", "waiting", "why")
 compared, facts, link_facts = room("page.comparison", "page.facts", "page.link_facts")
-memory_facts, op_facts, time_facts = room("page.memory_facts", "page.op_facts", "page.time_facts")
+memory_facts, op_facts, run_facts = room("page.memory_facts", "page.op_facts", "page.run_facts")
+time_facts = room("page.time_facts")[0]
 HERE = Path(__file__).parents[1] / "golden" / "report"
 
 
@@ -50,6 +50,14 @@ def fonts(figure: Any) -> list[str]:
     return [f"{len(sizes)} rows {sorted(set(sizes))}, {len(axes.texts)} texts"]
 
 
+def on_page(trace: Trace, *names: str) -> Any:
+    """The facts of these names on a page that shows the whole trace."""
+    shown = facts.page_facts(trace, 10**9)
+    for name in names:
+        shown = shown[name]
+    return shown
+
+
 # -- more than is listed -----------------------------------------------------------------------------------------------
 
 LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
@@ -60,13 +68,13 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
     "points of a compared curve": (compared, "_POINTS", lambda t: compared._path(
         np.array([3, 9, 1, 0, 5]), 9, 6, "#123456", "2 1")),
     "IPUs of compared timelines": (aligned, "MOST_IPUS", lambda t: aligned.aligned({"a": t, "b": t})),
-    "ops of a page": (op_facts, "SHOWN_OPS", op_facts.op_facts),
-    "variables of a page": (memory_facts, "SHOWN_VARIABLES", memory_facts.variables_of),
-    "tiles of a variable": (memory_facts, "_PIECES", memory_facts.variables_of),
-    "points of a curve": (memory_facts, "_POINTS", lambda t: memory_facts.liveness(t, None)),
-    "lanes of links": (time_facts, "_LINKS", lambda t: time_facts.timeline(t, None)["lanes"]),
-    "links of a page": (link_facts, "_SHOWN", lambda t: link_facts.link_facts(t, t.summary())["used"]),
-    "pieces of a path": (facts, "_POINTS", lambda t: facts._time(t)["path"]),
+    "ops of a page": (op_facts, "SHOWN_OPS", lambda t: on_page(t, "operations")),
+    "variables of a page": (memory_facts, "SHOWN_VARIABLES", lambda t: on_page(t, "variables")),
+    "tiles of a variable": (memory_facts, "_PIECES", lambda t: on_page(t, "variables")),
+    "points of a curve": (memory_facts, "_POINTS", lambda t: on_page(t, "liveness")),
+    "lanes of links": (time_facts, "_LINKS", lambda t: on_page(t, "timeline", "lanes")),
+    "links of a page": (link_facts, "_SHOWN", lambda t: on_page(t, "links", "used")),
+    "pieces of a path": (run_facts, "_POINTS", lambda t: on_page(t, "time", "path")),
     "IPUs of liveness": (memory, "MAX_IPUS", lambda t: report.liveness_figure(t)),
     "IPUs of tiles": (memory, "MAX_IPUS", lambda t: report.tile_memory_figure(t)),
     "points of liveness": (memory, "MAX_POINTS", lambda t: report.liveness_figure(t, ipu=0)),
@@ -149,7 +157,7 @@ def test_windows_from_the_start(rich: Trace) -> None:
     starts = sorted([*rich.columns("instances")["start"].tolist(), *rich.columns("transfers")["start"].tolist()])
     for most in range(len(starts) + 2):
         expected = None if most >= len(starts) else (starts[0], max(starts[most], starts[0] + 1))
-        assert time_facts.page_window(rich, most) == expected
+        assert time_facts.page_window({name: rich.columns(name) for name in TABLES}, most) == expected
 
 
 def test_a_page_takes_what_is_allowed_and_holds_no_nan(rich: Trace) -> None:
@@ -278,22 +286,14 @@ def _added(rows: int, span: Any, width: int, pixels: list[Any]) -> Any:
     return np.round(one.fractions(), 6).tolist()
 
 
-@cache
 def _line() -> waiting.IpuLine:
     """Works until 10, waits until 20, is at a link until 25, and works until 30."""
-    does = np.array([0, waiting._WAITS, 1, 0])
-    edges = np.array([0, 10, 20, 25, 30])
-    length = np.diff(edges)
-    spent = np.zeros((5, len(waiting._DOES)), dtype=np.int64)
-    for place, (what, cycles) in enumerate(zip(does, length, strict=True), 1):
-        spent[place] = spent[place - 1]
-        spent[place, what] += cycles
-    return waiting.IpuLine(0, 1, edges, does, np.array([7, -1, 8, 9]), spent)
+    activity = np.array([0, waiting.WAITS, 1, 0])
+    return waiting.IpuLine(0, 1, np.array([0, 10, 20, 25, 30]), activity, np.array([7, -1, 8, 9]))
 
 
 def _idle() -> waiting.IpuLine:
-    own = np.zeros((2, len(waiting._DOES)), dtype=np.int64)
-    return waiting.IpuLine(0, 1, np.array([3, 9]), np.array([waiting._WAITS]), np.array([-1]), own)
+    return waiting.IpuLine(0, 1, np.array([3, 9]), np.array([waiting.WAITS]), np.array([-1]))
 
 
 def _alike(common: int, synthetic: ModuleType) -> list[str]:

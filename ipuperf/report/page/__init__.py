@@ -1,8 +1,8 @@
 """The report as one HTML file, which contains everything it shows, opens offline, and makes no requests.
 
-``page.js`` and ``timeline.js`` draw the facts that :mod:`~ipuperf.report.page.facts` takes from the trace. They are
-plain JavaScript with type comments, without a build step, and the facts are in a compressed block of the page. Without
-JavaScript the page shows the summary as text.
+The scripts draw the facts that :mod:`~ipuperf.report.page.facts` takes from the trace. They are plain JavaScript with
+type comments, without a build step, and the facts are in a compressed block of the page. Without JavaScript the page
+shows the summary as text.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ MOST_BYTES = 5_000_000
 
 _MOST_SLICES = 3_000_000
 """The number of executions of segments and transfers on the time line that is tried first."""
+
+_SCRIPTS = ("elements", "folded", "timeline", "bsp", "summary", "memory", "operations", "links", "path", "page")
+"""The scripts in their order on the page: what views have in common, the views, and what shows them."""
 
 
 @checked
@@ -60,7 +63,7 @@ def _page(trace: Trace, title: str | None, slices: int) -> str:
         "title": html.escape(name),
         "summary": html.escape(summary_text(trace)),
         "style": _asset("page.css"),
-        "script": _asset("timeline.js") + _asset("page.js"),
+        "script": "".join(_asset(f"{name}.js") for name in _SCRIPTS),
         "facts": packed,
     }
     page = _asset("page.html")

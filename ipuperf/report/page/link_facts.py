@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.live import link_use
-from ipuperf.report.page.encoding import grouped
-from ipuperf.trace.columns import lookup
+from ipuperf.report.page.encoding import Columns, Tables, groups, stretches
 
 if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+    from ipuperf.report.live import Series
 
 _SHOWN = 64
+"""The largest number of listed links, the busiest ones."""
 _COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 
 
-def link_facts(trace: Trace, summary: dict[str, Any]) -> dict[str, Any]:
-    """The totals of each used link, its use over time, and the collectives."""
-    used = sorted((link for link in summary["links"] if link["bytes"]), key=lambda link: -link["utilisation"])[:_SHOWN]
-    use, shared = link_use(trace), _sharing(trace)
+def link_facts(
+    tables: Tables, totals: Iterable[dict[str, Any]], use: Mapping[str, Series], total_cycles: int
+) -> dict[str, Any]:
+    """The totals of each used link, its use over time, and the collectives.
+
+    ``totals`` are the links of a summary, ``use`` the percentage of the bandwidth in use over time by link.
+    """
+    used = sorted((link for link in totals if link["bytes"]), key=lambda link: -link["utilisation"])[:_SHOWN]
+    shared = _sharing(tables["links"], tables["transfers"])
     for link in used:
         link["bytes"], link["utilisation"] = int(link["bytes"]), float(link["utilisation"])
         link["most"], link["shared"] = shared.get(link["name"], (0, 0))
         if link["name"] in use:
-            time, value = use[link["name"]]
-            link["use"] = _binned(time, value, summary["total_cycles"])
-    return {"used": used, "collectives": _collectives(trace)}
+            link["use"] = _binned(*use[link["name"]], total_cycles)
+    return {"used": used, "collectives": _collectives(tables["transfers"], tables["ops"])}
 
 
-def _sharing(trace: Trace) -> dict[str, tuple[int, int]]:
+def _sharing(links: Columns, transfers: Columns) -> dict[str, tuple[int, int]]:
     """The largest number of simultaneous transfers of each link, and its cycles with more than one."""
-    links, moved = trace.columns("links"), trace.columns("transfers")
     names = dict(zip(links["link_id"].tolist(), links["name"], strict=True))
-    rows = np.flatnonzero(moved["dur"] > 0)
-    keys, order, begins = grouped(moved["link_id"][rows])
+    timed = np.flatnonzero(transfers["dur"] > 0)
     sharing = {}
-    for position, link in enumerate(keys.tolist()):
-        link_rows = rows[order[begins[position] : begins[position + 1]]]
-        time = np.concatenate([moved["start"][link_rows], moved["start"][link_rows] + moved["dur"][link_rows]])
-        change = np.repeat([1, -1], len(link_rows))
+    for link, part in groups(transfers["link_id"][timed]):
+        rows = timed[part]
+        time = np.concatenate([transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows]])
+        change = np.repeat([1, -1], len(rows))
         sequence = np.lexsort((change, time))  # transfers that end in a cycle come before those that begin in it
         at_once = np.cumsum(change[sequence])
         length = np.diff(time[sequence], append=time[sequence[-1]])
@@ -48,26 +50,22 @@ def _sharing(trace: Trace) -> dict[str, tuple[int, int]]:
     return sharing
 
 
-def _collectives(trace: Trace) -> list[dict[str, Any]]:
+def _collectives(transfers: Columns, ops: Columns) -> list[dict[str, Any]]:
     """A row for each collective, the one with the most bytes first, with its rounds and cycles."""
-    moved, ops = trace.columns("transfers"), trace.columns("ops")
-    rows = np.flatnonzero(np.isin(moved["kind"], _COLLECTIVES))
-    keys, order, begins = grouped(moved["op_id"][rows])
-    names = lookup(keys, ops["op_id"], ops["name"], "")
+    chosen = np.flatnonzero(np.isin(transfers["kind"], _COLLECTIVES))
+    names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
     collectives: list[dict[str, Any]] = []
-    for position, name in enumerate(names.tolist()):
-        op_rows = rows[order[begins[position] : begins[position + 1]]]
-        starts, longest = grouped(moved["start"][op_rows])[0], 0
-        for start, end in _rounds(moved["start"][op_rows], moved["dur"][op_rows]):
-            longest += end - start
+    for op_id, part in groups(transfers["op_id"][chosen]):
+        rows = chosen[part]
+        rounds = _rounds(transfers["start"][rows], transfers["dur"][rows])
         collectives.append(
             {
-                "op": str(name),
-                "kind": str(moved["kind"][op_rows[0]]),
-                "transfers": len(op_rows),
-                "rounds": len(starts),
-                "bytes": int(moved["bytes"][op_rows].sum()),
-                "cycles": longest,
+                "op": str(names.get(op_id, "")),
+                "kind": str(transfers["kind"][rows[0]]),
+                "transfers": len(rows),
+                "rounds": len(np.unique(transfers["start"][rows])),
+                "bytes": int(transfers["bytes"][rows].sum()),
+                "cycles": sum(end - start for start, end in rounds),
             }
         )
     return sorted(collectives, key=lambda row: -row["bytes"])[:200]
@@ -76,10 +74,8 @@ def _collectives(trace: Trace) -> list[dict[str, Any]]:
 def _rounds(start: np.ndarray, dur: np.ndarray) -> list[tuple[int, int]]:
     """The stretches in which any transfer is under way."""
     order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate((start + dur)[order])
-    round_begins = np.flatnonzero(np.append(True, start[1:] > end[:-1]))
-    round_ends = np.append(round_begins[1:], len(start)) - 1
-    return list(zip(start[round_begins].tolist(), end[round_ends].tolist(), strict=True))
+    _, begin, end = stretches(start[order], dur[order])
+    return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
 def _binned(time: np.ndarray, value: np.ndarray, total: int, bins: int = 400) -> list[float]:

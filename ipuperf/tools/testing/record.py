@@ -140,7 +140,7 @@ def _cycles(trace: Trace, summary: Summary) -> Figures:
 
 
 def _memory(trace: Trace, summary: Summary) -> Figures:
-    from ipuperf.trace.trace import fullest_tile
+    from ipuperf.trace.tables import fullest_tile
 
     figures: Figures = {}
     memory = trace.columns("tile_memory")

@@ -1,0 +1,114 @@
+"""The figures that the views of a page show. Each is computed from the trace when a view first asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
+from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles, path_stretches
+from ipuperf.report.live import Series, link_use, live_memory
+from ipuperf.report.marks import arrows
+from ipuperf.report.page.encoding import Tables
+from ipuperf.report.page.time_facts import Executions, page_window
+from ipuperf.report.step_time import StepTime, followable, step_time
+from ipuperf.report.text import verdicts
+from ipuperf.trace import TABLES, fitting_window
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ipuperf.trace import Trace, Window
+
+_FOLLOWED = 400_000
+"""The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a trace for the views of its page."""
+
+    trace: Trace
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The trace's tables by name."""
+        return {name: self.trace.columns(name) for name in TABLES}
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The summary of the trace."""
+        return self.trace.summary()
+
+    @cached_property
+    def verdicts(self) -> list[str]:
+        """The warnings about IPUs that the program does not fit."""
+        return verdicts(self.trace)
+
+    @cached_property
+    def executed(self) -> bool:
+        """Whether anything was executed."""
+        return self.tables["instances"]["instance"].size > 0
+
+    @cached_property
+    def followed(self) -> bool:
+        """Whether the trace has few enough steps for waits and the critical path."""
+        return self.executed and followable(self.trace)
+
+    @cached_property
+    def time(self) -> StepTime:
+        """The time of the last run, with its waits."""
+        return step_time(self.trace)
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The critical path of the last run."""
+        return critical_path(self.trace, known_waits=self.time.waits)
+
+    @property
+    def path_stretches(self) -> pd.DataFrame:
+        """The pieces of the critical path by place."""
+        return path_stretches(self.trace, self.path)
+
+    @property
+    def path_cycles(self) -> pd.DataFrame:
+        """The cycles of the critical path by IPU, kind and op."""
+        return path_cycles(self.trace, self.path)
+
+    @property
+    def breakdown(self) -> dict[str, int]:
+        """The cycles of the last run by kind of step."""
+        return breakdown_cycles(self.trace)
+
+    @property
+    def pace(self) -> tuple[int, int]:
+        """The (replica, ipu) that sets the pace of the last run."""
+        return critical_ipu(self.trace, run_instances(self.trace)[1])
+
+    @property
+    def operations(self) -> pd.DataFrame:
+        """The cost of each op on each IPU."""
+        return self.trace.operations_by_ipu()
+
+    @cached_property
+    def live_window(self) -> Window | None:
+        """The window in which live bytes are followed over time; None: everything."""
+        return fitting_window(self.trace, _FOLLOWED)
+
+    @property
+    def live(self) -> dict[tuple[int, int], Series]:
+        """Live bytes of each (replica, ipu) over time."""
+        return live_memory(self.trace, self.live_window)
+
+    @property
+    def link_use(self) -> dict[str, Series]:
+        """The percentage of each link's bandwidth in use over time."""
+        return link_use(self.trace)
+
+    def executions(self, most: int) -> Executions:
+        """What the time line shows of at most ``most`` executions and transfers."""
+        window = page_window(self.tables, most)
+        begin, _ = run_instances(self.trace)[0] if window is None else window
+        copies = arrows(self.trace, window)
+        return Executions(window, begin, self.tables, self.trace.template, self.trace.step_ops, copies)

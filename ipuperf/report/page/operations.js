@@ -1,0 +1,220 @@
+// @ts-check
+"use strict";
+/**
+ * The view of the operations: a table to filter and to group, and the plans of the products of a row.
+ */
+
+function operationsView(/** @type {HTMLElement} */ section) {
+  const ops = facts.operations;
+  if (!ops) {
+    section.append(make("p", {}, "Nothing was executed."));
+    return {};
+  }
+  const rows = ops.op.map((/** @type {string} */ _, /** @type {number} */ i) =>
+    Object.fromEntries(
+      Object.keys(ops)
+        .filter((column) => Array.isArray(ops[column]))
+        .map((column) => [column, ops[column][i]]),
+    ),
+  );
+  const filter = make("input", {
+    id: "operations-filter",
+    placeholder: "op, type, layer, line, bound",
+    size: 26,
+    oninput: fill,
+  });
+  const GROUPS = [
+    ["op and IPU", ""],
+    ["layer", "layer"],
+    ["op type", "type"],
+    ["file line", "line"],
+    ["phase", "phase"],
+    ["bound by", "bound"],
+    ["IPU", "ipu"],
+  ];
+  const groupSelect = make(
+    "select",
+    { id: "operations-group", "aria-label": "group by", onchange: fill },
+    ...GROUPS.map(([name, value]) => make("option", { value }, name)),
+  );
+  const table = make("div", { id: "operations-table" });
+  const note = make("p", { class: "note", id: "operations-note" });
+  const planBox = make("div", { id: "operations-plan" });
+  section.append(
+    make(
+      "div",
+      { class: "tools" },
+      filter,
+      "group by",
+      groupSelect,
+      make("span", { class: "note" }, "A click on a row tells how its products are planned."),
+    ),
+    table,
+    note,
+    planBox,
+  );
+  const percentage = (/** @type {number} */ value) =>
+    value < 0 ? "" : (100 * value).toFixed(value < 0.0995 ? 2 : 1) + " %";
+  const nonZero = (/** @type {number} */ value) => (value ? wholeNumber(value) : "");
+  const cycles = ["cycles", (/** @type {any} */ row) => row.cycles, "n", wholeNumber];
+  const share = ["share", (/** @type {any} */ row) => row.share, "n", percentage];
+  const waiting = ["waiting", (/** @type {any} */ row) => row.waiting_cycles, "n", nonZero];
+  const flops = ["FLOP", (/** @type {any} */ row) => row.flops, "n", nonZero];
+  const peak = [
+    "of peak",
+    (/** @type {any} */ row) => (row.able && row.flops ? row.flops / row.able : -1),
+    "n",
+    percentage,
+  ];
+  const spread = ["slowest tile", (/** @type {any} */ row) => row.imbalance_cycles, "n", nonZero];
+  const moved = ["bytes moved", (/** @type {any} */ row) => row.bytes, "n", nonZero];
+  const memory = [
+    "memory",
+    (/** @type {any} */ row) => row.memory,
+    "n",
+    (/** @type {number} */ value) => (value ? bytes(value) : ""),
+  ];
+  const bound = ["bound by", (/** @type {any} */ row) => row.bound];
+  const { distinct, by_op } = ops.plans;
+  const planned = (/** @type {any} */ row) => by_op[row.op] || [];
+  const gain = (/** @type {any} */ row) => {
+    // what the next best plan of the first product costs more
+    const [chosenCycles, nextCycles] = planned(row)
+      .filter((/** @type {number[]} */ plan) => plan[0] === 0)
+      .map((/** @type {number[]} */ plan) => distinct[plan[2]][0]);
+    return nextCycles === undefined ? -2 : nextCycles / chosenCycles - 1;
+  };
+  const next = [
+    "next plan",
+    gain,
+    "n",
+    (/** @type {number} */ value) =>
+      value === -2 ? "" : (value < 0 ? "-" : "+") + Math.abs(100 * value).toFixed(1) + " %",
+  ];
+  function explain(/** @type {any} */ row) {
+    const plans = planned(row);
+    const lines = plans.map((/** @type {number[]} */ plan) => ({
+      product: plan[0],
+      rank: plan[1],
+      cycles: distinct[plan[2]][0],
+      tiles: distinct[plan[2]][1],
+      temp: distinct[plan[2]][2],
+      vertex: distinct[plan[2]][3],
+      text: distinct[plan[2]][4],
+    }));
+    planBox.replaceChildren(
+      make("h2", {}, row.op),
+      lines.length
+        ? make(
+            "p",
+            { class: "note" },
+            "What the planner expects of one execution: the plan that was taken, and the cheapest with another vertex or form (of a layer planned jointly with its other passes: the pass alone).",
+          )
+        : make("p", { class: "note" }, "It has no product or convolution, so nothing was planned."),
+      ...lines.map((/** @type {any} */ plan) =>
+        make(
+          "p",
+          { class: "plan", "data-rank": plan.rank, "data-cycles": plan.cycles },
+          make(
+            "b",
+            {},
+            (plan.rank ? "next best: " : "plan: ") +
+              wholeNumber(plan.cycles) +
+              " cycles on " +
+              wholeNumber(plan.tiles) +
+              " tiles",
+          ),
+          " " + plan.text,
+        ),
+      ),
+    );
+    planBox.dataset.op = row.op;
+    planBox.scrollIntoView({ block: "nearest" });
+  }
+  function fill() {
+    const searchText = filter.value.toLowerCase();
+    const shownRows = rows.filter(
+      (/** @type {any} */ row) =>
+        !searchText ||
+        [row.op, row.type, row.layer, row.line, row.bound].some((text) => text.toLowerCase().includes(searchText)),
+    );
+    const sum = shownRows.reduce((/** @type {number} */ a, /** @type {any} */ row) => a + row.cycles, 0);
+    if (!groupSelect.value)
+      table.replaceChildren(
+        sortable(
+          [
+            ["op", (/** @type {any} */ row) => row.op, "long"],
+            ["type", (/** @type {any} */ row) => row.type],
+            ["IPU", (/** @type {any} */ row) => row.ipu, "n"],
+            cycles,
+            share,
+            bound,
+            waiting,
+            spread,
+            flops,
+            peak,
+            next,
+            moved,
+            memory,
+            ["phase", (/** @type {any} */ row) => row.phase],
+            ["layer", (/** @type {any} */ row) => row.layer, "long"],
+            ["line", (/** @type {any} */ row) => row.line, "", shortPath],
+          ],
+          shownRows,
+          explain,
+        ),
+      );
+    else {
+      const groups = new Map();
+      const sums = ["cycles", "share", "waiting_cycles", "flops", "imbalance_cycles", "bytes", "memory", "able"];
+      for (const row of shownRows) {
+        const name = String(row[groupSelect.value]) || "(none)";
+        const group =
+          groups.get(name) ||
+          Object.assign({ name, count: 0, bounds: {} }, Object.fromEntries(sums.map((column) => [column, 0])));
+        for (const column of sums) group[column] += row[column];
+        group.bounds[row.bound] = (group.bounds[row.bound] || 0) + row.cycles;
+        group.count++;
+        groups.set(name, group);
+      }
+      for (const group of groups.values()) {
+        group.bound = Object.keys(group.bounds).sort((a, b) => group.bounds[b] - group.bounds[a])[0];
+      }
+      const title = GROUPS.find((choice) => choice[1] === groupSelect.value)?.[0];
+      table.replaceChildren(
+        sortable(
+          [
+            [
+              title,
+              (/** @type {any} */ row) => row.name,
+              "long",
+              groupSelect.value === "line" ? shortPath : undefined,
+            ],
+            ["rows", (/** @type {any} */ row) => row.count, "n"],
+            cycles,
+            share,
+            ["mostly bound by", (/** @type {any} */ row) => row.bound],
+            waiting,
+            spread,
+            flops,
+            peak,
+            moved,
+            memory,
+          ],
+          [...groups.values()].sort((a, b) => b.cycles - a.cycles),
+        ),
+      );
+    }
+    note.textContent = `${wholeNumber(shownRows.length)} of ${wholeNumber(ops.rows)} rows, ${wholeNumber(sum)} of ${wholeNumber(ops.total_cycles)} cycles in which an op does something; waiting is beside them. Of peak: what the matrix units of all tiles could do of the op's type in its cycles.`;
+    note.dataset.cycles = String(sum);
+    note.dataset.rows = String(shownRows.length);
+  }
+  fill();
+  return {
+    key: (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "/") return false;
+      filter.focus();
+      return true;
+    },
+  };
+}

@@ -1,0 +1,127 @@
+// @ts-check
+"use strict";
+/**
+ * The view of the summary: cards, the parts of the time as a waterfall, and the waiting of each IPU.
+ */
+
+/** @type {Record<string, string>} */
+const KIND_OF_PART = {
+  compute: "compute",
+  "tile imbalance": "compute",
+  exchange: "exchange",
+  sync: "sync",
+  links: "link",
+  ddr: "remote_load",
+  host: "host_mid",
+};
+const partColour = (/** @type {string} */ name) => colourOf(KIND_OF_PART[name] || "sync_external");
+
+function summaryView(/** @type {HTMLElement} */ section) {
+  const { meta, time } = facts;
+  if (facts.untold) section.append(make("p", { class: "note" }, facts.untold));
+  if (time) section.append(make("p", { class: "lead", id: "sentence" }, "The last run is " + time.sentence + "."));
+  if (meta.oom)
+    section.append(
+      make(
+        "p",
+        { class: "lead bad" },
+        "The program does not fit in memory: these are the times of a machine that could hold it.",
+      ),
+    );
+  for (const text of facts.verdicts) section.append(make("p", { class: "bad", "data-verdict": "" }, text));
+  const card = (/** @type {string} */ value, /** @type {string} */ label, id = "") =>
+    make("div", { class: "card", id }, make("b", {}, value), make("span", {}, label));
+  const cards = make("div", { class: "cards" });
+  if (time)
+    cards.append(
+      card(seconds(time.total), "last run", "run-time"),
+      card(wholeNumber(time.total), "cycles of the last run", "run-cycles"),
+    );
+  if (facts.flops && facts.total_cycles)
+    cards.append(
+      card(
+        (facts.flops / (facts.total_cycles / meta.clock_hz) / 1e12).toPrecision(4) + " TFLOP/s",
+        "over the whole trace",
+      ),
+    );
+  if (facts.tile_balance !== null)
+    cards.append(card((100 * facts.tile_balance).toFixed(1) + " %", "tile balance of compute"));
+  if (facts.max_tile)
+    cards.append(
+      card(
+        percent(facts.max_tile.bytes, meta.bytes_per_tile),
+        "of the memory of the fullest tile (" +
+          wholeNumber(facts.max_tile.bytes) +
+          " B, tile " +
+          facts.max_tile.tile +
+          " of IPU " +
+          facts.max_tile.ipu +
+          ")",
+        "fullest",
+      ),
+    );
+  cards.append(card(String(meta.num_ipus), "IPUs, " + meta.replicas + " replica(s), " + meta.machine));
+  section.append(cards);
+  const bars = make("div", { id: "waterfall" });
+  if (time) {
+    section.append(make("h2", {}, "Where the time goes, on IPU " + time.ipu + ", which sets the pace"), bars);
+    section.append(
+      make(
+        "p",
+        { class: "note" },
+        time.path
+          ? "From the average tile's compute to the whole run. Waiting belongs to what the IPU that is waited for does meanwhile."
+          : "From compute to the whole run.",
+      ),
+    );
+  }
+  if (time && time.path) {
+    section.append(make("h2", {}, "Waiting of each IPU"));
+    const owners = ["host", "bubble", "imbalance", "collective", "link", "ddr", "sync"];
+    const rows = Object.entries(time.waiting).map(([ipu, cycles]) => ({ ipu: Number(ipu), ...cycles }));
+    section.append(
+      sortable(
+        [
+          ["IPU", (/** @type {any} */ row) => row.ipu, "n"],
+          ...owners.map((owner) => [owner, (/** @type {any} */ row) => row[owner] || 0, "n", wholeNumber]),
+        ],
+        rows,
+      ),
+    );
+  }
+  for (const [title, list] of [
+    ["Warnings", facts.warnings],
+    ["Assumptions", facts.assumptions],
+  ])
+    if (list.length)
+      section.append(
+        make("h2", {}, title),
+        make("ul", {}, ...list.map((/** @type {string} */ text) => make("li", {}, text))),
+      );
+  function draw() {
+    if (!time) return;
+    let offset = 0;
+    bars.replaceChildren(
+      ...time.parts
+        .filter((/** @type {any} */ part) => part.cycles)
+        .map((/** @type {any} */ part) => {
+          const fill = make("i", {
+            style: `left:${(100 * offset) / time.total}%;width:${Math.max((100 * part.cycles) / time.total, 0.15)}%;background:${partColour(part.name)}`,
+          });
+          offset += part.cycles;
+          return make(
+            "div",
+            { class: "bar", "data-part": part.name, "data-cycles": part.cycles },
+            make("span", {}, part.label),
+            make("div", { class: "track" }, fill),
+            make(
+              "span",
+              { class: "value" },
+              wholeNumber(part.cycles) + " (" + seconds(part.cycles) + ", " + percent(part.cycles, time.total) + ")",
+            ),
+          );
+        }),
+    );
+  }
+  return { draw };
+}

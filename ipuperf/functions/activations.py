@@ -13,16 +13,13 @@ from .arithmetic import clip, expm1, relu, sigmoid, softplus, tanh, where
 from .arranging import cut, reshaped
 from .elementary import scaled
 from .making import make
-from .naming import named
 
 
-@named(aten="hardsigmoid")
 def hard_sigmoid(t: Tensor) -> Tensor:
     """``clip(t / 6 + 1 / 2, 0, 1)``."""
     return make(_k.HardSigmoid, t, alpha=1 / 6, beta=0.5)
 
 
-@named(aten="hardswish")
 def hard_swish(t: Tensor) -> Tensor:
     """``where(|t| >= 3, max(t, 0), t (t + 3) / 6)``."""
     outside = abs(t) >= 3
@@ -30,13 +27,11 @@ def hard_swish(t: Tensor) -> Tensor:
     return where(outside, relu(t), middle)
 
 
-@named(aten="relu6")
 def relu6(t: Tensor) -> Tensor:
     """``t`` limited to 0 to 6; outside there is no gradient."""
     return clip(t, 0, 6)
 
 
-@named(aten="elu")
 def elu(t: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     """``scale * t`` above 0, ``scale * alpha (exp(input_scale t) - 1)`` elsewhere."""
     # ELU itself is one op; only CELU scales its input.
@@ -46,19 +41,16 @@ def elu(t: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     return scaled(where(t > 0, t, below), scale)
 
 
-@named(aten="selu")
 def selu(t: Tensor) -> Tensor:
     """ELU with the fixed alpha and scale of self-normalising networks."""
     return elu(t, 1.6732632423543772, 1.0507009873554805)
 
 
-@named(aten="celu")
 def celu(t: Tensor, alpha: float = 1.0) -> Tensor:
     """ELU of ``t / alpha``."""
     return elu(t, alpha, 1, 1 / alpha)
 
 
-@named(aten="prelu")
 def prelu(t: Tensor, weight: Tensor) -> Tensor:
     """``t`` above 0, ``weight t`` elsewhere; one weight, or one per channel (axis 1)."""
     if weight.spec.elements > 1:
@@ -67,7 +59,6 @@ def prelu(t: Tensor, weight: Tensor) -> Tensor:
     return where(t > 0, t, weight * t)
 
 
-@named(aten="softplus")
 def steep_softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta t)) / beta``, and ``t`` itself where ``beta t`` is above ``threshold``.
 
@@ -77,19 +68,16 @@ def steep_softplus(t: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     return smooth if threshold >= 20 else where(t * beta > threshold, t, smooth)
 
 
-@named(aten="log_sigmoid")
 def log_sigmoid(t: Tensor) -> Tensor:
     """Logarithm of the sigmoid, ``-softplus(-t)``."""
     return -softplus(-t)
 
 
-@named(aten="mish")
 def mish(t: Tensor) -> Tensor:
     """``t tanh(softplus(t))``."""
     return t * tanh(softplus(t))
 
 
-@named(aten="glu")
 def glu(t: Tensor, dim: int = -1) -> Tensor:
     """The first half along ``dim`` times the sigmoid of the second."""
     half = t.shape[dim] // 2
@@ -102,7 +90,6 @@ def softsign(t: Tensor) -> Tensor:
     return t / (abs(t) + 1)
 
 
-@named(aten="threshold")
 def threshold(t: Tensor, limit: float, fill: float) -> Tensor:
     """``t`` above ``limit``, else ``fill``."""
     return where(t > limit, t, fill)

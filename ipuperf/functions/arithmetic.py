@@ -13,39 +13,38 @@ from ipuperf.ir import CONTEXT, FLOAT32, DType, Operand, Tensor
 
 from .families import binary, comparison, unary
 from .making import make
-from .naming import named
 
 # -- of one tensor -----------------------------------------------------------------------------------------------------
 
-abs = unary("abs", _k.Abs, "Absolute value.", aten="abs")
-negate = unary("negate", _k.Neg, "``-t``.", aten="neg")
-exp = unary("exp", _k.Exp, "``e ** t``.", aten="exp")
+abs = unary("abs", _k.Abs, "Absolute value.")
+negate = unary("negate", _k.Neg, "``-t``.")
+exp = unary("exp", _k.Exp, "``e ** t``.")
 exp_ = unary("exp_", _k.ExpInplace, "``e ** t`` in place.")
-log = unary("log", _k.Log, "Natural logarithm.", aten="log")
-log2 = unary("log2", _k.Log2, "Logarithm to base 2.", aten="log2")
+log = unary("log", _k.Log, "Natural logarithm.")
+log2 = unary("log2", _k.Log2, "Logarithm to base 2.")
 log1p = unary(
     "log1p",
     _k.Log1p,
     "``log(1 + t)``, exact for small ``t`` (TensorFlow's; PyTorch's is :func:`.elementary.log1p`, of other ops).",
 )
-expm1 = unary("expm1", _k.Expm1, "``exp(t) - 1``, exact for small ``t``.", aten="expm1")
-sqrt = unary("sqrt", _k.Sqrt, "Square root.", aten="sqrt")
-reciprocal = unary("reciprocal", _k.Reciprocal, "``1 / t``.", aten="reciprocal")
-erf = unary("erf", _k.Erf, "The error function.", aten="erf")
-erfc = unary("erfc", _k.Erfc, "``1 - erf(t)``, exact where that is small.", aten="erfc")
-tanh = unary("tanh", _k.Tanh, "Hyperbolic tangent.", aten="tanh")
-sigmoid = unary("sigmoid", _k.Sigmoid, "``1 / (1 + exp(-t))``.", aten="sigmoid")
-sin = unary("sin", _k.Sin, "Sine.", aten="sin")
-cos = unary("cos", _k.Cos, "Cosine.", aten="cos")
-asin = unary("asin", _k.Asin, "Arc sine.", aten="asin")
-acos = unary("acos", _k.Acos, "Arc cosine.", aten="acos")
-atan = unary("atan", _k.Atan, "Arc tangent.", aten="atan")
-sinh = unary("sinh", _k.Sinh, "Hyperbolic sine.", aten="sinh")
-cosh = unary("cosh", _k.Cosh, "Hyperbolic cosine.", aten="cosh")
-asinh = unary("asinh", _k.Asinh, "Inverse hyperbolic sine.", aten="asinh")
-acosh = unary("acosh", _k.Acosh, "Inverse hyperbolic cosine.", aten="acosh")
-atanh = unary("atanh", _k.Atanh, "Inverse hyperbolic tangent.", aten="atanh")
-sign = unary("sign", _k.Sign, "-1, 0 or 1.", aten="sign")
+expm1 = unary("expm1", _k.Expm1, "``exp(t) - 1``, exact for small ``t``.")
+sqrt = unary("sqrt", _k.Sqrt, "Square root.")
+reciprocal = unary("reciprocal", _k.Reciprocal, "``1 / t``.")
+erf = unary("erf", _k.Erf, "The error function.")
+erfc = unary("erfc", _k.Erfc, "``1 - erf(t)``, exact where that is small.")
+tanh = unary("tanh", _k.Tanh, "Hyperbolic tangent.")
+sigmoid = unary("sigmoid", _k.Sigmoid, "``1 / (1 + exp(-t))``.")
+sin = unary("sin", _k.Sin, "Sine.")
+cos = unary("cos", _k.Cos, "Cosine.")
+asin = unary("asin", _k.Asin, "Arc sine.")
+acos = unary("acos", _k.Acos, "Arc cosine.")
+atan = unary("atan", _k.Atan, "Arc tangent.")
+sinh = unary("sinh", _k.Sinh, "Hyperbolic sine.")
+cosh = unary("cosh", _k.Cosh, "Hyperbolic cosine.")
+asinh = unary("asinh", _k.Asinh, "Inverse hyperbolic sine.")
+acosh = unary("acosh", _k.Acosh, "Inverse hyperbolic cosine.")
+atanh = unary("atanh", _k.Atanh, "Inverse hyperbolic tangent.")
+sign = unary("sign", _k.Sign, "-1, 0 or 1.")
 floor = unary("floor", _k.Floor, "Largest integer that is not larger.")
 ceil = unary("ceil", _k.Ceil, "Smallest integer that is not smaller.")
 round = unary("round", _k.Round, "Nearest integer, halves to even.")
@@ -59,7 +58,7 @@ gelu = unary("gelu", _k.Gelu, "GELU, tanh form.")
 gelu_ = unary("gelu_", _k.GeluInplace, "GELU (tanh form) in place.")
 geluerf = unary("geluerf", _k.GeluErf, "GELU with the error function.")
 geluerf_ = unary("geluerf_", _k.GeluErfInplace, "GELU with the error function in place.")
-swish = unary("swish", _k.Swish, "``t * sigmoid(t)``, also called SiLU.", aten="silu")
+swish = unary("swish", _k.Swish, "``t * sigmoid(t)``, also called SiLU.")
 swish_ = unary("swish_", _k.SwishInplace, "``t * sigmoid(t)`` in place.")
 softplus = unary("softplus", _k.Softplus, "``log(1 + exp(t))``.")
 bitwise_not = unary("bitwise_not", _k.BitwiseNot, "Every bit of whole numbers the other one.")
@@ -67,19 +66,16 @@ detach = unary("detach", _k.Detach, "``t``, through which no gradient flows.")
 detach_ = unary("detach_", _k.DetachInplace, "As :func:`detach`, sharing storage.")
 
 
-@named(aten="leaky_relu")
 def leaky_relu(t: Tensor, alpha: float = 0.01) -> Tensor:
     """``t`` above 0, ``alpha t`` below."""
     return make(_k.LeakyRelu, t, alpha=alpha)
 
 
-@named(aten="square")
 def square(t: Tensor) -> Tensor:
     """``t * t``."""
     return mul(t, t)
 
 
-@named(aten="rsqrt")
 def rsqrt(t: Tensor) -> Tensor:
     """``1 / sqrt(t)``."""
     return reciprocal(sqrt(t))
@@ -206,8 +202,8 @@ def mod(lhs: Operand, rhs: Operand) -> Tensor:
     return where(equal(less(left, 0), less(right, 0)), remainder, fmod(add(remainder, right), right))
 
 
-fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.", aten="fmod")
-hypot = binary("hypot", _k.Hypotenuse, "``sqrt(lhs^2 + rhs^2)`` without overflow.", aten="hypot")
+fmod = binary("fmod", _k.Fmod, "Remainder with the sign of ``lhs``.")
+hypot = binary("hypot", _k.Hypotenuse, "``sqrt(lhs^2 + rhs^2)`` without overflow.")
 equal = binary("equal", _k.Equal, "``lhs == rhs`` as bool.")
 not_equal = binary("not_equal", _k.NotEqual, "``lhs != rhs`` as bool.")
 greater = comparison("greater", _k.Greater, "``input > other`` as bool.")
@@ -233,13 +229,11 @@ def minimum(*ts: Operand) -> Tensor:
     return make(_k.Minimum, *ts, name="min_out")
 
 
-@named(aten="max.other; maximum")
 def shared_maximum(*ts: Operand) -> Tensor:
     """Element-wise maximum; equal operands get equal parts of the gradient."""
     return make(_k.Maximum, *ts, name="max_out", ties="shared")
 
 
-@named(aten="min.other; minimum")
 def shared_minimum(*ts: Operand) -> Tensor:
     """Element-wise minimum; equal operands get equal parts of the gradient."""
     return make(_k.Minimum, *ts, name="min_out", ties="shared")

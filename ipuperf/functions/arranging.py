@@ -17,7 +17,6 @@ from ipuperf.ir import BOOL, INT32, DType, Tensor
 
 from .arithmetic import cast, equal, greater, isnan, less, logical_and, logical_not, logical_or, where
 from .making import constant, make
-from .naming import named
 from .selection import gather
 from .shapes import concat, expand, reshape, slice, transpose
 
@@ -39,7 +38,6 @@ def reshaped(t: Tensor, shape: Sequence[int]) -> Tensor:
     return t if t.shape == target_shape else reshape(t, target_shape)
 
 
-@named(aten="permute")
 def permuted(t: Tensor, order: Sequence[int]) -> Tensor:
     """The axes in another order."""
     rank = len(t.shape)
@@ -47,7 +45,6 @@ def permuted(t: Tensor, order: Sequence[int]) -> Tensor:
     return t if order == tuple(range(rank)) else transpose(t, order)
 
 
-@named(aten="swapaxes; transpose")
 def swapped(t: Tensor, first: int = -2, second: int = -1) -> Tensor:
     """``t`` with two axes exchanged."""
     order = list(range(len(t.shape)))
@@ -83,7 +80,6 @@ def cut(t: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     return make(_k.Slice, t, axis=axis, start=start, stop=stop, step=step)
 
 
-@named(aten="select")
 def row(t: Tensor, axis: int, index: int) -> Tensor:
     """One position of ``axis``, without that axis."""
     axis = axis_of(axis, len(t.shape))
@@ -107,7 +103,6 @@ def joined(ts: Sequence[Tensor], axis: int) -> Tensor:
     return ts[0] if len(ts) == 1 else concat(ts, axis)
 
 
-@named(aten="repeat")
 def tiled(t: Tensor, repeats: Sequence[int]) -> Tensor:
     """The whole tensor ``repeats`` times along each axis; missing leading axes are added."""
     shape = (1,) * (len(repeats) - len(t.shape)) + t.shape
@@ -132,7 +127,6 @@ def interleaved(t: Tensor, repeats: Mapping[int, int]) -> Tensor:
     return reshaped(broadcast(reshaped(t, single), repeated_shape), shape)
 
 
-@named(aten="flip")
 def flipped(t: Tensor, axes: Sequence[int]) -> Tensor:
     """Reversed along ``axes``."""
     positive_axes = [axis_of(axis, len(t.shape)) for axis in axes]
@@ -152,7 +146,6 @@ def rolled(t: Tensor, shift: int, axis: int) -> Tensor:
     )
 
 
-@named(aten="pixel_shuffle")
 def shuffled(t: Tensor, factor: int) -> Tensor:
     """Pixels from channels: ``(*, C r r, H, W)`` as ``(*, C, H r, W r)`` with the factor ``r``."""
     *leading, channels, height, width = t.shape

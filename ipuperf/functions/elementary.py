@@ -27,7 +27,6 @@ from .arithmetic import (
     where,
 )
 from .making import make
-from .naming import named
 
 
 def scaled(t: Tensor, factor: float) -> Tensor:
@@ -49,13 +48,11 @@ def number_power(t: Tensor, exponent: float) -> Tensor:
     return special(t) if special is not None and t.dtype.is_floating_point else t**exponent
 
 
-@named(aten="log10")
 def log10(t: Tensor) -> Tensor:
     """Logarithm to base 10."""
     return log(t) * (1 / math.log(10))
 
 
-@named(aten="log1p")
 def log1p(t: Tensor) -> Tensor:
     """The logarithm of ``t + 1``, which is not exact for small ``t``.
 
@@ -65,31 +62,26 @@ def log1p(t: Tensor) -> Tensor:
     return log(t + 1.0)
 
 
-@named(aten="exp2")
 def exp2(t: Tensor) -> Tensor:
     """``2 ** t``."""
     return exp(t * math.log(2))
 
 
-@named(aten="tan")
 def tan(t: Tensor) -> Tensor:
     """Tangent."""
     return sin(t) / cos(t)
 
 
-@named(aten="frac")
 def frac(t: Tensor) -> Tensor:
     """The fractional part of ``t``: the difference to the integer towards zero."""
     return t - trunc(t)
 
 
-@named(aten="trunc")
 def trunc(t: Tensor) -> Tensor:
     """``t`` rounded towards zero; whole numbers stay as they are."""
     return sign(t) * floor(abs(t)) if t.dtype.is_floating_point else t
 
 
-@named(aten="floor_divide")
 def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Quotient rounded down, also of integers.
 
@@ -102,7 +94,6 @@ def floor_div(lhs: Tensor, rhs: Tensor) -> Tensor:
     return quotient - cast(_crosses(lhs, rhs), quotient.dtype)
 
 
-@named(aten="remainder")
 def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
     """Remainder with the sign of ``rhs``.
 
@@ -122,13 +113,11 @@ def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
     return not_equal(remainder, 0) & signs
 
 
-@named(aten="lerp")
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """``start + weight (end - start)``."""
     return start + weight * (end - start)
 
 
-@named(aten="nan_to_num")
 def nan_to_num(t: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """NaN and infinities replaced, by default by 0 and the largest and smallest numbers of the type.
 

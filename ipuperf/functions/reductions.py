@@ -15,24 +15,21 @@ from ipuperf.ir import OptionError, Tensor
 from . import arithmetic
 from .families import reduction
 from .making import make, make_all, many
-from .naming import named
 
-sum = reduction("sum", _k.ReduceSum, "Sum along ``axis``.", aten="sum")
-mean = reduction("mean", _k.ReduceMean, "Mean along ``axis``.", aten="mean")
+sum = reduction("sum", _k.ReduceSum, "Sum along ``axis``.")
+mean = reduction("mean", _k.ReduceMean, "Mean along ``axis``.")
 max = reduction("max", _k.ReduceMax, "Maximum along ``axis``.")
 min = reduction("min", _k.ReduceMin, "Minimum along ``axis``.")
 shared_max = reduction(
     "shared_max",
     _k.ReduceMax,
     "Maximum along ``axis``; equal ones get equal parts of the gradient.",
-    aten="amax; max.default",
     ties="shared",
 )
 shared_min = reduction(
     "shared_min",
     _k.ReduceMin,
     "Minimum along ``axis``; equal ones get equal parts of the gradient.",
-    aten="amin; min.default",
     ties="shared",
 )
 
@@ -47,14 +44,13 @@ def first_min(t: Tensor, axis: int, keepdims: bool = False) -> Tensor:
     return make(_k.ReduceMin, t, axes=many(axis), keepdims=keepdims, ties="first")
 
 
-prod = reduction("prod", _k.ReduceProd, "Product along ``axis``.", aten="prod")
+prod = reduction("prod", _k.ReduceProd, "Product along ``axis``.")
 sumsquare = reduction("sumsquare", _k.ReduceSumSquare, "Sum of squares along ``axis``.")
 l1 = reduction("l1", _k.ReduceL1, "Sum of absolute values along ``axis``.")
 l2 = reduction("l2", _k.ReduceL2, "Root of the sum of squares along ``axis``.")
 logsum = reduction("logsum", _k.ReduceLogSum, "Logarithm of the sum along ``axis``.")
 
 
-@named(aten="logsumexp")
 def logsumexp(t: Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """Logarithm of the sum of the exponentials along ``axis``, without overflow."""
     return make(_k.ReduceLogSumExp, t, axes=many(axis), keepdims=keepdims)

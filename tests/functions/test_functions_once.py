@@ -46,7 +46,7 @@ def test_operands_are_converted_in_the_order_of_the_arguments() -> None:
     """Not in that of a set of names, which would be another one in each process."""
     pytest.importorskip("torch")
     from ipuperf.ir import FLOAT32
-    from ipuperf.poptorch.aten.lowering import computed
+    from ipuperf.poptorch.aten.rules import computed
 
     class Recorder:
         dtype = FLOAT32

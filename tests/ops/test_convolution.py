@@ -97,7 +97,7 @@ def convolutions(draw):
 @settings(max_examples=60)
 @given(case=convolutions(), seed=st.integers(0, 1000))
 def test_random_convolutions(case, seed):
-    from .conftest import Bench
+    from opbench import Bench
 
     rng = np.random.default_rng(seed)
     batch, channels, outputs, size, kernel, strides, padding, dilation, groups = case

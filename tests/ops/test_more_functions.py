@@ -10,24 +10,15 @@ import pytest
 from ipuperf import ir
 from ipuperf.ops.elementwise.comparisons import GreaterEqual, Less, LessEqual, NotEqual
 from ipuperf.ops.elementwise.extrema import Minimum
-from ipuperf.ops.elementwise.functions import Erf, Erfc, Expm1, Log1p, Reciprocal, Round
+from ipuperf.ops.elementwise.functions import Erf, Expm1, Log1p, Reciprocal, Round
 from ipuperf.ops.elementwise.piecewise import Elu, HardSigmoid, LeakyRelu
 from ipuperf.ops.elementwise.sigmoid import Sigmoid, Softplus, Swish
 from ipuperf.ops.losses.logsoftmax import LogSoftmax
 
 FUNCTIONS = [
-    (Sigmoid, {}, "torch.sigmoid"),
-    (Swish, {}, "F.silu"),
-    (Softplus, {}, "F.softplus"),
     (Softplus, {"beta": 2.0}, "lambda x: F.softplus(x, beta=2)"),
     (Elu, {"alpha": 1.5}, "lambda x: F.elu(x, 1.5)"),
     (LeakyRelu, {"alpha": 0.2}, "lambda x: F.leaky_relu(x, 0.2)"),
-    (HardSigmoid, {"alpha": 1 / 6, "beta": 0.5}, "F.hardsigmoid"),
-    (Erf, {}, "torch.erf"),
-    (Erfc, {}, "torch.erfc"),
-    (Expm1, {}, "torch.expm1"),
-    (Reciprocal, {}, "torch.reciprocal"),
-    (LogSoftmax, {"axis": -1}, "lambda x: F.log_softmax(x, -1)"),
     (LogSoftmax, {"axis": 0}, "lambda x: F.log_softmax(x, 0)"),
 ]
 
@@ -38,12 +29,6 @@ def test_value_and_gradient_are_those_of_torch(bench, rng, op, attributes, refer
     function = eval(reference, {"torch": torch, "F": torch.nn.functional})
     x = rng.standard_normal((2, 7, 11)) * 3
     bench.check(lambda g, t: g.create(op, [t], ["y"], **attributes).outputs[0], function, [x], rtol=2e-8, atol=1e-8)
-
-
-def test_log1p(bench, rng) -> None:
-    torch = pytest.importorskip("torch")
-    x = rng.random((2, 9)) * 2
-    bench.check(lambda g, t: g.create(Log1p, [t], ["y"]).outputs[0], torch.log1p, [x])
 
 
 @pytest.mark.parametrize("op", [Sigmoid, Swish, Softplus, Elu, LeakyRelu, HardSigmoid, Erf, LogSoftmax])

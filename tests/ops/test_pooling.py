@@ -106,7 +106,7 @@ def pools(draw):
 @settings(max_examples=80)
 @given(case=pools(), seed=st.integers(0, 1000), include=st.booleans())
 def test_random_windows(case, seed, include):
-    from .conftest import Bench
+    from opbench import Bench
 
     size, kernel, strides, padding, ceil = case
     x = with_ties(np.random.default_rng(seed), (1, 2, 3, *size))

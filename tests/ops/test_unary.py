@@ -61,27 +61,6 @@ def test_in_place(bench, rng):
 
 
 @pytest.mark.parametrize(
-    ("op_class", "name"),
-    [
-        (ops.Abs, "abs"),
-        (ops.Neg, "neg"),
-        (ops.Exp, "exp"),
-        (ops.Log, "log"),
-        (ops.Log2, "log2"),
-        (ops.Sqrt, "sqrt"),
-        (ops.Tanh, "tanh"),
-        (ops.Sin, "sin"),
-        (ops.Cos, "cos"),
-        (ops.Identity, "clone"),
-    ],
-)
-def test_gradients(bench, rng, op_class, name):
-    torch = pytest.importorskip("torch")
-    x = rng.random((2, 3, 5)) * 3 + 0.1
-    bench.check(lambda g, t: g.create(op_class, [t], ["y"]).outputs[0], getattr(torch, name), [x])
-
-
-@pytest.mark.parametrize(
     ("source", "target"),
     [
         (np.float32, "float16"),

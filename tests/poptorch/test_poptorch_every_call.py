@@ -13,10 +13,9 @@ from rows import Golden
 torch = pytest.importorskip("torch")
 
 from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
+from stageruns import case_module  # noqa: E402
 
 from ipuperf.poptorch.export.module import export_model  # noqa: E402
-
-from .conftest import case_module  # noqa: E402
 
 PLACE = str(Path(__file__).parent / "callcases.py")
 TOGETHER = 14

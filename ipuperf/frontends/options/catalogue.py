@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipuperf.frontends.catalogue.arguments import ARGUMENTS
 from ipuperf.runtime.effects import tell
 
 APPLIED, NO_EFFECT, NO_DIFFERENCE, UNSUPPORTED = "applied", "no effect", "no difference", "unsupported"
@@ -166,6 +167,11 @@ def _rows() -> Mapping[str, Mapping[str, Option]]:
             option = Option(row["effect"], row["reason"], neutral, row["type"], default)
             for front_end, table in tables.items():
                 table.update((name, option) for name in row[front_end].split("; ") if name)
+    for a in ARGUMENTS:
+        if a.status != APPLIED:
+            # An argument with a place is compared with its neutral values where the function is called.
+            neutral = a.neutral if a.place is None else ()
+            tables[a.vocabulary][f"ops.{a.function}({a.name})"] = Option(a.status, a.reason, neutral)
     return tables
 
 

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from ipuperf.frontends.catalogue.arguments import Argument
 from ipuperf.ir import ALL_DTYPES, DType, is_host_data
 from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
@@ -163,6 +164,16 @@ KINDS = Kinds(
         **dict.fromkeys(("DType", "dtype", "_dtype"), ArgumentKind(_is_dtype, "a popxl dtype")),
     }
 )
+
+
+def checked_value(function: str, value: Any, argument: Argument) -> Any:
+    """A value of one argument, of the kind that its annotation says; whole where that says integers."""
+    kind = KINDS.of(argument.annotation, {})
+    if _is_integral(argument.annotation):
+        value = _as_said(value, f"{function}: {argument.name}", True)
+    if not kind.holds(value):
+        raise TypeError(f"{function}: {argument.name} is {told(value)}; {kind.words} is needed")
+    return value
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:

@@ -14,6 +14,7 @@ from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import BOOL, UINT8, Tensor
 
 from .lowering import Handler, Lowering, Value, each
+from .rules import truth
 
 Binary = Callable[[Tensor, Tensor], Tensor]
 Unary = Callable[[Tensor], Tensor]
@@ -73,16 +74,6 @@ def addcdiv(low: Lowering, base: Value, lhs: Value, rhs: Value, *, value: float 
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def _whole(function: Unary) -> Handler:
-    """A rounding: whole numbers stay as they are."""
-
-    def handler(low: Lowering, value: Value) -> Tensor:
-        x = low.tensor(value, low.dtype)
-        return function(x) if x.dtype.is_floating_point else x
-
-    return handler
-
-
 def _predicate(function: Unary, otherwise: bool) -> Handler:
     """A predicate that is ``otherwise`` for every whole number."""
 
@@ -137,30 +128,6 @@ def atan2(low: Lowering, value: Value, other: Value) -> Tensor:
 # -- comparisons and logic ---------------------------------------------------------------------------------------------
 
 
-def _compare(function: Binary) -> Handler:
-    """A comparison in the type that PyTorch compares in."""
-
-    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-        return function(*low.tensors([lhs, rhs], low.promoted(lhs, rhs)))
-
-    return handler
-
-
-def truth(low: Lowering, value: Value) -> Tensor:
-    """Whether elements differ from zero."""
-    x = low.tensor(value)
-    return x if x.dtype == BOOL else f.not_equal(x, 0)
-
-
-def _logical(function: Binary) -> Handler:
-    """Logic of what elements are as truths."""
-
-    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-        return function(truth(low, lhs), truth(low, rhs))
-
-    return handler
-
-
 def logical_not(low: Lowering, value: Value) -> Tensor:
     """Not."""
     return ~truth(low, value)
@@ -179,17 +146,6 @@ def bitwise_not(low: Lowering, value: Value) -> Tensor:
     """Not of a bool tensor, the other bits of whole numbers."""
     x = low.tensor(value, low.dtype)
     return ~x if low.dtype == BOOL else f.bitwise_not(x)
-
-
-def _shift(function: Binary) -> Handler:
-    """Shifts of whole numbers."""
-
-    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
-        if not low.dtype.is_integer:
-            raise low.unsupported(f"operands of type {low.dtype.name} are unsupported; allowed: whole numbers")
-        return function(*low.tensors([lhs, rhs], low.dtype))
-
-    return handler
 
 
 def signbit(low: Lowering, x: Tensor) -> Tensor:
@@ -237,8 +193,6 @@ def gelu(low: Lowering, value: Value, *, approximate: str = "none") -> Tensor:
 
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
-    **each("__lshift__ bitwise_left_shift", _shift(f.shift_left)),
-    **each("__rshift__ bitwise_right_shift", _shift(f.shift_right)),
     **each("arctan2 atan2", atan2),
     **each("clamp clamp_min clip", clamp),
     **each("div divide", div),
@@ -251,29 +205,17 @@ HANDLERS: Mapping[str, Handler] = {
     "bitwise_not": bitwise_not,
     "bitwise_or": _bitwise(f.logical_or, f.bitwise_or),
     "bitwise_xor": _bitwise(f.not_equal, f.bitwise_xor),
-    "ceil": _whole(f.ceil),
     "clamp_max": clamp_max,
     "copysign": copysign,
-    "eq": _compare(f.equal),
-    "floor": _whole(f.floor),
-    "ge": _compare(f.greater_equal),
     "gelu": gelu,
-    "gt": _compare(f.greater),
     "hardtanh": hardtanh,
     "isfinite": _predicate(f.isfinite, True),
     "isinf": _predicate(f.isinf, False),
     "isnan": _predicate(f.isnan, False),
-    "le": _compare(f.less_equal),
-    "logical_and": _logical(f.logical_and),
     "logical_not": logical_not,
-    "logical_or": _logical(f.logical_or),
-    "logical_xor": _logical(f.not_equal),
-    "lt": _compare(f.less),
     "masked_fill": masked_fill,
-    "ne": _compare(f.not_equal),
     "pow": power,
     "relu": relu,
-    "round": _whole(f.round),
     "round.decimals": round_to_decimals,
     "rsub": rsub,
     "signbit": signbit,

@@ -6,7 +6,6 @@ Python value. Types that the IPU lacks are narrowed: int64 to int32 and float64 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +64,7 @@ INT32_LIMITS = (-(2**31), 2**31 - 1)
 #: A value of an exported program while it is lowered.
 Value = Any
 #: What lowers an op: ``handler(lowering, *args, **kwargs)`` with the arguments of the aten op; by position, those that
-#: it takes as a ``Tensor`` are tensors, the others as they are (:func:`ipuperf.functions.naming.taking_tensors`).
+#: it takes as a ``Tensor`` are tensors, the others as they are (:func:`ipuperf.frontends.catalogue.taking_tensors`).
 Handler = Callable[..., Any]
 
 
@@ -255,27 +254,6 @@ class Lowering(Builder):
 
 def _rank(value: Any) -> int:
     return value.dim() if isinstance(value, torch.Tensor) else 0
-
-
-def computed(function: Callable[..., Any]) -> Handler:
-    """The handler that calls ``function`` of :mod:`ipuperf.functions` with its operands in the result's type; whatever
-    is no operand (numbers, axes) stays as it is. The order and the defaults of the arguments are the aten op's."""
-    signature = inspect.signature(function)
-    operands = {p.name for p in signature.parameters.values() if p.annotation in ("Tensor", "Operand")}
-
-    def handler(low: Lowering, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        for name, value in given.arguments.items():
-            if name in operands:
-                several = isinstance(value, tuple)
-                given.arguments[name] = low.tensors(value, low.dtype) if several else low.tensor(value, low.dtype)
-        return function(*given.args, **given.kwargs)
-
-    first = inspect.Parameter("low", inspect.Parameter.POSITIONAL_ONLY)
-    handler.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *signature.parameters.values()]
-    )
-    return handler
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------

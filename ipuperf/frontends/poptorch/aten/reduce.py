@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from ipuperf.functions import make, networks
+from ipuperf.functions import make
 from ipuperf.functions import reductions as r
-from ipuperf.functions.arithmetic import equal, not_equal, square, where
+from ipuperf.functions.arithmetic import equal, square, where
 from ipuperf.functions.arranging import axis_of, cut, joined, reshaped
 from ipuperf.functions.elementary import number_power
 from ipuperf.ir import BOOL, INT32, Tensor
 from ipuperf.ops import AdaptiveAveragePool, AveragePool, MaxPool
 
-from .elementwise import truth
 from .lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
-
-Dims = Any
-Reduction = Callable[..., Tensor]
-
-
-def _axes(dim: Dims, rank: int) -> tuple[int, ...]:
-    """Reduced axes; None or an empty list stands for all."""
-    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
-        return tuple(range(rank))
-    return tuple(sorted(axis_of(d, rank) for d in ([dim] if isinstance(dim, int) else dim)))
-
-
-def _reduced(function: Reduction, x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """``function`` over axes of ``x``; over the one element of a tensor without axes."""
-    if not x.shape:
-        return function(reshaped(x, (1,)), (0,), keepdims=False)
-    return function(x, _axes(dim, len(x.shape)), keepdims=keepdim)
-
-
-def reduction(function: Reduction) -> Handler:
-    """A reduction in the result's type."""
-
-    def handler(
-        low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-    ) -> Tensor:
-        if low.dtype == BOOL:  # of truths, the largest or smallest
-            return _truths(function)(low, value, dim, keepdim)
-        return _reduced(function, low.tensor(value, low.dtype), dim, keepdim)
-
-    return handler
-
-
-def _truths(function: Reduction) -> Handler:
-    """any (maximum of 0 and 1) and all (minimum)."""
-
-    def handler(low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False) -> Tensor:
-        return not_equal(_reduced(function, low.tensor(truth(low, value), INT32), dim, keepdim), 0)
-
-    return handler
+from .rules import Dims, Reduction, of_truths, reduced
 
 
 def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
@@ -67,7 +28,7 @@ def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
         x = low.tensor(given, INT32) if given.dtype == BOOL else given
         axis = axis_of(dim, len(x.shape))
         return [
-            low.tensor(_reduced(function, x, axis, keepdim), given.dtype),
+            low.tensor(reduced(function, x, axis, keepdim), given.dtype),
             _position_along(position, x, axis, keepdim),
         ]
 
@@ -106,7 +67,7 @@ def _spread(root: bool) -> Handler:
             dim, unbiased = None, dim
         if unbiased is not None or correction is None:
             correction = 1.0 if unbiased is None else float(unbiased)
-        return _reduced(partial(r.deviation if root else r.variance, correction=correction), x, dim, keepdim)
+        return reduced(partial(r.deviation if root else r.variance, correction=correction), x, dim, keepdim)
 
     return handler
 
@@ -116,7 +77,7 @@ def _spread_and_mean(root: bool) -> Handler:
         spread = _spread(root)(low, value, dim, *args, **named)
         keepdim = named.get("keepdim", args[1] if len(args) > 1 else False)
         axes = None if isinstance(dim, bool) else dim  # ``unbiased`` stands there
-        return [spread, _reduced(r.mean, low.tensor(value), axes, keepdim)]
+        return [spread, reduced(r.mean, low.tensor(value), axes, keepdim)]
 
     return handler
 
@@ -135,7 +96,7 @@ def norm(
     def of_order(t: Tensor, axes: Any, keepdims: bool) -> Tensor:
         return r.norm(t, 2.0 if p is None else float(p), axes, keepdims)
 
-    return _reduced(of_order, low.tensor(value, low.dtype), dim, keepdim)
+    return reduced(of_order, low.tensor(value, low.dtype), dim, keepdim)
 
 
 def distances(low: Lowering, lhs: Value, rhs: Value, p: float, compute_mode: int | None = None) -> Tensor:
@@ -147,18 +108,6 @@ def distances(low: Lowering, lhs: Value, rhs: Value, p: float, compute_mode: int
     total = r.sum(square(difference) if p == 2 else abs(difference) ** p, -1)
     same = equal(total, 0)
     return where(same, 0, number_power(where(same, 1, total), 1 / p))
-
-
-def _along(function: Reduction) -> Handler:
-    """softmax and log_softmax, in the result's type."""
-
-    def handler(low: Lowering, value: Value, dim: int, dtype: Any = None) -> Tensor:
-        x = low.tensor(value, low.dtype)
-        if not x.shape:
-            return reshaped(function(reshaped(x, (1,)), 0), ())
-        return function(x, axis_of(dim, len(x.shape)))
-
-    return handler
 
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
@@ -256,16 +205,14 @@ def _adaptive_max_pool(axes: int) -> Handler:
 HANDLERS: Mapping[str, Handler] = {
     **each("_adaptive_avg_pool2d adaptive_avg_pool2d", _adaptive_avg_pool(2)),
     **each("_adaptive_avg_pool3d adaptive_avg_pool3d", _adaptive_avg_pool(3)),
-    **each("_log_softmax log_softmax", _along(networks.log_softmax)),
-    **each("_softmax softmax", _along(networks.softmax)),
     **each("linalg_vector_norm norm", norm),
     "_cdist_forward": distances,
     "adaptive_avg_pool1d": _adaptive_avg_pool(1),
     "adaptive_max_pool1d": _adaptive_max_pool(1),
     "adaptive_max_pool2d": _adaptive_max_pool(2),
     "adaptive_max_pool3d": _adaptive_max_pool(3),
-    "all": _truths(r.min),
-    "any": _truths(r.max),
+    "all": of_truths(r.min),
+    "any": of_truths(r.max),
     "argmax": _position(r.argmax),
     "argmin": _position(r.argmin),
     "avg_pool1d": _avg_pool(1),

@@ -5,59 +5,30 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from ipuperf.functions.naming import names_in, reduces, taking_tensors
+from ipuperf.frontends.catalogue import taking_tensors
 
-from . import attention as aten_attention
-from . import bags as aten_bags
-from . import elementwise as aten_elementwise
-from . import indexing as aten_indexing
-from . import losses as aten_losses
-from . import norms as aten_norms
-from . import order as aten_order
-from . import poptorch_ops as aten_poptorch
-from . import products as aten_products
-from . import random as aten_random
-from . import recurrent as aten_recurrent
-from . import reduce as aten_reduce
-from . import shape as aten_shape
-from . import strides as aten_strides
-from .lowering import Handler, computed
+from . import random
+from .lowering import Handler
 
-
-def _declared() -> dict[str, Handler]:
-    """By the names that functions of :mod:`ipuperf.functions` declare: they get their operands in the result's type."""
-    found = names_in("aten")
-    return {name: aten_reduce.reduction(f) if reduces(f) else computed(f) for name, f in found}
-
+#: Modules of this folder, each with the handlers of a family.
+_FAMILIES = """
+    rules attention bags elementwise indexing losses norms order products random recurrent reduce shape strides
+    poptorch_ops
+""".split()
 
 #: What lowers an op. Keys are names of aten ops, with the overload (``max.dim``) where overloads differ, and of
 #: PopTorch's own ops (``ipuperf::name``).
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         name: taking_tensors(handler)
-        for family in (
-            _declared(),
-            aten_attention.HANDLERS,
-            aten_bags.HANDLERS,
-            aten_elementwise.HANDLERS,
-            aten_indexing.HANDLERS,
-            aten_losses.HANDLERS,
-            aten_norms.HANDLERS,
-            aten_order.HANDLERS,
-            aten_products.HANDLERS,
-            aten_random.HANDLERS,
-            aten_recurrent.HANDLERS,
-            aten_reduce.HANDLERS,
-            aten_shape.HANDLERS,
-            aten_strides.HANDLERS,
-            aten_poptorch.HANDLERS,
-        )
-        for name, handler in family.items()
+        for family in _FAMILIES
+        for name, handler in import_module(f".{family}", __package__).HANDLERS.items()
     }
 )
 
@@ -72,7 +43,7 @@ LOSS_FUNCTIONS = frozenset(
 )
 
 #: Ops whose value is random: never folded.
-RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name in aten_random.HANDLERS)})
+RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name in random.HANDLERS)})
 
 
 def name_of(target: Any) -> str:

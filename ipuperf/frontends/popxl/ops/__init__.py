@@ -8,9 +8,12 @@ PopTorch and TensorFlow programs use them.
 # ruff: noqa: F401  # what is imported is the package's content
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ipuperf.functions.naming import modules
+from ipuperf.frontends.catalogue import ROWS
+from ipuperf.frontends.catalogue.arguments import ARGUMENTS
+from ipuperf.functions.products import PadType
 
 from ..errors import unsupported
 from ..package import functions_win
@@ -21,41 +24,27 @@ from .conditional import ConditionalSiteInfo, conditional, conditional_with_info
 from .exchange import host_load, host_store, remote_load, remote_load_, remote_store
 from .io_tile_copy import io_tile_copy
 from .ipu_copy import ipu_copy
-from .layers import (
-    PadType,
-    average_pool,
-    batch_norm_inference,
-    conv,
-    conv_pow2scaled,
-    conv_transpose,
-    conv_transpose_pow2scaled,
-    dynamic_slice,
-    dynamic_update,
-    dynamic_update_,
-    max_pool,
-    onehot,
-    topk,
-)
-from .lifting import lift
+from .layers import onehot
+from .lifting import extended, lifted
 from .repeat import repeat, repeat_with_info
 
-#: Every public name of upstream's package (``popart: python/popxl/ops/__init__.py``).
-UPSTREAM = """
-    CallSiteInfo PadType abs add add_ argmax argmin average_pool batch_norm_inference call call_with_info cast
-    ceil clamp clip collectives concat concat_ conditional conditional_with_info conv conv_pow2scaled
-    conv_transpose conv_transpose_pow2scaled cos cumsum detach detach_ div dropout dynamic_slice dynamic_update
-    dynamic_update_ equal exp exp_ flatten flatten_ floor fmod gather gelu gelu_ geluerf geluerf_ greater
-    group_norm groupedgather histogram host_load host_store identity increment_mod increment_mod_ init
-    interpolate io_tile_copy ipu_copy isfinite isinf isnan l1 l2 lamb_square layer_norm log log2 logical_and
-    logical_not logical_or logsum logsumexp matmul matmul_pow2scaled max max_pool maximum mean median min mul
-    negate nll_loss nll_loss_with_softmax_grad onehot pow pow2scale_cast_from_fp8 pow2scale_cast_to_fp8
-    print_tensor prod random_normal random_uniform relu relu_ remote_code_load remote_load remote_load_
-    remote_store rename repeat repeat_with_info reshape reshape_ roi_align scaled_add scaled_add_ scatter
-    scatter_reduce shaped_dropout sign sin slice slice_ softmax split split_random_seed sqrt squeeze sub
-    subsample sum sumsquare swish swish_ tanh tied_gather topk transpose transpose_ var_updates where
+_FUNCTIONS = {name: row for row in ROWS for name in row.popxl}
+_IN_CODE = """
+    CallSiteInfo PadType call call_with_info collectives conditional conditional_with_info host_load host_store
+    io_tile_copy ipu_copy remote_code_load remote_load remote_load_ remote_store repeat repeat_with_info var_updates
 """.split()
 
-globals().update(lift(modules(), [name for name in UPSTREAM if name not in globals()]))
+#: Every public name of upstream's package (``popart: python/popxl/ops/__init__.py``).
+UPSTREAM = sorted([*_FUNCTIONS, *_IN_CODE])
+
+
+def _offered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the library under PopXL's name, with the arguments that it has there."""
+    arguments = [argument for argument in ARGUMENTS if argument.function == name]
+    return extended(function, arguments) if arguments else lifted(function)
+
+
+globals().update({name: _offered(name, row.implementation) for name, row in _FUNCTIONS.items() if name != "onehot"})
 
 __all__ = [name for name in UPSTREAM if name in globals()]
 

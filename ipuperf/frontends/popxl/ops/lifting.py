@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from types import ModuleType
 from typing import Any
 
 from ipuperf import ir as _ir
+from ipuperf.frontends.catalogue.arguments import Argument
+from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.kinds import ParameterKinds
 
-from ..arguments import KINDS, check_wholes, parameters_of, whole_parameters
+from ..arguments import KINDS, check_wholes, checked_arguments, checked_value, parameters_of, whole_parameters
 from ..context import current_builder
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
@@ -54,6 +56,45 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def extended(function: Callable[..., Any], arguments: Sequence[Argument]) -> Callable[..., Any]:
+    """As :func:`lifted`, with the arguments that PopXL has otherwise, which may do nothing here or be refused."""
+    call_library = lifted(function)
+    library = inspect.signature(function)
+    parameters = dict(library.parameters)
+    for argument in arguments:
+        if argument.place is None and argument.required:
+            parameters[argument.name] = parameters[argument.name].replace(default=inspect.Parameter.empty)
+    ordered = list(parameters.values())
+    for argument in arguments:
+        if argument.place is not None:
+            default = inspect.Parameter.empty if argument.required else argument.default
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            parameter = inspect.Parameter(argument.name, kind, default=default, annotation=argument.annotation)
+            ordered.insert(argument.place, parameter)
+    signature = library.replace(parameters=ordered)
+
+    @checked_arguments
+    @wraps(function)
+    def checked(**given: Any) -> Any:
+        for argument in arguments:
+            if argument.name in given:
+                value = given[argument.name]
+                if argument.place is not None:
+                    value = checked_value(function.__name__, given.pop(argument.name), argument)
+                if argument.asks(value):
+                    EFFECTS.given(f"ops.{argument.function}({argument.name})", value)
+            elif argument.required:
+                raise TypeError(f"{function.__name__}() missing 1 required positional argument: {argument.name!r}")
+        return call_library(**given)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return checked(**signature.bind_partial(*args, **kwargs).arguments)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
 def _dtype_of(value: Any, function: str, name: str) -> Any:
     """An argument that stands for a type of elements, as the library takes it.
 
@@ -92,9 +133,3 @@ def raised(value: Any) -> Any:
     if isinstance(value, _ir.Tensor):
         return wrap(value)
     return type(value)(raised(v) for v in value) if isinstance(value, (tuple, list)) else value
-
-
-def lift(library: Sequence[ModuleType], names: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """The functions of these names that any module of the library has, lifted."""
-    found = {name: next((vars(m)[name] for m in library if name in vars(m)), None) for name in names}
-    return {name: lifted(function) for name, function in found.items() if function is not None}

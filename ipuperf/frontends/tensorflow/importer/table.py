@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from ipuperf.functions.naming import taking_tensors
+from ipuperf.frontends.catalogue import taking_tensors
 
 #: ``handler(node, *inputs)``: the value of the op's output, a list for several, None for none.
 Handler = Callable[..., Any]

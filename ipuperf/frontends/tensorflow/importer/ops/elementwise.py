@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from ipuperf.frontends.catalogue import ROWS
 from ipuperf.functions import activations, arithmetic, elementary, gamma, make
 from ipuperf.functions.arranging import broadcast
 from ipuperf.ir import Tensor
@@ -37,56 +37,6 @@ def _relu_grad(grad: Tensor, features: Tensor) -> Tensor:
     return make(ReluGrad, grad, features)
 
 
-def _alike(names: str) -> dict[str, Callable[..., Tensor]]:
-    """The functions of :mod:`ipuperf.functions.arithmetic` of these names (separated by spaces), by the types of ops
-    that TensorFlow calls like them: ``LogicalNot`` for ``logical_not``."""
-    return {name.title().replace("_", ""): vars(arithmetic)[name] for name in names.split()}
-
-
-#: Functions of one tensor by op type.
-UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    **_alike("""
-        abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor log logical_not reciprocal round
-        rsqrt sigmoid sign sin sinh softplus sqrt square tanh
-    """),
-    "Digamma": gamma.digamma,
-    "Inv": arithmetic.reciprocal,
-    "Invert": arithmetic.bitwise_not,
-    "IsFinite": arithmetic.isfinite,
-    "IsInf": arithmetic.isinf,
-    "IsNan": arithmetic.isnan,
-    "Lgamma": gamma.lgamma,
-    "Log1p": arithmetic.log1p,
-    "Neg": arithmetic.negate,
-    "Relu": _relu,
-    "Relu6": activations.relu6,
-    "Elu": activations.elu,
-    "Selu": _selu,
-    "Rint": arithmetic.round,
-    "Softsign": activations.softsign,
-    "Tan": elementary.tan,
-}
-
-#: Functions of two tensors by op type.
-BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
-    **_alike("""
-        add bitwise_and bitwise_or bitwise_xor div equal floor_div greater greater_equal less less_equal logical_and
-        logical_or mul not_equal sub
-    """),
-    "AddV2": arithmetic.add,
-    "FloorMod": arithmetic.mod,
-    "LeftShift": arithmetic.shift_left,
-    "Maximum": arithmetic.first_maximum,
-    "Minimum": arithmetic.first_minimum,
-    "Mod": arithmetic.fmod,
-    "RealDiv": arithmetic.true_div,
-    "ReluGrad": _relu_grad,
-    "RightShift": arithmetic.shift_right,
-    "TruncateDiv": arithmetic.div,
-    "TruncateMod": arithmetic.fmod,
-}
-
-
 def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Value]:
     """What imports an op whose operands are those of a function of the library."""
 
@@ -100,13 +50,11 @@ def _elementwise(function: Callable[..., Tensor]) -> Callable[..., Value]:
     return handler
 
 
-def _declare() -> None:
-    functions: dict[str, Callable[..., Tensor]] = {**UNARY, **BINARY}
-    for name, function in functions.items():
-        op(name, arranged=True)(_elementwise(function))
-
-
-_declare()
+for row in ROWS:
+    for name in row.tensorflow:
+        op(name, arranged=True)(_elementwise(row.implementation))
+for name, function in (("Relu", _relu), ("ReluGrad", _relu_grad), ("Selu", _selu)):
+    op(name, arranged=True)(_elementwise(function))
 
 
 @op("Polygamma")

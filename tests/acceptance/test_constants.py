@@ -38,7 +38,8 @@ CONSTANTS = {
         lowering/lookups.py INDEX_BYTES, lowering/control_programs.py SCALAR_BYTES,
         lowering/planner/form.py POINT, lowering/planner/terms.py _FLOATS,
         lowering/planner/kernels.py _TYPE, lowering/reductions.py PARTIAL_BYTES,
-        ops/elementwise/activations.py GELU_SCALE GELU_CUBE ERFC_DEGREE ERFC_LIMIT FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
+        ops/elementwise/activations.py GELU_SCALE GELU_CUBE ERFC_DEGREE ERFC_LIMIT
+        FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
         ops/products/float8.py SCALES, ops/formula.py OUTPUT, ops/products/fp8_scale.py SCALES BINS SETS,
         ops/products/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
         ops/randomness.py LEVELS, ops/pooling/resize.py NEAREST

@@ -191,7 +191,7 @@ def test_prefetching() -> None:
         setattr(options, name, value)
         with ir.main_graph:
             ops.host_load(popxl.h2d_stream((2,), popxl.float32))
-        assert popxl.Session(ir, "ipu_model").executable.prefetch_depth == depth
+        assert popxl.Session(ir, "ipu_model").executable.host.prefetch_depth == depth
 
 
 def test_ambiguous_changes_are_an_error_unless_the_program_takes_them() -> None:

@@ -42,20 +42,22 @@ DECLARED = [
 
 def test_there_are_enumerations() -> None:
     assert len(DECLARED) > 40
-    assert {"ipuperf.popart.enums", "ipuperf.poptorch.enums", "ipuperf.pva.compilation"} <= {m for m, _ in DECLARED}
+    assert {f"ipuperf.frontends.{m}" for m in ("popart.enums", "poptorch.enums", "pva.compilation")} <= {
+        m for m, _ in DECLARED
+    }
 
 
 @pytest.mark.parametrize(("module", "name"), DECLARED, ids=lambda text: text.removeprefix("ipuperf."))
 def test_members_print_as_upstreams(module: str, name: str) -> None:
-    if module.startswith("ipuperf.poptorch"):
+    if module.startswith("ipuperf.frontends.poptorch"):
         pytest.importorskip("torch")
-    if module.startswith("ipuperf.tensorflow"):
+    if module.startswith("ipuperf.frontends.tensorflow"):
         pytest.importorskip("tensorflow")
     kind = attrgetter(name)(importlib.import_module(module))
     assert issubclass(kind, Enum)
     assert not issubclass(kind, Flag)
     assert not issubclass(kind, IntEnum) or issubclass(kind, NumberedEnum), "IntEnum prints numbers from Python 3.11 on"
-    if module.startswith(("ipuperf.popart.", "ipuperf.pva.")):
+    if module.startswith(("ipuperf.frontends.popart.", "ipuperf.frontends.pva.")):
         assert issubclass(kind, NativeEnum)
     for member in kind:
         text = f"{kind.__name__}.{member.name}"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,17 +29,6 @@ FIXED = {"torch.bucketize": {1}, "torch.nn.BCELoss": {0, 1}}
 """Operands that have to be as they are: rising limits, probabilities."""
 WHOLE = "add sub mul floor_divide remainder fmod maximum minimum bitwise_and bitwise_xor eq lt".split()
 TOGETHER = 12
-
-
-def shared() -> ModuleType:
-    """What the tests of PopTorch share."""
-    place = Path(__file__).parents[1] / "poptorch" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("poptorch_conftest", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # its dataclasses look there
-    spec.loader.exec_module(module)
-    return module
 
 
 def in_type(case: Supported, half: bool) -> list[Any]:
@@ -114,7 +101,7 @@ class Together:
     "dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow(reason="as much again in the other type"))]
 )
 def test_extreme_operands_are_pytorchs(dtype: str) -> None:
-    half, tools = dtype == "float16", shared()
+    half, tools = dtype == "float16", importlib.import_module("stageruns")
     cases = {
         name: case
         for name, case in EVERY.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,15 @@ def references(function: Callable[..., Any], operands: list[np.ndarray]) -> list
     return [narrowed(result.numpy()) for result in results if result is not None]
 
 
+def has_kernels(function: Callable[..., Any], operands: Iterable[np.ndarray]) -> bool:
+    """Whether TensorFlow has the op on this processor: some gradients of convolutions need oneDNN's kernels."""
+    try:
+        references(function, list(operands))
+    except tf.errors.InvalidArgumentError as error:
+        return not ("CPU implementations" in str(error) or "grouped convolution" in str(error))
+    return True
+
+
 def exact(function: Callable[..., Any], operands: list[np.ndarray]) -> list[Any]:
     """With operands in float64; none where TensorFlow cannot."""
     try:
@@ -78,6 +87,8 @@ def differences(name: str, function: Callable[..., Any], given: tuple[np.ndarray
 
 
 def test_extreme_operands_are_tensorflows() -> None:
+    if not all(has_kernels(function, operands) for name, function, operands in cases() if "gradient" in name):
+        pytest.skip("TensorFlow computes with other kernels on this processor: values at the limits differ")
     found = {
         difference
         for name, function, operands in cases()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
-import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +88,7 @@ def _poptorch() -> Iterator[str]:
     for name in poptorch.__all__:
         value = getattr(poptorch, name)
         annotation = getattr(value, "__annotations__", {}).get("return", "")
-        if getattr(value, "__module__", "") == "ipuperf.poptorch.ops" and annotation != "NoReturn":
+        if getattr(value, "__module__", "") == "ipuperf.frontends.poptorch.ops" and annotation != "NoReturn":
             yield f"poptorch.{name}"
     for name, value in vars(poptorch.optim).items():
         here = getattr(value, "__module__", "") == poptorch.optim.__name__
@@ -112,11 +111,11 @@ def _tensorflow() -> Iterator[str]:
     """Functions and optimizers of ``tensorflow.python.ipu``, and the options that act."""
     from ipuperf.frontends.options import APPLIED
     from ipuperf.tensorflow.config_options import OPTIONS
-    from ipuperf.tensorflow.python import ipu
+    from ipuperf.tensorflow.python.ipu.modules import MODULES
 
-    for module in pkgutil.walk_packages(ipu.__path__, f"{ipu.__name__}."):
-        name = module.name.removeprefix("ipuperf.")
-        value = importlib.import_module(module.name) if name.split(".")[3] not in HOST else None
+    for module in MODULES:
+        name = f"tensorflow.python.ipu.{module}"
+        value = importlib.import_module(f"ipuperf.{name}") if module.split(".")[0] not in HOST else None
         for attribute in getattr(value, "__all__", ()):
             if attribute not in REFUSED and _acts(getattr(value, attribute, None)):
                 yield f"{name}.{attribute}"

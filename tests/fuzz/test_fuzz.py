@@ -168,7 +168,7 @@ def test_rounding_excuses_an_ill_conditioned_program_and_no_defect(monkeypatch: 
         outcome = module.check(program)
         assert outcome.problems
         assert not outcome.ill_conditioned
-    assert {"torch.optim", "ipuperf.poptorch.optimisers.classes"} == set(sides)
+    assert {"torch.optim", "ipuperf.frontends.poptorch.optimisers.classes"} == set(sides)
 
 
 def test_views_share_addresses_and_copies_do_not() -> None:

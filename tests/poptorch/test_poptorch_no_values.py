@@ -49,7 +49,7 @@ def test_state_of_one_optimiser_is_not_shared_between_its_variables():
     torch.nn.init.eye_(model.table)
     training = poptorch.trainingModel(model, optimizer=OPTIMISERS["rmsprop"](model.parameters()))
     training(torch.ones(4, 64))
-    executable = training._require().executable
+    executable = training._program.require().executable
     state = [v for v in executable.ir.variables() if v.name.startswith("layer.weight___")]
     executable.evaluator.store_variables(state)
     values = {v.name.rpartition("___")[2]: np.asarray(v.data) for v in state}

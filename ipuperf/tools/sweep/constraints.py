@@ -20,7 +20,7 @@ def _numbers(operand: Any, text: str) -> Any:
 
 
 _FUNCTIONS = {f"{function.__name__}()": function for function in (min, max, abs, len)}
-_GLOBALS = {"__builtins__": {}, "numbers()": _numbers, **_FUNCTIONS}
+_GLOBALS: dict[str, object] = {"__builtins__": {}, "numbers()": _numbers, **_FUNCTIONS}
 """The functions that expressions call, by names that no factor has."""
 _OPERATORS = (
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.UAdd, ast.USub),

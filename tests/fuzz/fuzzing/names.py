@@ -32,4 +32,4 @@ def _qualified(node: ast.Attribute, names: dict[str, Any]) -> str | None:
     root = names.get(below.id) if isinstance(below, ast.Name) else None
     if not inspect.ismodule(root):
         return None
-    return ".".join([root.__name__.removeprefix("ipuperf."), *reversed(parts)])
+    return ".".join([root.__name__.removeprefix("ipuperf.").removeprefix("frontends."), *reversed(parts)])

@@ -72,7 +72,9 @@ def drawn_names() -> set[str]:
     """The functions of the table, and those that every program calls."""
     options = {f"tensorflow.python.ipu.config.IPUConfig.{name}" for name in (*OPTIONS, "auto_select_ipus")}
     split = [name.rpartition(".") for name in CASES]
-    functions = {f"{attrgetter(module)(ipu).__name__}.{name}".removeprefix("ipuperf.") for module, _, name in split}
+    functions = {
+        f"{attrgetter(module)(ipu).__name__}.{name}".removeprefix("ipuperf.frontends.") for module, _, name in split
+    }
     functions |= {name.replace("tensorflow.keras", "tensorflow.python.ipu.keras") for name in functions}
     return {*options, *functions, *used_by(sys.modules[__name__])}
 

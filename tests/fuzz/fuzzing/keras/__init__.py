@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from ipuperf.runtime.settings import RunSettings, use_settings
+from ipuperf.tensorflow.facade.strategies import attach_keras
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.state import isolated
 
@@ -35,7 +36,7 @@ from .program import Program
 
 __all__ = ["Program", "check", "draw", "drawn_names", "shrink"]
 
-ipu.ipu_strategy.attach_keras()
+attach_keras()
 gc.freeze()  # what is imported stays
 
 

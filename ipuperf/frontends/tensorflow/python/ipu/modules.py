@@ -133,7 +133,7 @@ optimizers.map_gradient_optimizer: Gradients changed.
 optimizers.sharded_optimizer: Gradients on the shards of their variables.
     pipelining.accumulation: ShardedOptimizer
 scopes: Devices and shards of the ops of a block.
-    facade.placing: frontend_attribute ipu_jit_scope ipu_scope ipu_shard ordinal_of outside_compilation_scope
+    facade.placing: frontend_attribute ipu_jit_scope ipu_scope ipu_shard outside_compilation_scope
         partials_type stochastic_rounding
 serving: Models for serving.
     refused, there are no Poplar executables to export: export_keras export_pipeline export_single_step

@@ -20,7 +20,7 @@ UPSTREAM = set(
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}
 #: Still ambiguous.
-KNOWN = set("Ledger Lowering MatMul Place Reduction Step".split())
+KNOWN = set("Compilation Executions Figures Ledger MatMul Newest Place Reduction Row Step Weights".split())
 
 
 def test_no_other_class_name_is_there_twice() -> None:

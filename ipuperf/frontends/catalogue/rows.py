@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from ipuperf import ops
@@ -54,7 +54,7 @@ class Row:
 
 def table(name: str) -> list[dict[str, str]]:
     """The lines of a table of the catalogue, by column."""
-    with files(__package__).joinpath(name).open(encoding="utf-8", newline="") as file:
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -96,7 +96,7 @@ class MNIST(_Base):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, Any]]:
         """The items of a whole batch; PyTorch's data loader asks for this where it exists."""
-        transforms = list(self.transform.transforms if type(self.transform) is Compose else [self.transform])
+        transforms: list[Any] = list(self.transform.transforms if type(self.transform) is Compose else [self.transform])
         # A subclass with its own ``__getitem__`` must see each index, and one of a transform each image.
         plain = type(self).__getitem__ is MNIST.__getitem__ and self._pixels.ndim == 3
         if not plain or not transforms or type(transforms[0]) is not ToTensor:

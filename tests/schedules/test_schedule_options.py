@@ -197,6 +197,7 @@ def test_the_room_is_light_and_stands_alone():
     code = (
         "import sys, ipuperf.schedules as s; s.grouped(4, 8).text(); "
         "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('ipuperf.')}; "
-        "assert not rooms & {'lowering', 'machine', 'simulation', 'frontends'}, rooms; assert 'matplotlib' not in sys.modules"
+        "assert not rooms & {'lowering', 'machine', 'simulation', 'frontends'}, rooms; "
+        "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ.copy())

@@ -75,6 +75,7 @@ class Sources:
             for name, function, owner in _functions(tree)
             if self._is_looked_at(path, function, owner)
             for loaded in [_loads(function)]
+            if "locals" not in loaded  # hands all of them on
             for parameter in _parameters(function, owner)
             if parameter not in loaded
         ]

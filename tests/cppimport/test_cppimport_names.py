@@ -14,6 +14,8 @@ from ipuperf import cppimport
 from ipuperf.cppimport.sources import digest
 from ipuperf.runtime.install import install, uninstall
 
+OF_A_TEST = ("own_ops", "ipuperf.cppimport.", "ipuperf.frontends.cppimport.")
+"""Modules that a test imports anew."""
 SOURCE = "// cppimport\n#include <popart/op.hpp>\n"
 
 
@@ -28,7 +30,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     uninstall()
     sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "CppFinder"]
-    for name in [n for n in sys.modules if n.startswith(("own_ops", "ipuperf.cppimport."))]:
+    for name in [n for n in sys.modules if n.startswith(OF_A_TEST)]:
         del sys.modules[name]
 
 
@@ -144,7 +146,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     uninstall(["cppimport"])
     assert importlib.import_module("cppimport").__file__ == str(tmp_path / "cppimport" / "__init__.py")
-    for name in [n for n in sys.modules if n == "cppimport" or n.startswith(("own_ops", "ipuperf.cppimport."))]:
+    for name in [n for n in sys.modules if n == "cppimport" or n.startswith(OF_A_TEST)]:
         del sys.modules[name]
     sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "CppFinder"]
 

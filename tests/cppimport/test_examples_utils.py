@@ -27,7 +27,7 @@ def examples_utils() -> Iterator[Any]:
 
 
 def test_patterns_of_popart_are_without_effect(examples_utils: Any, tmp_path: Path) -> None:
-    assert examples_utils is sys.modules["ipuperf.cppimport.examples_utils"]
+    assert examples_utils is sys.modules["ipuperf.frontends.cppimport.examples_utils"]
     source = tmp_path / "residual_pattern.cpp"
     source.write_text(PATTERN)
     with pytest.warns(WithoutEffectWarning, match=r"residual_pattern\.cpp.*without effect.*computes the same"):

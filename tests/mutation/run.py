@@ -44,7 +44,7 @@ from mutants import Mutant, mutants_of, mutated
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results" / "mutation"
 BESIDE = "ipuperf"
-"""The room of the files beside the packages."""
+"""The room of the files beside the rooms."""
 FLOORS = ("frontends", "tools")
 """Folders of rooms."""
 ROOMS = (
@@ -371,13 +371,17 @@ def draw(seed: int, count: int, rooms: Sequence[str]) -> list[Mutant]:
 
 
 def _files(room: str) -> Iterable[Path]:
-    return (ROOT / "ipuperf").glob("*.py") if room == BESIDE else (ROOT / "ipuperf" / room).rglob("*.py")
+    if room == BESIDE:
+        return [file for floor in ("", *FLOORS) for file in (ROOT / "ipuperf" / floor).glob("*.py")]
+    return (ROOT / "ipuperf" / room).rglob("*.py")
 
 
 def room_of(file: str) -> str:
     """The room of a file of ``ipuperf/``."""
     _, *room, _ = Path(file).parts
-    return "/".join(room[: 2 if room[0] in FLOORS else 1]) if room else BESIDE
+    if not room or room in ([floor] for floor in FLOORS):
+        return BESIDE
+    return "/".join(room[: 2 if room[0] in FLOORS else 1])
 
 
 def at(places: Sequence[str]) -> list[Mutant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,5 +56,10 @@ class Store:
         """Write a row. A previous row of the run stays until the new one is whole."""
         folder = self.runs / key
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / ROW) as temporary:
-            temporary.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+        try:
+            with replacing(folder / ROW) as temporary:
+                temporary.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+        except OSError:
+            with suppress(OSError):  # a previous row is in it
+                folder.rmdir()
+            raise

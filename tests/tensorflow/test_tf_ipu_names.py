@@ -8,7 +8,6 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf2
 from sessions import Compiled, configure
 
-from ipuperf.tensorflow.facade.placing import ordinal_of
 from ipuperf.tensorflow.programs.hosting import program_of
 from ipuperf.tensorflow.python import ipu
 
@@ -186,8 +185,6 @@ def test_small_helpers(graph):
         pass
     with pytest.raises(ValueError, match="a device such as"), ipu.scopes.ipu_scope("/device:GPU:0"):
         pass
-    with ipu.scopes.ipu_scope("/device:IPU:0"):
-        assert ordinal_of("/device:IPU:3") == 3
 
 
 def test_a_seed_of_the_ipu_changes_what_is_drawn():

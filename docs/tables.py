@@ -137,7 +137,7 @@ def supported_operations() -> str:
 
 
 def failing_tests() -> str:
-    """The vendor's PopTorch tests that fail, by reason."""
+    """The vendor's tests that fail, by reason."""
     with (DOCS.parent / "tests" / "upstream" / "failing.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     reasons = dict.fromkeys((row["file"], row["reason"]) for row in found)

@@ -28,7 +28,7 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
     """
     target = many(shape) or ()
     if target.count(-1) > 1:
-        raise ValueError(f"Reshape shape can contain at most one '-1' value: {t.id!r} {t.shape} to {target}")
+        raise ValueError(f"reshape: {t.id!r} {t.shape} to {target}: only one length may be -1")
     if any(length < -1 for length in target):
         raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}; the only negative one is -1")
     if -1 in target:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, auto
+from enum import Enum, auto
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from .supersteps import Superstepper, lowers, superstep_cycles
 from .tilevector import TileVector
 
 
-class Slot(IntEnum):
+class Slot(Enum):
     """What a step of a plan is for, in the order in which the steps run."""
 
     FLIP = auto()  # rearrange the weights of an input gradient
@@ -289,10 +290,14 @@ def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
     stepper.layouts[product.result] = even(key, elements, stepper.chip.tiles, plan.tiles, grain, start)
 
 
+def _turn(step: PlanStep) -> tuple[int, int]:
+    return step.slot.value, step.phase
+
+
 def _together(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> None:
     """Append one exchange and one compute set for each slot and phase, in their order."""
-    for slot, phase in sorted({(step.slot, step.phase) for step in steps}):
-        slot_steps = [step for step in steps if (step.slot, step.phase) == (slot, phase)]
+    for _, together in groupby(sorted(steps, key=_turn), key=_turn):
+        slot_steps = list(together)
         _exchange(stepper, name, [step for step in slot_steps if step.bytes])
         _compute(stepper, [step for step in slot_steps if step.cycles])
 

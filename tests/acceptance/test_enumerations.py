@@ -35,9 +35,7 @@ def classes(tree: ast.AST, outer: str = "") -> list[str]:
 DECLARED = [
     (".".join(path.relative_to(ROOT.parent).with_suffix("").parts), name)
     for path in sorted(ROOT.rglob("*.py"))
-    if path.name != "enumerations.py"
-    and "lowering" not in path.parts
-    and "num" in (text := path.read_text(encoding="utf-8"))
+    if path.name != "enumerations.py" and "num" in (text := path.read_text(encoding="utf-8"))
     for name in classes(ast.parse(text))
 ]
 

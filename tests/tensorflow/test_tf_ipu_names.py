@@ -193,8 +193,6 @@ def test_small_helpers(graph):
         pass
     with pytest.raises(ValueError, match="a device such as"), ipu.scopes.ipu_scope("/device:GPU:0"):
         pass
-    with ipu.scopes.ipu_scope("/device:IPU:0"):
-        assert ipu.scopes.ordinal_of("/device:IPU:3") == 3
 
 
 def test_a_seed_of_the_ipu_changes_what_is_drawn():

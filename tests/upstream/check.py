@@ -5,7 +5,7 @@
 ``FOLDER`` holds the vendor's tests and their runner (``run.py``); they are not part of the project. The list,
 ``expected.txt``, only grows: a test in it that fails ends with code 1, ``--update`` adds the tests that pass now. Of
 PopTorch's, which take many minutes, the files of ``SAMPLE`` run; ``--all`` runs every file. ``failing.csv`` says why
-the others of PopTorch fail; one that fails and is not in it ends with code 1 too.
+others fail; one that fails and is not in it ends with code 1 too.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def _asked(name: str, every: bool) -> bool:
 
 
 def _unexplained(failed: Iterable[str], folder: Path) -> list[str]:
-    """PopTorch's tests that fail although they could pass, and have no reason."""
+    """Tests that fail although they could pass, and have no reason."""
     with FAILING.open(encoding="utf-8", newline="") as file:
-        known = {f"{POPTORCH} {row['file']}::{row['function']}" for row in csv.DictReader(file)}
+        known = {f"{row['suite']} {row['file']}::{row['function']}" for row in csv.DictReader(file)}
     with (folder / "unfair.csv").open(encoding="utf-8", newline="") as file:
         known |= {f"{row['suite']} {row['file']}::{row['name']}" for row in csv.DictReader(file)}
-    return sorted(name for name in failed if name.startswith(POPTORCH) and name not in known)
+    return sorted(set(failed) - known)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,12 @@ def _updater(
     decays = isinstance(decay, Tensor) or bool(decay)
     if decays and weight is None:
         raise ValueError(
-            f"{mode} updater: Weight decay requires weight to not be None. It needs the weight: weight_decay={decay!r}"
+            f"{mode} updater: there is no weight that could decay: weight=None with weight_decay={decay!r}"
         )
     missing = [n for n in ("beta1", "beta2") if n in factors and factors[n] is None]
     if time_step is not None and missing:
         raise ValueError(
-            f"{mode} updater: Bias correction requires both beta1 and beta2 to not be None. With time_step given, "
-            f"there is no {' and no '.join(missing)}"
+            f"{mode} updater: a time_step corrects the bias of both moments, but {' and '.join(missing)} is None"
         )
     inputs = [first, second]
     if decays and weight is not None:
@@ -99,6 +98,6 @@ def adamax_updater(
         ValueError: no ``time_step``: the first moment is always corrected.
     """
     if time_step is None:
-        raise ValueError("adamax updater: AdaMax requires time_step to not be None.")
+        raise ValueError("adamax updater: time_step is None; the first moment is always corrected by it")
     factors = {"weight_decay": weight_decay, "beta1": beta1, "epsilon": epsilon}
     return _updater("adamax", acc_first_order, acc_second_order, weight, time_step, factors)

@@ -12,7 +12,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import reduce
@@ -89,7 +89,21 @@ def _said_alone(name: str) -> list[str]:
                 *owner, last = attribute.split(".")
                 holder = reduce(getattr, owner, sys.modules[place])
                 monkeypatch.setattr(holder, last, getattr(holder, last))
-        return list(_said(name))
+        with _tables_restored():
+            return list(_said(name))
+
+
+@contextmanager
+def _tables_restored() -> Iterator[None]:
+    """Take back what a second execution registers in the tables of modules and classes: its classes are others."""
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "ipuperf"]
+    owners = [*modules, *{id(c): c for m in modules for c in list(vars(m).values()) if isinstance(c, type)}.values()]
+    values = [value for owner in owners for name, value in list(vars(owner).items()) if not name.startswith("__")]
+    copies = [(value, value.copy()) for value in values if type(value) in (dict, list, set)]
+    yield
+    for table, copy in copies:
+        table.clear()
+        (table.extend if isinstance(table, list) else table.update)(copy)
 
 
 def _said(name: str) -> Iterator[str]:

@@ -35,8 +35,10 @@ class _Graph:
             return False  # a weight that a stage changes is refused
         if name.startswith("MaxPool") and name.endswith("3D") and self.nodes:
             return False  # the CPU's gradient goes to each of equal elements; only the inputs have none
-        if (name.startswith("ipu.") or name == "Softmax") and self.masked:  # Softmax masks elements, not steps
-            return False  # upstream's recurrent layers take no mask
+        # Softmax masks elements, not steps; Keras' own group norm cannot spread a mask; upstream's recurrent layers
+        # take none.
+        if self.masked and (name.startswith("ipu.") or name in ("Softmax", "GroupNormalization")):
+            return False
         alone = program["replicas"] == 1 or program["equal"]
         return (
             kind.rank in (0, rank)

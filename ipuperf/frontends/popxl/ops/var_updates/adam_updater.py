@@ -33,7 +33,7 @@ def _updater(
     missing = [n for n in ("beta1", "beta2") if n in factors and factors[n] is None]
     if time_step is not None and missing:
         raise ValueError(
-            f"{mode} updater: a time_step corrects the bias of both moments, but {' and '.join(missing)} is None"
+            f"{mode} updater: a time_step corrects the bias of both moments, and there is no {' and no '.join(missing)}"
         )
     inputs = [first, second]
     if decays and weight is not None:

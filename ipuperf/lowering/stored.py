@@ -174,7 +174,8 @@ class _Writer:
 
         def flat(rows: Any) -> np.ndarray:
             codes = np.array([code for row in rows for code in row], np.int64)
-            return (offsets[codes >> _SHIFT] + (codes & ((1 << _SHIFT) - 1))).astype(np.int32)
+            places: np.ndarray = (offsets[codes >> _SHIFT] + (codes & ((1 << _SHIFT) - 1))).astype(np.int32)
+            return places
 
         return {
             "numbers": np.concatenate([np.zeros(0, np.int64), *self.arrays]),

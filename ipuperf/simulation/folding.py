@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class _Snapshot:
 class Folder:
     """Looks for steady states in a running simulation and folds them."""
 
-    def __init__(self, world: World, processes: Sequence[IpuProcess], kinds: Iterable[SharedKind]) -> None:
+    def __init__(self, world: World, processes: Sequence[IpuProcess], kinds: Iterable[SharedKind[Any]]) -> None:
         self._world = world
         self._kinds = tuple(kinds)
         self._processes = processes

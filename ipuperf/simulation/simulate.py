@@ -260,7 +260,9 @@ def _tiles_used(tree: ProgramTree) -> int:
     return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
 
 
-def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
+def _processes(
+    world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind[Any]], tiles: int
+) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
     for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):

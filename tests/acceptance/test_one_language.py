@@ -57,9 +57,11 @@ def sources() -> list[Source]:
 
 
 def _last(node: ast.expr) -> str:
-    """The last name of ``a.b.c`` or of what ``a.b.c(...)`` calls."""
+    """The last name of ``a.b.c``, of what ``a.b.c(...)`` calls, or of the class with parameters ``a.b.c[...]``."""
     if isinstance(node, ast.Call):
         return _last(node.func)
+    if isinstance(node, ast.Subscript):
+        return _last(node.value)
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

@@ -41,7 +41,8 @@ def axis_weights(start: float, stop: float, bins: int, ratio: int, length: int) 
     matrix = np.zeros((bins * ratio, length))
     # At the border both neighbours may be the same element, so weights are added.
     np.add.at(matrix, (np.broadcast_to(np.arange(bins * ratio), positions.shape), positions), weights)
-    return matrix.reshape(bins, ratio, length).mean(1)
+    means: np.ndarray = matrix.reshape(bins, ratio, length).mean(1)
+    return means
 
 
 class _RegionOp(Op):

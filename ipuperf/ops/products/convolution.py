@@ -523,17 +523,20 @@ class _Matrices:
 
     def weight_view(self, w: np.ndarray) -> np.ndarray:
         """``(O, C/G, *kernel)`` as ``(G, O/G, kernel_H, C/G, *rest)``."""
-        return w.reshape(self.groups, self.channels_out, self.channels_in, *self.kernel).swapaxes(2, 3)
+        view: np.ndarray = w.reshape((self.groups, self.channels_out, self.channels_in, *self.kernel)).swapaxes(2, 3)
+        return view
 
     def turned_weight_view(self, w: np.ndarray) -> np.ndarray:
         """The weights ``(C, O/G, *kernel)`` of the convolution whose input gradient this one computes, in the form
         of :meth:`weight_view`: channels swapped, the kernel read from its end."""
-        shaped = w.reshape(self.groups, self.channels_in, self.channels_out, *self.kernel)
-        return np.flip(shaped, tuple(range(3, shaped.ndim))).transpose(0, 2, 3, 1, *range(4, shaped.ndim))
+        shaped = w.reshape((self.groups, self.channels_in, self.channels_out, *self.kernel))
+        view: np.ndarray = np.flip(shaped, tuple(range(3, shaped.ndim))).transpose([0, 2, 3, 1, *range(4, shaped.ndim)])
+        return view
 
     @staticmethod
     def _batch_last(array: np.ndarray) -> np.ndarray:
-        return array.transpose(1, 3, 2, *range(4, array.ndim), 0)
+        view: np.ndarray = array.transpose([1, 3, 2, *range(4, array.ndim), 0])
+        return view
 
     # -- scratch memory --------------------------------------------------------------------------------------------
 

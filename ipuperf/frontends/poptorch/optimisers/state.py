@@ -187,10 +187,8 @@ class DeviceState:
             Error: a shape that differs.
         """
         logger.debug("The optimiser's state goes to the IPUs")
-        changed: list[Variable] = []
-        for name, variable in _states(compiled):
-            if name in (self.states or {}):
-                changed.append(_set(name, variable, self.states[name]))  # type: ignore[index]
+        states = self.states or {}
+        changed = [_set(name, variable, states[name]) for name, variable in _states(compiled) if name in states]
         # Numbers that a program set later count, not those of the state.
         if numbers:
             changed += self._write_numbers(compiled)

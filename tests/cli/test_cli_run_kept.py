@@ -94,7 +94,7 @@ def test_signals_that_are_ignored_or_handled_stay_so() -> None:
     try:
         with failures.ended_by_signals():
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-            signal.signal(signal.SIGTERM, print)  # type: ignore[arg-type]
+            signal.signal(signal.SIGTERM, print)
         assert signal.getsignal(signal.SIGTERM) is print
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with pytest.raises(failures.Ended, match="^SIGTERM$") as ended, failures.ended_by_signals():

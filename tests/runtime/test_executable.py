@@ -184,7 +184,7 @@ def test_seconds_of_a_copy_are_worked_out_once_for_each_choice(monkeypatch: pyte
     monkeypatch.setattr(module, "weight_copy_cycles", lambda *given: asked.append(given[:2]) or copies(*given))
     variables = made.ir.variables()
     for direction, only in (("h2d", None), ("h2d", variables), ("d2h", None), ("h2d", []), ("d2h", None)):
-        made.weight_copy_seconds(direction, only)  # type: ignore[arg-type]
+        made.weight_copy_seconds(direction, only)
     assert asked == [(tuple(variables), "h2d"), (tuple(variables), "d2h"), ((), "h2d")]
 
 

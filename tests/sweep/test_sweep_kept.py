@@ -381,8 +381,8 @@ def test_a_worker_that_ends_before_its_work(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(
         SweepError, match=r"^a worker process ended before its work \(exit code 7\); in a Python script"
     ):
-        list(processes.in_processes(None, [[{"n": 0, "dies": 0}]], 1))  # type: ignore[arg-type]
-    assert not processes._Crew(None, deque()).busy  # type: ignore[arg-type]
+        list(processes.in_processes(None, [[{"n": 0, "dies": 0}]], 1))
+    assert not processes._Crew(None, deque()).busy
     assert [processes._how(code) for code in (None, 0, 3, -9)] == [
         "(exit code None)",
         "(exit code 0)",

@@ -308,7 +308,7 @@ def test_what_has_a_trace(golden: Golden) -> None:
         "both": Held(executable=None, program=Held(trace=plain)), "none": None, "a class": Held, "a text": "x",
         "another trace": Held(trace=3), "round": (circle := Held("round")),
     }  # fmt: skip
-    circle.program = circle  # type: ignore[attr-defined]
+    circle.program = circle
     for name, subject in ways.items():
         said += [name, *outcome(lambda s=subject: str(trace_of(s) is plain))]
     golden(said)

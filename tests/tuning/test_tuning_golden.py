@@ -321,7 +321,7 @@ def test_bytes_of_a_probe() -> None:
     ops = [SimpleNamespace(name="a", op_id=1), SimpleNamespace(name="b", op_id=2)]
     program = SimpleNamespace(ipus=[0, 1], ops=ops, plans={1: 0}, memory=SimpleNamespace(variables=variables))
     with mock.patch("ipuperf.tuning.probes.group_of", lambda variable: variable.group):
-        held = probes._held(program)  # type: ignore[arg-type]
+        held = probes._held(program)
     assert held == {0: {"temporaries": 9, "variables": 10}, 1: {}}
 
 

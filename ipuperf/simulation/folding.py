@@ -316,8 +316,9 @@ class Unfolding:
                 start=np.zeros(len(end), dtype=np.int64),
             )
             for name, values, added in (
-                ("iteration", iteration, np.where(moves, fold.trips[process], 0)), ("batch", batch, slices)
-            ):  # fmt: skip
+                ("iteration", iteration, np.where(moves, fold.trips[process], 0)),
+                ("batch", batch, slices),
+            ):
                 steps[name][:, self._level(number)] += np.where(inside, added, 0)
                 values += np.where(under_way, fold.count * added, 0)
             end = moved

@@ -130,10 +130,12 @@ def test_there_is_no_second_op_maker(sources: list[Source]) -> None:
         for source in sources
         for inside in [_methods_of(source, builders)]
         for node in source.nodes
-        if isinstance(node, ast.FunctionDef) and node.name in MAKERS and node not in inside
+        if isinstance(node, ast.FunctionDef)
+        and node.name in MAKERS
+        and node not in inside
         and any(a.annotation is not None and ast.unparse(a.annotation).startswith("type[") for a in node.args.args)
         and node.name not in OVER_A_BUILDER.get(source.path, ())
-    ]  # fmt: skip
+    ]
     assert found == [], "inherit from Builder, or use it"
 
 

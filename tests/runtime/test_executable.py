@@ -164,10 +164,9 @@ def test_options_reach_the_simulation() -> None:
 
 
 def test_options_are_kept() -> None:
-    options = {
-        "name": "n", "sync_pattern": "full", "prefetch_depth": 2, "outlining": 0.5, "front_end": False, "again": True,
-        "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True, "report_name": "training",
-    }  # fmt: skip
+    options = {"name": "n", "sync_pattern": "full", "prefetch_depth": 2, "outlining": 0.5, "front_end": False}
+    options |= {"again": True, "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True}
+    options |= {"report_name": "training"}
     made = executable(**options)
     values = {**values_of(made), "name": made.name, "report_name": made.report_name}
     assert {name: values[name] for name in options} == options

@@ -158,7 +158,5 @@ def lower_custom_op(
     return results
 
 
-__all__ = [
-    "FLAG", "INTEGER", "INTEGERS", "NUMBER", "Attribute", "Copy", "CustomOp", "MatMul", "Reduction", "TensorSpec",
-    "Vertices", "choice", "custom_op", "optional", "register", "vertices",
-]  # fmt: skip
+__all__ = ["FLAG", "INTEGER", "INTEGERS", "NUMBER", "Attribute", "Copy", "CustomOp", "MatMul", "Reduction"]
+__all__ += ["TensorSpec", "Vertices", "choice", "custom_op", "optional", "register", "vertices"]

@@ -58,8 +58,10 @@ class _RegionOp(Op):
         rois, batch = self.inputs[1:]
         check_indices(self, batch)
         self.require(len(images) == 4, f"images have shape {images}; (batch, channels, rows, columns) is needed")
-        self.require(rois.shape == (*batch.shape, 4) and len(batch.shape) == 1,
-                     f"regions {rois.shape} and their images {batch.shape}; (n, 4) and (n,) are needed")  # fmt: skip
+        self.require(
+            rois.shape == (*batch.shape, 4) and len(batch.shape) == 1,
+            f"regions {rois.shape} and their images {batch.shape}; (n, 4) and (n,) are needed",
+        )
         sizes = (*self.output_size, self.sampling_ratio)
         self.require(
             len(sizes) == 3 and min(sizes) >= 1,

@@ -108,7 +108,6 @@ def _said(name: str) -> Iterator[str]:
         yield f"ImportError: {error}"
         return
     yield from (f"{action} {category}" for action, category in filters)
-    yield type(known).__name__
     for own in _names(Path(spec.origin or "")):
         text = _text(vars(module).get(own), name)
         if text != OPAQUE:

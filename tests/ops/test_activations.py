@@ -101,17 +101,3 @@ def test_small_values_are_as_exact_as_large_ones(bench, op):
     expected = [math.erfc(v) if op is ops.Erfc else -v * math.sqrt(2) * math.erfc(v) / 2 for v in z[0].tolist()]
     np.testing.assert_allclose(bench.run(op, x.astype(np.float32))[0], expected, rtol=3e-5)
     assert not bench.run(op, np.float32([[11 if op is ops.Erfc else -99]])).any()
-
-
-def test_errors(bench):
-    with pytest.raises(ShapeError, match="differ in shape"):
-        bench.op(ops.GeluGrad, np.ones((1, 3), np.float32), np.ones((1, 4), np.float32))
-
-
-def test_work(bench):
-    x = np.ones((1, 3), np.float16)
-    assert bench.op(ops.Gelu, x).work()[0].vertex == "popnn::NonLinearity1D<GELU,half>"
-    assert bench.op(ops.GeluGrad, x, x).work()[0].vertex == "popnn::NonLinearityGrad1D<GELU,half>"
-    assert bench.op(ops.ReluInplace, x).work()[0].vertex == "popops::UnaryOp1DInPlace<RELU,half>"
-    assert bench.op(ops.Clip, x, min=0, max=1).work()[0].vertex == "popops::Clamp<half>"
-    assert len(bench.op(ops.ClipGrad, x, x, min=0, max=1).work()) == 4

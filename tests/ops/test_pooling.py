@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf import ops
-from ipuperf.ir import DTypeError, IrError, ShapeError
+from ipuperf.ir import IrError, ShapeError
 from ipuperf.ops.pooling.windows import adaptive_windows, regular_windows
 from ipuperf.ops.work import Vertices
 
@@ -286,13 +286,6 @@ def f32(*shape):
 def test_shape_errors(bench, op_class, inputs, attributes, message):
     with pytest.raises(IrError if "missing" in message else ShapeError, match=message):
         bench.op(op_class, *inputs, **attributes)
-
-
-def test_dtype_errors(bench):
-    with pytest.raises(DTypeError, match="floating-point type is needed"):
-        bench.op(ops.MaxPool, f32(2, 3, 8, 8).astype(np.int32), kernel_size=2)
-    with pytest.raises(DTypeError, match="different dtypes"):
-        bench.op(ops.MaxPoolGrad, f32(2, 3, 4, 4).astype(np.float16), f32(2, 3, 4, 4), f32(2, 3, 8, 8), kernel_size=2)
 
 
 def test_operations_of_the_gradient_of_an_average(bench):

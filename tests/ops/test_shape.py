@@ -148,13 +148,6 @@ def test_change_of_a_view_that_numpy_cannot_express(run_graph):
         run_graph(graph, {x: X.copy()})
 
 
-def test_work_is_the_bytes_copied(bench):
-    assert bench.op(ops.Transpose, X).work() == [Copy(96)]
-    assert bench.op(ops.Slice, X, axis=0, start=0, stop=1).work() == [Copy(24)]
-    assert bench.op(ops.Concat, X, X, axis=0).work() == [Copy(192)]
-    assert bench.op(ops.ConcatInplace, X, X, axis=0).work() == []
-
-
 VIEWS = [(ops.Expand, {"shape": (2, 4, 6)}), (ops.Reshape, {"shape": (6, 4)})]
 
 
@@ -203,11 +196,6 @@ def test_copies_of_what_changes_later(bench, op_class, attributes):
 def test_errors(bench, op_class, attributes, message):
     with pytest.raises(ShapeError, match=message):
         bench.op(op_class, X, **attributes)
-
-
-def test_concat_shape_error(bench):
-    with pytest.raises(ShapeError, match=r"shape \(4, 5\) does not fit \(4, 6\) outside axis 0"):
-        bench.op(ops.Concat, X, X[:, :, :5], axis=0)
 
 
 # -- split and subsample -----------------------------------------------------------------------------------------------

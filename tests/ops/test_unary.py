@@ -7,7 +7,6 @@ import pytest
 
 from ipuperf import ops
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, DTypeError
-from ipuperf.ops.work import Copy
 
 FUNCTIONS = [
     (ops.Abs, np.abs),
@@ -108,16 +107,3 @@ def test_errors(bench):
         bench.op(ops.Not, np.ones((1, 2), np.int32))
     with pytest.raises(DTypeError, match="dtype='float16'; a DType is needed"):
         bench.op(ops.Cast, np.ones((1, 2), np.int32), dtype="float16")
-
-
-def test_work(bench):
-    x = np.ones((1, 4, 5), np.float16)
-    assert [w.vertex for w in bench.op(ops.Log2, x).work()] == [
-        "popops::UnaryOp1D<LOGARITHM,half>",
-        "popops::BroadcastScalar1DInPlace<MULTIPLY,half>",
-    ]
-    assert bench.op(ops.Identity, x).work() == [Copy(40)]
-    assert bench.op(ops.Cast, x, dtype=FLOAT16).work() == [Copy(40)]
-    assert bench.op(ops.Cast, x, dtype=FLOAT32).work()[0].vertex == "popops::Cast1D<half,float>"
-    for op_class, _ in FUNCTIONS:
-        assert not bench.op(op_class, x).work()[0].low_confidence

@@ -92,6 +92,14 @@ SUBJECTS = {
         torch.mul(n, 0.5)
         torch.maximum(x, y)
         torch.minimum(n, d)
+        n // d
+        n % d
+        torch.fmod(n, d)
+        n.abs() - d
+        -n
+        2.0 ** x
+        (x * 1).add_(y).mul_(2).relu_()
+        torch.clone(x)
         """,
     "elements": """
         torch.clamp(x, min=-0.3)
@@ -189,6 +197,8 @@ SUBJECTS = {
         torch.isclose(x, y, rtol=0.5, atol=0.5)
         torch.dist(x, y)
         torch.dist(x, y, 1)
+        (x * 10).int()
+        (c & (n > 2)) | ~(x > y) ^ h[:, None]
         """,
     "reductions": """
         torch.sum(x)
@@ -542,6 +552,7 @@ SUBJECTS = {
         F.scaled_dot_product_attention(aq, aq, aq, attn_mask=c[:, :3])
         F.scaled_dot_product_attention(aq, aq, aq, attn_mask=torch.where(c[:, :3], 0.5, float('-inf')))
         F.scaled_dot_product_attention(aq, aq, aq, attn_mask=x[:, :3])
+        k[:, None] @ l
         """,
     "shapes": """
         torch.cat([x, y])
@@ -675,6 +686,8 @@ SUBJECTS = {
         torch.arange(1, 9, 2) + x
         torch.eye(3, 4) + x
         torch.tril_indices(3, 3)[0] + n[0, 0]
+        k.transpose(0, 1).contiguous().view(-1)
+        x.masked_fill(torch.tril(torch.ones(3, 4)) == 0, -1e4)
         """,
     "losses": """
         F.l1_loss(x, y)
@@ -735,6 +748,7 @@ SUBJECTS = {
         F.ctc_loss(k.log_softmax(-1), torch.tensor([[1, 2]] * 3), (2, 2, 2), (1, 2, 1), reduction='sum')
         F.ctc_loss(k.log_softmax(-1), torch.tensor([[0, 1]] * 3), (2, 1, 2), (1, 2, 1), 3, 'none', True)
         F.ctc_loss(k[:, 0].log_softmax(-1), torch.tensor([2]), torch.tensor(2), torch.tensor(1), reduction='none')
+        F.cross_entropy(k.transpose(1, 2), i[:2, :3], reduction='none')
         """,
     "norms": """
         F.layer_norm(x, (4,))

@@ -1,4 +1,4 @@
-"""Variables of factories: whole, empty, in files, remote, sharded by the rules of both ages."""
+"""Variables of factories: whole, empty, zero, in files, remote, sharded by the rules of both ages; streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from ipuperf import popxl
 from ipuperf import popxl_addons as addons
 from ipuperf.popxl import ops
-from ipuperf.popxl_addons import NamedVariableFactories, VariableFactory
+from ipuperf.popxl_addons import NamedVariableFactories, VariableFactory, layers
 
 DATA = np.arange(8, dtype=np.float32)
 
@@ -153,3 +153,25 @@ def test_small_remote_variables_are_sharded_as_their_factory_says(elements: int)
         popxl.ops.host_store(out, popxl.ops.collectives.replicated_all_gather(shard, group=pairs))
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_array_equal(session.run()[out], np.stack([data] * 4))
+
+
+def test_streams_keep_names_and_order() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        streams = addons.InputStreams(words=((2, 3), popxl.int32), mask=((2,), popxl.float32))
+        results = addons.OutputStreams(loss=((), popxl.float32))
+        assert [s.shape for s in streams.streams] == [(2, 3), (2,)]
+        assert streams.words.dtype == popxl.int32
+        assert results.loss.shape == ()
+
+
+def test_factories_of_zeros() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        factories, _ = layers.Linear(3).create_graph(popxl.TensorSpec((2, 4), popxl.float32))
+        zeros = factories.init_zero()
+        (weight,) = (t for name, t in zeros.named_tensors.items() if name == "weight")
+        out = popxl.d2h_stream(weight.shape, weight.dtype)
+        ops.host_store(out, weight)
+    with popxl.Session(ir, "ipu_model") as session:
+        np.testing.assert_array_equal(session.run()[out], np.zeros((4, 3), np.float32))

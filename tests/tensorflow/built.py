@@ -36,7 +36,7 @@ NAMES = re.compile(r"0x[0-9a-f]+|(?<=[A-Za-z])_\d+")
 """The same in texts in which figures matter."""
 SETS = re.compile(r"\{([^{}:]*)\}")
 """Sets in a text, whose order differs from process to process."""
-LINES = re.compile(r"(\.py):\d+")
+LINES = re.compile(r'(\.py"?)(?::|, line )\d+')
 
 
 def _option(executable: Executable, name: str) -> Any:

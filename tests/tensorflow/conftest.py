@@ -18,6 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from built import Built
+    from sessions import Graphs
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 RECORDED_WITH = ("3.11", "2.21")
@@ -39,6 +40,15 @@ def fresh_state(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         yield
     if recorded:
         _compare(request.node, built)
+
+
+@pytest.fixture
+def graph() -> Iterator[Graphs]:
+    """A graph and a session of version 1."""
+    from sessions import graphs
+
+    with graphs() as made:
+        yield made
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,10 +9,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipuperf.tensorflow.config import IPUConfig
 from ipuperf.tensorflow.facade import compiling
 from ipuperf.tensorflow.programs.program import TracedProgram
 
 tf1 = tf.compat.v1
+
+
+def configure(**options: Any) -> None:
+    """Configure the system with these options (``__`` for dots)."""
+    IPUConfig.from_dict({name.replace("__", "."): value for name, value in options.items()}).configure_ipu_system()
 
 
 class Graphs:

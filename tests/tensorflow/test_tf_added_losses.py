@@ -1,23 +1,17 @@
 """``add_loss`` and ``add_metric`` of pipelined Keras models equal Keras' own on the CPU."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus, same  # noqa: E402
+from kerasruns import ipus, same, stage  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(8, 4)).astype("float32"), RNG.normal(size=(8, 2)).astype("float32")
 PARTS = 4
-
-
-def stage(number, pipelined):
-    return keras.ipu.PipelineStage(number) if pipelined else contextlib.nullcontext()
 
 
 def functional(pipelined, factor):

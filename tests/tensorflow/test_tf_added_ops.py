@@ -16,10 +16,7 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 from graphcases import check
 
-from ipuperf.ops import Cholesky, MatMul, TriangularSolve
-from ipuperf.tensorflow.config import IPUConfig
 from ipuperf.tensorflow.importer.errors import GraphError
-from ipuperf.tensorflow.programs.devices import block_attributes
 
 RNG = np.random.default_rng(3)
 raw = tf.raw_ops
@@ -125,15 +122,6 @@ def test_crops_of_half_precision_and_bytes() -> None:
     crop = lambda images: tf.image.crop_and_resize(images, BOXES, OF_IMAGES, (3, 4))
     check(crop, f32(2, 5, 6, 3).astype(np.float16), rtol=1e-3, atol=1e-3)
     check(crop, RNG.integers(0, 255, (2, 5, 6, 3)).astype(np.uint8), rtol=1e-4, atol=1e-3)
-
-
-def test_blocks_of_factorisations_have_the_configured_size() -> None:
-    config = IPUConfig()
-    assert block_attributes(Cholesky, config) == block_attributes(Cholesky, None) == {}
-    config.optimizations.cholesky_block_size, config.optimizations.triangular_solve_expander_block_size = 16, 32
-    assert block_attributes(Cholesky, config) == {"block_size": 16}
-    assert block_attributes(TriangularSolve, config) == {"block_size": 32}
-    assert block_attributes(MatMul, config) == {}
 
 
 def test_what_depends_on_data_is_refused() -> None:

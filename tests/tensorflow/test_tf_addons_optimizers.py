@@ -119,13 +119,3 @@ def test_an_optimizer_of_a_programs_own():
     found = trained(Signs(0.125))
     wanted = by_numpy(lambda grad, weights, number, state: 0.125 / 2 ** (number - 1) * np.sign(grad))
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
-def test_what_is_refused():
-    with pytest.raises(ValueError, match="needs two types"):
-        LAMBIpuOptimizer(optimizer_compute_precisions=(tf.float32,))
-    table = tf.Variable(START)
-    rows = tf.IndexedSlices(tf.ones((1, 1)), tf.constant([2]), tf.constant([4, 1]))
-    for made in (AdamIpuOptimizer(), SGDIpuOptimizer(0.1, 0.9), LAMBIpuOptimizer()):
-        with pytest.raises(NotImplementedError, match="has a gradient of single rows"):
-            made.apply_gradients([(rows, table)])

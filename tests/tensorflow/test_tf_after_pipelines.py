@@ -5,6 +5,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from sessions import configure  # noqa: E402
+
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import pipelining_ops  # noqa: E402
 
@@ -13,9 +15,7 @@ COUNT, RATE = 4, 0.25
 
 @pytest.fixture
 def strategy():
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
+    configure(auto_select_ipus=2)
     yield ipu.ipu_strategy.IPUStrategy()
     ipu.config.reset_ipu_configuration()
 

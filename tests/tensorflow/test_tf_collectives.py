@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from sessions import Compiled, dequeued, graphs
+from sessions import Compiled, configure, dequeued
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import ipu_outfeed_queue
@@ -17,17 +17,9 @@ tf1 = tf.compat.v1
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 
 
-@pytest.fixture
-def graph():
-    with graphs() as made:
-        yield made
-
-
 def on_replicas(function, replicas: int = 4) -> np.ndarray:
     """What ``function`` of the replica's row of :data:`X` gives on each replica."""
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = replicas
-    config.configure_ipu_system()
+    configure(auto_select_ipus=replicas)
     outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
 
     def net(x):
@@ -100,9 +92,7 @@ def test_groups_that_do_not_fit_the_replicas(graph) -> None:
 
 
 def within(function) -> list[np.ndarray]:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 4
-    config.configure_ipu_system()
+    configure(auto_select_ipus=4)
 
     def net(x):
         shards = []
@@ -136,9 +126,7 @@ def test_collectives_within_a_replica(graph) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_sum_over_one_replica_is_no_op(graph, replicas: int) -> None:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = replicas
-    config.configure_ipu_system()
+    configure(auto_select_ipus=replicas)
 
     def net(x):
         return tf.exp(ipu.cross_replica_ops.cross_replica_sum(tf.sin(x)))
@@ -151,9 +139,7 @@ def test_a_sum_over_one_replica_is_no_op(graph, replicas: int) -> None:
 
 
 def test_a_sum_over_one_replica_keeps_the_value_of_a_variable(graph) -> None:
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 1
-    config.configure_ipu_system()
+    configure(auto_select_ipus=1)
     variable = tf1.get_variable("v", initializer=tf.constant(X), use_resource=True)
 
     def net(x):

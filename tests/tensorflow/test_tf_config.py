@@ -26,37 +26,6 @@ def test_defaults_of_the_reference():
     assert config.auto_select_ipus == []
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "error", "message"),
-    [
-        (
-            "auto_selct_ipus",
-            1,
-            ValueError,
-            "'auto_selct_ipus' is not a valid attribute .* Did you mean 'auto_select_ipus'",
-        ),
-        ("io_tiles.num_io_tile", 1, ValueError, "Did you mean 'io_tiles.num_io_tiles'"),
-        ("allow_recompute", 1, TypeError, "Trying to set allow_recompute to 1, but it must be of type bool"),
-        ("auto_select_ipus", "2", TypeError, r"must be of type Union\[int, List\[int\], Tuple\[int, ...\]\]"),
-        ("auto_select_ipus", [1.5], TypeError, "Trying to set auto_select_ipus"),
-        ("io_tiles", 3, ValueError, "io_tiles is a category and cannot be assigned to"),
-        ("io_tiles.available_memory_proportion", 1, TypeError, "must be of type float"),
-    ],
-)
-def test_names_and_types_are_strict(path, value, error, message):
-    config = IPUConfig()
-    *parts, leaf = path.split(".")
-    for part in parts:
-        config = getattr(config, part)
-    with pytest.raises(error, match=message):
-        setattr(config, leaf, value)
-
-
-def test_reading_an_unknown_attribute():
-    with pytest.raises(ValueError, match="Did you mean 'matmuls'"):
-        _ = IPUConfig().matmul
-
-
 def test_round_trip_through_dictionary_and_json():
     config = IPUConfig()
     config.auto_select_ipus = (2, 2)
@@ -72,24 +41,6 @@ def test_round_trip_through_dictionary_and_json():
         IPUConfig.from_dict({"selection_order": "SelectionOrder.SPIRAL"})
     with pytest.raises(ValueError, match="not a valid attribute"):
         IPUConfig.from_dict({"matmuls.colour": 1})
-
-
-def test_contradictions_are_found_when_configured():
-    config = IPUConfig()
-    config.auto_select_ipus, config.select_ipus = 1, 0
-    config.select_ipus = [3]
-    with pytest.raises(ValueError, match="Only one of `auto_select_ipus` and `select_ipus`"):
-        config.configure_ipu_system()
-    config = IPUConfig()
-    config.io_tiles.place_ops_on_io_tiles = True
-    with pytest.raises(ValueError, match="io_tiles.num_io_tiles == 0"):
-        config.configure_ipu_system()
-    config = IPUConfig()
-    config.select_ipus = [3, 3]
-    with pytest.raises(ValueError, match="must be unique"):
-        config.configure_ipu_system()
-    with pytest.raises(RuntimeError, match="No IPU devices configured"):
-        ipu.config.get_ipu_config()
 
 
 def test_later_changes_need_another_configure():
@@ -127,13 +78,6 @@ def test_selection_orders():
     assert devices.selection_order(config, 2, False) == (0, 1)
 
 
-@pytest.mark.parametrize(("ipus", "shards", "replicas"), [(8, 2, 4), (4, 4, 1), (16, 1, 16)])
-def test_replicas(ipus, shards, replicas):
-    config = IPUConfig()
-    config.auto_select_ipus = ipus
-    assert devices.replicas(config, 0, shards) == replicas
-
-
 # -- the dataset benchmark ---------------------------------------------------------------------------------------------
 
 
@@ -157,41 +101,3 @@ def test_benchmark_keys_and_counts():
     queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     result = ipu.dataset_benchmark.infeed_benchmark(queue, 1, 2, print_stats=False).numpy()
     assert json.loads(result[0])["epochs"][0]["elements_processed"] == 2
-
-
-def test_benchmark_raises():
-    benchmark = ipu.dataset_benchmark.dataset_benchmark
-    with pytest.raises(ValueError, match="Expected `number_of_epochs` to be at least 1"):
-        benchmark(Dataset.range(3), 0, 1)
-    with pytest.raises(ValueError, match="Expected `elements_per_epochs` to be at least 1"):
-        benchmark(Dataset.range(3), 1, 0)
-    with pytest.raises(TypeError, match="Expected `dataset` argument"):
-        benchmark([1], 1, 1)
-    with pytest.raises(TypeError, match="Expected `infeed_queue` argument"):
-        ipu.dataset_benchmark.infeed_benchmark(Dataset.range(3), 1, 1)
-    with pytest.raises(tf.errors.OutOfRangeError, match="ended after 3"):
-        benchmark(Dataset.range(3), 1, 4, print_stats=False)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an axis of length 0"):
-        benchmark(Dataset.from_tensors(np.zeros((2, 0))), 1, 1)
-
-
-def test_buffer_sizes_merge_collectives():
-    config = IPUConfig()
-    assert devices.collective_merging(None) == devices.NO_MERGING
-    assert devices.collective_merging(config).limit("all_reduce") == 0
-    config.optimizations.maximum_cross_replica_sum_buffer_size = 1000
-    config.optimizations.maximum_all_gather_buffer_size = 20
-    merging = devices.collective_merging(config)
-    assert [merging.limit(kind) for kind in ("all_reduce", "reduce_scatter", "all_gather")] == [1000, 0, 20]
-    assert merging.contiguous
-    config.optimizations.maximum_reduce_scatter_buffer_size = -1
-    with pytest.raises(ValueError, match="optimizations.maximum_reduce_scatter_buffer_size is -1, it must be 0 bytes"):
-        config.configure_ipu_system()
-
-
-@pytest.mark.parametrize("count", [0, -1, [0], [2, -1], (4, 0)])
-def test_a_device_without_ipus_is_refused(count) -> None:
-    config = IPUConfig()
-    config.auto_select_ipus = count
-    with pytest.raises(ValueError, match="numbers of at least 1 are needed"):
-        config.configure_ipu_system()

@@ -1,18 +1,15 @@
 """``tf.custom_gradient`` in pipeline stages, which ipuperf differentiates: gradients are the program's own."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus, same  # noqa: E402
+from kerasruns import descend, gradients_of, ipus, same, two_stages  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.importer import GraphError  # noqa: E402
-from ipuperf.tensorflow.keras import layers as ipu_layers  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 
 RNG = np.random.default_rng(3)
@@ -93,14 +90,7 @@ CASES = {
 
 
 def network(make, pipelined):
-    def stage(number):
-        return keras.ipu.PipelineStage(number) if pipelined else contextlib.nullcontext()
-
-    inputs = keras.Input((4,))
-    with stage(0):
-        x = make()(keras.layers.Dense(3, "tanh")(inputs))
-    with stage(1):
-        return keras.Model(inputs, keras.layers.Dense(2)(make()(x)))
+    return two_stages(pipelined, [make()], [make(), keras.layers.Dense(2)])
 
 
 def pipelined(model):
@@ -111,18 +101,13 @@ def pipelined(model):
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_the_programs(case):
     cpu = network(CASES[case], False)
-    first, trained = cpu.get_weights(), cpu.trainable_variables
-    sums = [np.zeros(v.shape, np.float32) for v in trained]
-    for x, y in zip(np.split(X, PARTS), np.split(Y, PARTS)):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((cpu(x, training=True) - y) ** 2)
-        sums = [total + g for total, g in zip(sums, tape.gradient(loss, trained))]
     with ipus(2):
         model = network(CASES[case], True)
-        model.set_weights(first)
+        model.set_weights(cpu.get_weights())
         pipelined(model)
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
-        same(model.get_weights(), [w - 0.1 * total for w, total in zip(first, sums)])
+    descend(cpu, gradients_of(cpu, X, Y, PARTS), 0.1)
+    same(model.get_weights(), cpu.get_weights())
 
 
 @pytest.mark.parametrize(
@@ -138,23 +123,6 @@ def test_gradients_that_are_refused(function, message):
         pipelined(model)
         with pytest.raises(GraphError, match=message):
             model.fit(X, Y, batch_size=2, verbose=0)
-
-
-def test_layers_of_the_ipu_have_the_gradients_of_their_ops():
-    """TensorFlow has gradients of its own for these layers, by the same means."""
-    shape = keras.layers.Reshape((2, 2), input_shape=(4,))
-    cpu = keras.Sequential([shape, keras.layers.LSTM(3), keras.layers.Dense(2)])
-    cpu.compile(keras.optimizers.SGD(0.1), lambda y, p: PARTS * tf.reduce_mean((y - p) ** 2, -1))
-    first = cpu.get_weights()
-    cpu.fit(X, Y, batch_size=8, verbose=0)
-    with ipus(2):
-        layers = [keras.layers.Reshape((2, 2), input_shape=(4,)), ipu_layers.LSTM(3), keras.layers.Dense(2)]
-        model = keras.Sequential(layers)
-        model.set_pipeline_stage_assignment([0, 0, 1])
-        model.set_weights(first)
-        pipelined(model)
-        model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
-        same(model.get_weights(), cpu.get_weights())
 
 
 def test_loops_of_the_ipu_have_none():

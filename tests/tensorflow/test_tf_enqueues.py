@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus, same  # noqa: E402
+from kerasruns import descend, gradients_of, ipus, same, two_stages  # noqa: E402
 
 from ipuperf.tensorflow.python.ipu import ipu_outfeed_queue  # noqa: E402
 
@@ -74,36 +73,12 @@ class SeenByKeras(keras.optimizers.legacy.SGD):
         return super().apply_gradients(pairs, *args, **kwargs)
 
 
-def network(pipelined: bool, *between: Any) -> Any:
-    inputs = keras.Input((4,))
-    with keras.ipu.PipelineStage(0) if pipelined else contextlib.nullcontext():
-        x = keras.layers.Dense(3, "tanh", name="first")(inputs)
-        for layer in between:
-            x = layer(x)
-    with keras.ipu.PipelineStage(1) if pipelined else contextlib.nullcontext():
-        return keras.Model(inputs, keras.layers.Dense(2, name="second")(x))
-
-
-def expected(model: Any, rate: float) -> tuple[list[list[np.ndarray]], list[list[np.ndarray]]]:
-    """Gradients of eight micro-batches, and their sums over four at a time, in plain TensorFlow (model is changed)."""
-    computed, applied = [], []
-    for first in range(0, 16, 8):
-        for i in range(first, first + 8, 2):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((model(X[i : i + 2]) - Y[i : i + 2]) ** 2)
-            computed.append([g.numpy() for g in tape.gradient(loss, model.trainable_variables)])
-        applied.append([sum(parts) for parts in zip(*computed[-4:], strict=True)])
-        for variable, total in zip(model.trainable_variables, applied[-1], strict=True):
-            variable.assign_sub(rate * total)
-    return computed, applied
-
-
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_a_layer_enqueues_in_each_program(pipelined: bool) -> None:
     """Keras calls it symbolically before, where it sends nothing."""
     queue = ipu_outfeed_queue.IPUOutfeedQueue()
     with ipus(2 if pipelined else 1):
-        model = network(pipelined, Tap(queue))
+        model = two_stages(pipelined, [Tap(queue)])
         assert queue.take()[0].shape == (0, 0, 3)
         if pipelined:
             model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
@@ -119,7 +94,7 @@ def test_a_layer_enqueues_in_each_program(pipelined: bool) -> None:
 def test_gradients_are_enqueued_where_the_optimizer_has_them(make: Callable[..., Any], pipelined: bool) -> None:
     computed, applied = (ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2))
     with ipus(2 if pipelined else 1):
-        model = network(pipelined)
+        model = two_stages(pipelined)
         set_options = model.set_pipelining_options if pipelined else model.set_gradient_accumulation_options
         set_options(gradient_accumulation_steps_per_replica=4)
         model.compile(make(0.05, computed, applied), "mse", steps_per_execution=8)
@@ -127,9 +102,15 @@ def test_gradients_are_enqueued_where_the_optimizer_has_them(make: Callable[...,
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
     after, names = model.get_weights(), [v.name for v in model.trainable_variables]
     model.set_weights(weights)
-    for queue, gradients in zip((computed, applied), expected(model, 0.05), strict=True):
+    expected: dict[Any, list[Any]] = {computed: [], applied: []}
+    for x, y in zip(np.split(X, 2), np.split(Y, 2)):
+        gradients = gradients_of(model, x, y, 4)
+        expected[computed] += gradients
+        expected[applied].append([sum(parts) for parts in zip(*gradients, strict=True)])
+        descend(model, gradients, 0.05)
+    for queue, rows in expected.items():
         found = queue.dequeue()
-        same([found[name] for name in names], [np.stack(one) for one in zip(*gradients, strict=True)])
+        same([found[name] for name in names], [np.stack(one) for one in zip(*rows, strict=True)])
     same(after, model.get_weights())
 
 

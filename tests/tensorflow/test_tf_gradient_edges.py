@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import graphs
+from sessions import configure, graphs
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
@@ -41,9 +41,7 @@ def test_gradients_of_stages_are_tensorflows():
             loss = loss_of(function(variable))
         wanted[name] = tape.gradient(loss, variable).numpy()
     with graphs():
-        config = ipu.config.IPUConfig()
-        config.auto_select_ipus = 2
-        config.configure_ipu_system()
+        configure(auto_select_ipus=2)
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf2.data.Dataset.from_tensors(np.zeros(1, np.float32)).repeat())
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 

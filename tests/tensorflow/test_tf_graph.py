@@ -64,25 +64,6 @@ def test_a_conditional_on_what_is_known() -> None:
     check(lambda x: tf.cond(tf.shape(x)[0] > 2, lambda: x * 2.0, lambda: x - 1.0), array(3))
 
 
-def test_the_gradient_of_a_conditional() -> None:
-    def function(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * x, lambda: tf.exp(x))
-        return tape.gradient(y, x)
-
-    for sign in (1.0, -1.0):
-        check(tf.function(function), sign * np.abs(array(3)))
-
-
-def test_a_switch() -> None:
-    def function(i, x):
-        return tf.switch_case(i, [lambda: x, lambda: x * 2.0, lambda: x * 3.0])
-
-    for index in (0, 1, 2, 7):
-        check(function, np.array(index, np.int32), array(3))
-
-
 def test_a_counted_loop() -> None:
     variable = tf.Variable(array(3))
 
@@ -114,23 +95,6 @@ def test_a_loop_that_depends_on_data_is_refused() -> None:
     function = tf.function(lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 9.0, lambda y: (y * 2.0,), [x]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="depends on data.*tf.range"):
         check(function, np.abs(array(2)))
-
-
-def test_lists_and_the_gradient_of_a_loop_over_them() -> None:
-    weight = tf.Variable(array(4, 4) * 0.3)
-
-    @tf.function
-    def function(x):
-        with tf.GradientTape() as tape:
-            states = tf.TensorArray(tf.float32, 5)
-            state = tf.zeros([2, 4])
-            for i in tf.range(5):
-                state = tf.tanh(x[:, i] + state @ weight)
-                states = states.write(i, state)
-            loss = tf.reduce_sum(states.stack() ** 2)
-        return loss, tape.gradient(loss, weight)
-
-    check(function, array(2, 5, 4))
 
 
 def test_the_gradient_of_a_loop() -> None:

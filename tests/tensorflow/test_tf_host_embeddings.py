@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from sessions import Compiled, graphs
+from sessions import Compiled
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import embedding_ops, pipelining_ops
@@ -47,12 +47,6 @@ def embedding(spec):
 
 def weight():
     return tf1.get_variable("w", initializer=WEIGHT, use_resource=True)
-
-
-@pytest.fixture
-def graph():
-    with graphs() as made:
-        yield made
 
 
 @pytest.mark.parametrize("factor", [1, 2])
@@ -127,14 +121,3 @@ def test_a_table_that_is_not_trained_in_version_2() -> None:
             np.testing.assert_array_equal(rows(tf.constant([[1, 99], [-3, 2]])), TABLE[[[1, 9], [0, 2]]])
         with pytest.raises(RuntimeError, match="'fixed' is not registered"):
             rows(tf.constant([[1, 99], [-3, 2]]))
-
-
-def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match="is not a tensorflow tensor"):
-        embedding_ops.HostEmbedding("e", TABLE)
-    with pytest.raises(ValueError, match="Unknown partition strategy ROWS"):
-        embedding_ops.HostEmbedding("e", tf.Variable(TABLE), "ROWS")
-    with pytest.raises(ValueError, match="optimizer_name='Adam'; allowed: SGD"):
-        embedding_ops.HostEmbeddingOptimizerSpec(0.1, "Adam")
-    with pytest.raises(RuntimeError, match="in programs of the IPU only"):
-        embedding_ops.HostEmbedding("e", tf.Variable(TABLE)).lookup(tf.constant([1]))

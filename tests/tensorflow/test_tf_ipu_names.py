@@ -6,19 +6,13 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, graphs
+from sessions import Compiled, configure
 
 from ipuperf.tensorflow.programs.hosting import program_of
 from ipuperf.tensorflow.python import ipu
 
 tf = tf2.compat.v1
 X = np.random.default_rng(2).normal(size=(2, 4, 6)).astype(np.float32)
-
-
-@pytest.fixture
-def graph():
-    with graphs() as made:
-        yield made
 
 
 def several(x):
@@ -110,9 +104,7 @@ def test_normalisations(graph):
 
 
 def test_replicas_sum_and_number_themselves(graph):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 4
-    config.configure_ipu_system()
+    configure(auto_select_ipus=4)
 
     def net(x):
         mine = x * tf2.cast(ipu.replication_ops.replication_index() + 1, tf.float32)
@@ -193,8 +185,6 @@ def test_small_helpers(graph):
         pass
     with pytest.raises(ValueError, match="a device such as"), ipu.scopes.ipu_scope("/device:GPU:0"):
         pass
-    with ipu.scopes.ipu_scope("/device:IPU:0"):
-        assert ipu.scopes.ordinal_of("/device:IPU:3") == 3
 
 
 def test_a_seed_of_the_ipu_changes_what_is_drawn():

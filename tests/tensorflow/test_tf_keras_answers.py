@@ -18,12 +18,11 @@ pytest.importorskip("tf_keras")
 import tensorflow as tf
 import tf_keras
 from answers import asked
-from kerasruns import ipus
+from kerasruns import configure, ipus
 
 from ipuperf.tensorflow.addons.v1 import layers as popnn
 from ipuperf.tensorflow.keras import data, graphs, layers, programs, saving, scopes, staging
 from ipuperf.tensorflow.keras import extension as sides
-from ipuperf.tensorflow.python.ipu.config import IPUConfig
 
 Dataset = tf.data.Dataset
 
@@ -142,9 +141,7 @@ def plain(found: Any) -> Any:
 
 
 def of_ipus(count: int, shards: int) -> int:
-    config = IPUConfig()
-    config.auto_select_ipus = count
-    config.configure_ipu_system()
+    configure(auto_select_ipus=count)
     return scopes.replicas(shards)
 
 

@@ -6,31 +6,16 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
+from kerasruns import ipus, same  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.keras import layers, optimizers  # noqa: E402
-from ipuperf.tensorflow.python.ipu import config, ipu_strategy  # noqa: E402
 
 RNG = np.random.default_rng(3)
 
 
 def data(*shape):
     return RNG.normal(size=shape).astype("float32")
-
-
-def same(actual, expected):
-    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("sequences", [False, True])
-def test_lstm_is_keras_lstm(sequences):
-    x, ours = data(3, 6, 4), layers.LSTM(5, return_sequences=sequences, return_state=True)
-    theirs = keras.layers.LSTM(5, return_sequences=sequences, return_state=True)
-    theirs(x)
-    ours(x)
-    ours.set_weights(theirs.get_weights())
-    same(ours(x), theirs(x))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -44,19 +29,6 @@ def test_gru_is_keras_gru(after):
     major(x.transpose(1, 0, 2))
     major.set_weights(theirs.get_weights())
     same(major(x.transpose(1, 0, 2)), theirs(x))
-
-
-def test_arguments_that_recurrent_layers_do_not_take():
-    for options in ({"use_bias": False}, {"kernel_regularizer": "l2"}, {"go_backwards": True}, {"unroll": True}):
-        (name,) = options
-        with pytest.raises(ValueError, match=f"does not support {name}"):
-            layers.LSTM(3, **options)
-    with pytest.raises(ValueError, match="does not support 'elu' as an activation"):
-        layers.GRU(3, activation="elu")
-    with pytest.raises(ValueError, match="a known number of time steps"):
-        layers.LSTM(3)(keras.Input((None, 4)))
-    with pytest.raises(NotImplementedError, match=r"PopnnLSTM does not support call argument mask; use tf\.keras"):
-        layers.LSTM(3)(keras.layers.Embedding(5, 4, mask_zero=True)(keras.Input((6,))))
 
 
 @pytest.mark.parametrize("strided", [False, True])
@@ -84,21 +56,6 @@ def test_instance_and_layer_normalisation():
         layers.LayerNorm(gamma_constraint=keras.constraints.NonNeg())
 
 
-def test_layers_come_back_from_their_configuration():
-    for layer in (
-        layers.Embedding(7, 3, serialization_factor=2),
-        layers.LSTM(4, dropout=0.1, unit_forget_bias=False),
-        layers.GRU(4, reset_after=False),
-        layers.GroupNorm(2, epsilon=0.1),
-        layers.InstanceNorm(epsilon=0.1),
-        layers.SerialDense(4, 2, "kernel_rows"),
-        layers.Dropout(0.5, seed=[1, 2]),
-        layers.AssumeEqualAcrossReplicas(inplace=True),
-    ):
-        again = type(layer).from_config(layer.get_config())
-        assert again.get_config() == layer.get_config()
-
-
 def model():
     inputs = keras.Input((6,), dtype="int32")
     x = layers.Embedding(11, 8)(inputs)
@@ -112,10 +69,7 @@ def model():
 
 def test_training_equals_the_cpu():
     x, y = RNG.integers(0, 11, (16, 6)), data(16, 1)
-    settings = config.IPUConfig()
-    settings.auto_select_ipus = 1
-    settings.configure_ipu_system()
-    with ipu_strategy.IPUStrategy().scope():
+    with ipus(1):
         ipu = model()
         ipu.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=4)
         first = ipu.get_weights()
@@ -141,10 +95,7 @@ def plain(weights):
 
 def test_a_sequential_model_learns_the_shape_of_its_input_from_the_data():
     x, y = RNG.integers(0, 11, (16, 6)).astype("int32"), RNG.integers(0, 2, (16, 1))
-    settings = config.IPUConfig()
-    settings.auto_select_ipus = 2
-    settings.configure_ipu_system()
-    with ipu_strategy.IPUStrategy().scope():
+    with ipus(2):
         embedding, lstm = layers.Embedding(11, 4), layers.LSTM(3, dropout=0.2)
         made = keras.Sequential([embedding, lstm, keras.layers.Dense(1, "sigmoid")])
         made.set_pipelining_options(4)
@@ -166,20 +117,9 @@ def test_optimizers_around_others():
     first = cpu.get_weights()
     cpu.compile(keras.optimizers.SGD(0.2, momentum=0.9), "mse")
     cpu.fit(x, y, batch_size=4, shuffle=False, verbose=0)
-    settings = config.IPUConfig()
-    settings.auto_select_ipus = 2
-    settings.configure_ipu_system()
-    with ipu_strategy.IPUStrategy().scope():
+    with ipus(2):
         ipu = dense(first)
         inner = optimizers.CrossReplicaOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
         ipu.compile(optimizers.MapGradientOptimizerInvertedChaining(inner, lambda g, v: 2 * g), "mse")
         ipu.fit(x, y, batch_size=2, shuffle=False, verbose=0)
     same(ipu.get_weights(), cpu.get_weights())
-
-
-def test_what_is_refused_says_what_to_do():
-    for name in ("EffectiveTransformer", "CaptureUpstreamGradients"):
-        with pytest.raises(NotImplementedError, match=f"{name} is not supported: "):
-            getattr(layers, name)()
-    with pytest.raises(NotImplementedError, match="ALSOptimizer is not supported: multiply the loss"):
-        optimizers.ALSOptimizer(None)

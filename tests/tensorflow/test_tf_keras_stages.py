@@ -7,13 +7,12 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
+from kerasruns import ipus, same, stage  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.tensorflow.keras.data import Element  # noqa: E402
 from ipuperf.tensorflow.keras.extension import extension  # noqa: E402
 from ipuperf.tensorflow.keras.stages import KerasStages  # noqa: E402
-from ipuperf.tensorflow.python.ipu import config as ipu_config  # noqa: E402
-from ipuperf.tensorflow.python.ipu import ipu_strategy  # noqa: E402
 
 
 def run_stages(model, element, training=False, finish=None):
@@ -37,18 +36,9 @@ def data(*shape, dtype="float32"):
     return tf.constant(np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype))
 
 
-def same(actual, expected):
-    for a, b in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
-
-
-def stage(number):
-    return keras.ipu.PipelineStage(number)
-
-
 @pytest.fixture(autouse=True)
 def scope():
-    with ipu_strategy.IPUStrategy().scope():
+    with ipus(2):
         yield
 
 
@@ -189,102 +179,8 @@ def test_a_model_inside_one_stage_is_one_call():
     same(run_stages(model, (x,))[0], model(x))
 
 
-def functional():
-    inputs = keras.Input((4,))
-    x = keras.layers.Dense(4)(inputs)
-    return keras.Model(inputs, [keras.layers.Dense(2)(x), keras.layers.Dense(3)(x)])
-
-
-def assigned(model, stages):
-    assignments = model.get_pipeline_stage_assignment()
-    for one, number in zip(assignments, stages):
-        one.pipeline_stage = number
-    model.set_pipeline_stage_assignment(assignments)
-
-
-def test_assignments_that_are_not_allowed():
-    model = functional()
-    with pytest.raises(
-        ValueError,
-        match="Pipeline stages in the graph need to be strictly increasing, found pipeline "
-        "stages 0, 2, however the following pipeline stages are missing 1",
-    ):
-        assigned(model, [0, 2, 2])
-    with pytest.raises(ValueError, match=r"Layer dense.* in pipeline stage 0 has a dependency from a pipeline stage"):
-        assigned(model, [1, 0, 1])
-    with pytest.raises(ValueError, match=r"Layer dense.* with node index 0 has not been assigned a pipeline stage"):
-        assigned(model, [0, 1])
-    with pytest.raises(ValueError, match="needs to be a list"):
-        model.set_pipeline_stage_assignment((0, 1))
-    with pytest.raises(ValueError, match=r"\(2\) does not match the total number of invocations .*currently 3\)"):
-        model.set_pipeline_stage_assignment(model.get_pipeline_stage_assignment()[:2])
-    with pytest.raises(ValueError, match="need to be instances of `FunctionalLayerPipelineStageAssignment`"):
-        model.set_pipeline_stage_assignment([0, 1, 2])
-    first = model.get_pipeline_stage_assignment()
-    first = [keras.ipu.FunctionalLayerPipelineStageAssignment(first[0].layer, 0, 0)] * 3
-    with pytest.raises(ValueError, match="Duplicate assignment for layer"):
-        model.set_pipeline_stage_assignment(first)
-
-
-def test_sequential_assignments_that_are_not_allowed():
-    model = keras.Sequential([keras.layers.Dense(2, name=f"d{i}") for i in range(3)])
-    for stages, message in (
-        ([1, 1, 1], "first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage"),
-        ([0, 2, 2], "Layer d1 has been assigned to pipeline stage 2, but the layer before it"),
-        ([0, 1], r"\(2\) does not match the number of layers in the model \(currently 3\)"),
-        ([0.0, 1.0, 2.0], "either `int` or `SequentialLayerPipelineStageAssignment`"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model.set_pipeline_stage_assignment(stages)
-    model.set_pipeline_stage_assignment([0, 0, 1])
-    model.add(keras.layers.Dense(1))
-    with pytest.raises(RuntimeError, match="not valid, as layers were added or removed"):
-        extension(model).layout()
-    model.reset_pipeline_stage_assignment()
-    assert [one.pipeline_stage for one in model.get_pipeline_stage_assignment()] == [None] * 4
-
-
-def test_scopes_that_are_not_allowed():
-    with pytest.raises(ValueError, match="-1 is not a valid pipeline stage"), stage(-1):
-        pass
-    with pytest.raises(RuntimeError, match="must not be nested"), stage(0), stage(1):
-        pass
-    inputs = keras.Input((4,))
-    with stage(0):
-        x = keras.layers.Dense(4)(inputs)
-    x = keras.layers.Dense(2)(x)
-    with pytest.raises(ValueError, match="All layers of a pipelined model must have an associated pipeline stage"):
-        keras.Model(inputs, x)
-
-
-def test_the_summary_is_a_table():
-    model = keras.Sequential([keras.layers.Flatten(name="flatten"), keras.layers.Dense(4, name="dense")], name="model")
-    lines = []
-    model.print_pipeline_stage_assignment_summary(line_length=65, print_fn=lines.append)
-    assert lines == [
-        'Model: "model"',
-        "_" * 65,
-        "Layer (type)                    Pipeline Stage                   ",
-        "=" * 65,
-        "flatten (Flatten)               None                             ",
-        "_" * 65,
-        "dense (Dense)                   None                             ",
-        "=" * 65,
-    ]
-    lines.clear()
-    model = functional()
-    assigned(model, [0, 0, 1])
-    model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
-    assert lines[2].split() == ["Layer", "(type)", "(node", "index)", "Input", "Layers", "Pipeline", "Stage"]
-    assert lines[4].endswith(" 0" + " " * 17)
-    assert all(len(line) == 89 for line in lines[1:])
-
-
 def pipelined(*layers):
     """A model of two stages, the last layer in the second."""
-    settings = ipu_config.IPUConfig()
-    settings.auto_select_ipus = 2
-    settings.configure_ipu_system()
     model = keras.Sequential(layers, name="net")
     model.set_pipeline_stage_assignment([0] * (len(layers) - 1) + [1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)

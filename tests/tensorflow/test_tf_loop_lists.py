@@ -47,20 +47,14 @@ def test_a_recurrence_is_two_loops() -> None:
     assert len(kinds(program)) < 60
 
 
-@pytest.mark.parametrize("layer", ["LSTM", "GRU", "SimpleRNN"])
-def test_recurrent_layers_of_keras(layer: str) -> None:
-    made = getattr(tf_keras.layers, layer)(3, return_sequences=True)
-    x = array(2, 5, 4)
-    made(x)
-    program = check(gradient_of(lambda x: tf.reduce_sum(made(x, training=True) ** 2), made.weights), x)
-    assert kinds(program).count("Loop") == 2
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
 
 
-def test_masked_steps_of_a_recurrent_layer() -> None:
-    made, x = tf_keras.layers.LSTM(3), array(2, 5, 4)
-    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+@pytest.mark.parametrize(("layer", "mask"), [("LSTM", None), ("GRU", None), ("SimpleRNN", None), ("LSTM", MASK)])
+def test_recurrent_layers_of_keras(layer: str, mask: np.ndarray | None) -> None:
+    made, x = getattr(tf_keras.layers, layer)(3, return_sequences=mask is None), array(2, 5, 4)
     made(x)
-    program = check(gradient_of(lambda x: tf.reduce_sum(made(x, mask=mask) ** 2), made.weights), x)
+    program = check(gradient_of(lambda x: tf.reduce_sum(made(x, training=True, mask=mask) ** 2), made.weights), x)
     assert kinds(program).count("Loop") == 2
 
 

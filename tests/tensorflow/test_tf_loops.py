@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, dequeued, graphs
+from sessions import Compiled, configure, dequeued
 
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import ipu_infeed_queue, ipu_outfeed_queue, loops
@@ -17,36 +17,9 @@ tf = tf2.compat.v1
 Dataset = tf2.data.Dataset
 
 
-@pytest.fixture
-def graph():
-    with graphs() as made:
-        yield made
-
-
 def pair_feed():
     dataset = Dataset.from_tensors(tf.constant([1.0, 2.0])).map(lambda x: [x, 10 * x]).repeat()
     return ipu_infeed_queue.IPUInfeedQueue(dataset)
-
-
-def test_the_guides_example_with_a_session(graph):
-    infeed, outfeed = pair_feed(), ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def body(x1, x2):
-        return outfeed.enqueue({"d1": x1 + x2, "d2": x1 - x2})
-
-    def my_net():
-        return loops.repeat(10, body, [], infeed)
-
-    with ipu.scopes.ipu_scope("/device:IPU:0"):
-        run_loop = ipu.ipu_compiler.compile(my_net, inputs=[])
-    dequeue = outfeed.dequeue()
-    with tf.Session() as session:
-        session.run(infeed.initializer)
-        assert session.run(run_loop) is None
-        result = session.run(dequeue)
-    assert {name: value.shape for name, value in result.items()} == {"d1": (10, 2), "d2": (10, 2)}
-    np.testing.assert_array_equal(result["d1"], np.tile([11, 22], (10, 1)))
-    np.testing.assert_array_equal(result["d2"], np.tile([-9, -18], (10, 1)))
 
 
 def test_loop_carried_values_arguments_and_strategy():
@@ -200,9 +173,7 @@ def test_dequeue_during_execution_by_callback_and_thread(graph):
 
 
 def test_replicas_each_take_elements_of_the_feed(graph):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 4
-    config.configure_ipu_system()
+    configure(auto_select_ipus=4)
     infeed = ipu_infeed_queue.IPUInfeedQueue(Dataset.range(8))
     outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
     net = Compiled(lambda: loops.repeat(2, lambda x: outfeed.enqueue(x * 10), [], infeed), [], [infeed])
@@ -212,9 +183,7 @@ def test_replicas_each_take_elements_of_the_feed(graph):
 
 
 def test_shards_divide_the_ipus_into_replicas_and_copy_between_ipus(graph):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 8
-    config.configure_ipu_system()
+    configure(auto_select_ipus=8)
 
     def net(x):
         for shard in range(3):
@@ -230,9 +199,7 @@ def test_shards_divide_the_ipus_into_replicas_and_copy_between_ipus(graph):
 
 
 def test_shards_that_do_not_divide_the_ipus_are_refused(graph):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
+    configure(auto_select_ipus=2)
 
     def net(x):
         with ipu.scopes.ipu_shard(3):
@@ -240,42 +207,6 @@ def test_shards_that_do_not_divide_the_ipus_are_refused(graph):
 
     with pytest.raises(ValueError, match="with 2 IPUs and 4 shards. The number of shards needs to divide"):
         Compiled(net, [np.float32(1)]).run()
-
-
-@pytest.mark.parametrize(
-    ("body", "inputs", "error", "message"),
-    [
-        (lambda a: a, [1, 2], TypeError, "Supplied loop body function cannot be called"),
-        (lambda a: tf.cast(a, tf.float16), [1.0], TypeError, r"Mismatch between input types .* \['float32'\] vs"),
-        (lambda a: tf.stack([a, a]), [1.0], ValueError, r"shape \(\) at the start .* \(2,\) at its end"),
-        (lambda a: (tf.no_op(), a), [1.0], ValueError, "Tensor values followed by zero or more Operations"),
-    ],
-)
-def test_loop_bodies_that_do_not_fit(graph, body, inputs, error, message):
-    with pytest.raises(error, match=message):
-        Compiled(lambda: loops.repeat(2, body, inputs))
-
-
-def test_queue_errors(graph):
-    with pytest.raises(TypeError, match="a tf.data.Dataset is needed"):
-        ipu_infeed_queue.IPUInfeedQueue([1.0])
-    with pytest.raises(ValueError, match="prefetch_depth must be between 1 and 255"):
-        ipu_infeed_queue.IPUInfeedQueue(Dataset.range(2), prefetch_depth=0)
-    with pytest.raises(ValueError, match=r"has shape \(None,\), .*batch with drop_remainder=True"):
-        ipu_infeed_queue.IPUInfeedQueue(Dataset.range(5).batch(2))
-    outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
-    with pytest.raises(ValueError, match="has not been enqueued"):
-        outfeed.dequeue()
-    with pytest.raises(RuntimeError, match="inside of a program"):
-        outfeed.enqueue(tf.constant(1.0))
-
-    def twice(v):
-        return v, outfeed.enqueue(v), outfeed.enqueue(v)
-
-    with pytest.raises(ValueError, match="An outfeed can only be enqueued once"):
-        Compiled(lambda: loops.repeat(1, twice, [1.0]))
-    with pytest.raises(ValueError, match="outfeed_mode"):
-        ipu_outfeed_queue.IPUOutfeedQueue(outfeed_mode=3)
 
 
 def test_a_queue_that_two_loops_read_is_refused(graph):
@@ -372,9 +303,7 @@ def test_a_callback_of_the_host_in_a_program_is_refused(graph):
 
 
 def test_dropout_differs_by_iteration_replica_and_run_and_has_the_gradient_of_its_mask(graph):
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 2
-    config.configure_ipu_system()
+    configure(auto_select_ipus=2)
 
     def build():
         outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
@@ -401,15 +330,6 @@ def test_dropout_differs_by_iteration_replica_and_run_and_has_the_gradient_of_it
     assert len(np.unique(first[3])) == 18
     again, _ = build()
     np.testing.assert_array_equal(again[0], first[0])
-
-
-def test_unknown_arguments_are_errors():
-    for build in (
-        lambda: ipu.ipu_strategy.IPUStrategyV1(device=1),
-        lambda: ipu_outfeed_queue.IPUOutfeedQueue(buffer=2),
-    ):
-        with pytest.raises(TypeError, match="unexpected keyword argument"):
-            build()
 
 
 def test_the_prefetch_depth_of_a_queue_counts(graph):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import ipus, same  # noqa: E402
+from kerasruns import ipus, same, two_stages  # noqa: E402
 
 keras = tf.keras
 RNG = np.random.default_rng(5)
@@ -20,11 +19,7 @@ Y = (X[:, :1] + RNG.normal(size=(96, 1)) > 0).astype("float32")
 
 
 def network(pipelined: bool) -> Any:
-    inputs = keras.Input((4,))
-    with keras.ipu.PipelineStage(0) if pipelined else contextlib.nullcontext():
-        x = keras.layers.Dense(3, "tanh")(inputs)
-    with keras.ipu.PipelineStage(1) if pipelined else contextlib.nullcontext():
-        return keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(x))
+    return two_stages(pipelined, second=[keras.layers.Dense(1, "sigmoid")])
 
 
 def compiled(model: Any, **options: Any) -> Any:

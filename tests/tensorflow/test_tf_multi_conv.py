@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
+from sessions import configure
 
 from ipuperf.tensorflow.importer.errors import GraphError
 from ipuperf.tensorflow.programs.hosting import program_of
@@ -38,9 +39,7 @@ def step(options, decorate=True):
 def on_ipu(options, decorate=True):
     program = tf.function(step(options, decorate), jit_compile=True)
     arguments = [tf.constant(a) for a in (X, *W)]
-    config = ipu.config.IPUConfig()
-    config.optimizations.enable_graph_outlining = False  # equal convolutions would be calls of a function
-    config.configure_ipu_system()
+    configure(optimizations__enable_graph_outlining=False)
     with ipu.ipu_strategy.IPUStrategy().scope():
         found = [t.numpy() for t in program(*arguments)]
         made = program_of(program, *arguments)

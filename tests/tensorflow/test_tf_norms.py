@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow")
 
 import tensorflow as tf
 from graphcases import Program
-from kerasruns import beside, same
+from kerasruns import beside, configure, same
 
 from ipuperf.tensorflow.facade.norms import group_normalised
 from ipuperf.tensorflow.programs.hosting import program_of
@@ -71,9 +71,7 @@ def test_stable_statistics_take_longer() -> None:
             y = group_normalised("norm", x, one, one, GROUPS, 3, EPSILON, True)
             return tf.raw_ops.FusedBatchNormV3(x=y, scale=one, offset=one, mean=[], variance=[]).y
 
-        config = ipu.config.IPUConfig()
-        config.norms.use_stable_statistics = stable
-        config.configure_ipu_system()
+        configure(norms__use_stable_statistics=stable)
         arguments = [tf.constant(x), tf.constant(one)]
         with ipu.ipu_strategy.IPUStrategy().scope():
             y = function(*arguments).numpy()

@@ -1,14 +1,12 @@
 """Keras optimizers that compute gradients in a way of the program's own: with accumulation, and in pipelines."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tf_keras")
 
-from kerasruns import beside, ipus, same  # noqa: E402
+from kerasruns import beside, gradients_of, ipus, same, two_stages  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 RNG = np.random.default_rng(3)
@@ -44,14 +42,6 @@ def scaled():
     return keras.mixed_precision.LossScaleOptimizer(Twice(0.05), dynamic=False, initial_scale=8.0)
 
 
-def network(stages=False):
-    inputs = keras.Input((4,))
-    with keras.ipu.PipelineStage(0) if stages else contextlib.nullcontext():
-        x = keras.layers.Dense(3, "tanh")(inputs)
-    with keras.ipu.PipelineStage(1) if stages else contextlib.nullcontext():
-        return keras.Model(inputs, keras.layers.Dense(2)(x))
-
-
 @pytest.mark.parametrize("make", [Twice, Larger, Newer, Graph, scaled])
 def test_accumulation_calls_what_the_optimizer_has(make):
     def compiled(model, accumulated=False):
@@ -61,7 +51,7 @@ def test_accumulation_calls_what_the_optimizer_has(make):
         if accumulated:
             model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=4)
 
-    model, cpu = beside(network, compiled, accumulated=True)
+    model, cpu = beside(lambda: two_stages(False), compiled, accumulated=True)
     model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
     cpu.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
     same(model.get_weights(), cpu.get_weights())
@@ -91,29 +81,21 @@ def changed(make, gradient, weight):
     return gradient * (3 if make is Larger else 2)
 
 
-def plain(make, model, rate=0.05, accumulation=4):
-    """Weights after a pass over the data in plain TensorFlow: each micro-batch's gradients are changed, then summed."""
-    totals = [0.0] * len(model.trainable_variables)
-    for first in range(0, 2 * accumulation, 2):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(X[first : first + 2]) - Y[first : first + 2]) ** 2)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        parts = [changed(make, g.numpy(), w) for g, w in zip(gradients, model.get_weights(), strict=True)]
-        totals = [total + part for total, part in zip(totals, parts, strict=True)]
-    return [w - rate * total for w, total in zip(model.get_weights(), totals, strict=True)]
-
-
 @pytest.mark.parametrize(
     ("make", "pipelined"),
     [(First, False), (Scaling, False), *((make, True) for make in (Twice, Larger, Newer, Graph, First, Scaling))],
 )
 def test_accumulation_and_pipelines_call_it(make, pipelined):
     with ipus(2 if pipelined else 1):
-        model = network(stages=pipelined)
+        model = two_stages(pipelined)
         model.compile(make(0.05), "mse", steps_per_execution=4)
         set_options = model.set_pipelining_options if pipelined else model.set_gradient_accumulation_options
         set_options(gradient_accumulation_steps_per_replica=4)
-        expected = plain(make, model)
+        weights, gradients = model.get_weights(), gradients_of(model, X, Y, 4)
+        expected = [
+            weight - 0.05 * sum(changed(make, part, weight) for part in parts)
+            for weight, parts in zip(weights, zip(*gradients, strict=True), strict=True)
+        ]
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
         same(model.get_weights(), expected)
 
@@ -145,7 +127,7 @@ def test_what_no_stage_has_is_refused(change, message):
             return list(change(super().compute_gradients(loss, *args, **kwargs), loss))
 
     with ipus(2):
-        model = network(stages=True)
+        model = two_stages(True)
         model.compile(Changing(0.05), "mse", steps_per_execution=4)
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
         with pytest.raises(NotImplementedError, match=f"compute_gradients of optimizer .* {message}"):
@@ -158,13 +140,13 @@ def test_keras_says_what_its_own_training_does_not_call(make, told, monkeypatch)
     messages = []
     monkeypatch.setattr(tf.get_logger(), "warning", lambda message, *_: messages.append(message))
     with ipus(1):
-        model = network()
+        model = two_stages(False)
         model.compile(make(0.05), "mse", steps_per_execution=4)
         weights = model.get_weights()
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
     assert told == any("acts with gradient accumulation and in pipelines only" in message for message in messages)
     if told:
-        cpu = network()
+        cpu = two_stages(False)
         cpu.set_weights(weights)
         cpu.compile(make(0.05), "mse", run_eagerly=True)
         cpu.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
@@ -173,7 +155,7 @@ def test_keras_says_what_its_own_training_does_not_call(make, told, monkeypatch)
 
 def test_a_scaled_loss_around_it_is_refused_in_pipelines():
     with ipus(2):
-        model = network(stages=True)
+        model = two_stages(True)
         model.compile(scaled(), "mse", steps_per_execution=4)
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
         with pytest.raises(NotImplementedError, match="scales the loss around an optimizer with a _compute_gradients"):

@@ -10,11 +10,10 @@ pytest.importorskip("tf_keras")
 
 from kerasruns import ipus  # noqa: E402
 
-from ipuperf.tensorflow.addons.v1 import layers  # noqa: E402
 from ipuperf.tensorflow.facade.embeddings import HostTable  # noqa: E402
 from ipuperf.tensorflow.keras import attach, detach  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
-from ipuperf.tensorflow.python.ipu import ipu_infeed_queue, pipelining_ops, sharding  # noqa: E402
+from ipuperf.tensorflow.python.ipu import ipu_infeed_queue, sharding  # noqa: E402
 
 tf1 = tf.compat.v1
 
@@ -61,19 +60,6 @@ def test_a_table_of_the_host_changes_after_so_many_updates(count: int) -> None:
     np.testing.assert_array_equal(table.look_up(np.array([4]))[0], expected[[4]])
 
 
-@pytest.mark.parametrize(("name", "gates"), [("PopnnLSTM", 4), ("PopnnGRU", 3), ("PopnnDynamicGRU", 3)])
-def test_sizes_of_a_recurrent_layer(name: str, gates: int) -> None:
-    with tf.Graph().as_default():
-        layer = getattr(layers, name)(3)
-        with pytest.raises(ValueError, match="has not been built"):
-            _ = layer.input_size
-        layer.build((5, 2, 4))
-        assert (layer.num_layers, layer.num_units, layer.input_size) == (1, 3, 4)
-        assert layer.canonical_weight_shape == layer.kernel.shape.as_list() == [7, 3 * gates]
-        assert layer.canonical_bias_shapes == [gates, 3]
-        assert layer.state_shape(2) == (([2, 3],) * 2 if gates == 4 else [2, 3])
-
-
 def test_keras_is_as_before_without_extensions() -> None:
     names = ("fit", "__call__", "get_config", "set_pipelining_options", "print_pipeline_stage_assignment_summary")
     detach()
@@ -86,16 +72,6 @@ def test_keras_is_as_before_without_extensions() -> None:
     detach()
     assert [getattr(tf.keras.Model, name, None) for name in names] == before
     attach()
-
-
-def test_variables_of_an_optimizer_function() -> None:
-    weight, sgd, loss = tf.Variable(1.0), tf1.train.GradientDescentOptimizer(0.1), tf.ones(())
-    output = pipelining_ops.OptimizerFunctionOutput
-    assert output(sgd, loss).var_list is None
-    assert output(sgd, loss, compute_gradients_args=([weight],)).var_list == [weight]
-    assert output(sgd, loss, compute_gradients_kwargs={"var_list": [weight]}).var_list == [weight]
-    modern = tf.keras.optimizers.legacy.SGD(0.1)
-    assert output(modern, loss, variables=[weight]).var_list == [weight]
 
 
 @pytest.mark.parametrize(("how", "expected"), [("SUM", 6.0), ("MEAN", 3.0)])
@@ -150,18 +126,3 @@ def test_the_gradient_of_an_exchange(name, exchange, expected) -> None:
 
 def scattered(x, how: str):
     return ipu.reduce_scatter_op.reduce_scatter(x, 2, op=how)
-
-
-def test_a_summary_indents_nested_models() -> None:
-    layers_ = tf.keras.layers
-    with ipus(2):
-        lowest = tf.keras.Sequential([layers_.Dense(3, input_shape=(4,), name="low")], name="lowest")
-        inner = tf.keras.Sequential([lowest, layers_.Dense(2, name="mid")], name="inner")
-        x = tf.keras.Input((4,), name="x")
-        model = tf.keras.Model(x, layers_.Dense(1, name="top")(inner(x)))
-        inner.set_pipeline_stage_assignment([0, 1])
-        lines: list[str] = []
-        model.print_pipeline_stage_assignment_summary(print_fn=lines.append)
-    named = [line for line in lines if "Dense" in line or "Sequential" in line]
-    rows = [(line.split("(")[0].rstrip(), line.split()[-1]) for line in named]
-    assert rows == [("inner", "x"), ("  lowest", "0"), ("  mid", "1"), ("top", "None")]

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf2
-from sessions import Compiled, dequeued, graphs
+from sessions import Compiled, configure, dequeued
 from tensorflow.python.eager import context
 from tf_perceptron import (
     COUNT,
@@ -16,8 +16,10 @@ from tf_perceptron import (
     check_weights,
     compiled,
     cross_replica,
+    feed,
     forward,
     gradients,
+    momentum,
     stage0,
     stage1,
     stage2,
@@ -26,6 +28,7 @@ from tf_perceptron import (
     weight,
 )
 
+from ipuperf.tensorflow.importer.errors import GraphError
 from ipuperf.tensorflow.python import ipu
 from ipuperf.tensorflow.python.ipu import pipelining_ops
 from ipuperf.tensorflow.python.ipu.pipelining_ops import (
@@ -39,19 +42,14 @@ tf = tf2.compat.v1
 Dataset = tf2.data.Dataset
 
 
-@pytest.fixture(autouse=True)
-def graph():
-    with graphs() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("graph")
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
 def test_schedules_train_like_plain_accumulation(schedule, recompute, reduction):
-    config = ipu.config.IPUConfig()
-    config.allow_recompute = recompute
-    config.configure_ipu_system()
+    configure(allow_recompute=recompute)
     program, outfeed = compiled(pipeline_schedule=schedule, repeat_count=2, reduction_method=reduction)
     assert program.run() is None
     losses, weights = train(WEIGHTS, X, Y, micro_batches=12, reduction=reduction)
@@ -75,10 +73,7 @@ def test_runs_continue_and_the_learning_rate_may_change():
 
 
 def test_replicas_and_sharded_offloaded_state():
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 8
-    config.optimizations.minimum_remote_tensor_size = 4
-    config.configure_ipu_system()
+    configure(auto_select_ipus=8, optimizations__minimum_remote_tensor_size=4)
     program, outfeed = compiled(
         count=6, optimizer_function=cross_replica, replicated_optimizer_state_sharding=True, repeat_count=2
     )
@@ -95,9 +90,7 @@ def test_replicas_and_sharded_offloaded_state():
 def test_optimiser_state_is_offloaded_where_the_machine_can(supported, graph):
     from ipuperf.runtime.settings import RunSettings, use_settings
 
-    config = ipu.config.IPUConfig()
-    config.optimizations.minimum_remote_tensor_size = 4
-    config.configure_ipu_system()
+    configure(optimizations__minimum_remote_tensor_size=4)
     machine = "pod4" if supported else "gc2-1"
     stages = [stage0, stage1, stage2]
     with use_settings(RunSettings(machine=machine)):
@@ -236,9 +229,7 @@ def test_checkpoints_are_passed_on_for_interleaved_recomputation(graph):
         product = pipelining_ops.recomputation_checkpoint(tf.matmul(hidden, weight(1)))
         return rate, tf.tanh(product), labels
 
-    config = ipu.config.IPUConfig()
-    config.allow_recompute = True
-    config.configure_ipu_system()
+    configure(allow_recompute=True)
     for mode, count in (
         (RecomputationMode.RecomputeAndBackpropagateInterleaved, 1),
         (RecomputationMode.RecomputeThenBackpropagate, 0),
@@ -291,36 +282,48 @@ def test_time_is_simulated_and_schedules_differ(graph):
     assert cycles["Grouped"] != cycles["Sequential"]
 
 
+class ClippedMomentum(tf.train.MomentumOptimizer):
+    """Gradients by the norm of all of them, which no stage has alone."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        grads, variables = zip(*grads_and_vars)
+        grads, _ = tf2.clip_by_global_norm(list(grads), 0.3)
+        return super().apply_gradients(list(zip(grads, variables)), global_step, name)
+
+
+OPTIMIZERS = {
+    "SGD": lambda: tf.train.GradientDescentOptimizer(0.05),
+    "Momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+    "Adam": lambda: tf.train.AdamOptimizer(0.01),
+    "KerasAdam": lambda: tf2.keras.optimizers.Adam(0.01),
+    "clipped": lambda: ClippedMomentum(0.1, 0.9),
+    "clipped by Keras": lambda: tf2.keras.optimizers.Adam(0.01, global_clipnorm=0.3),
+    "clipped by older Keras": lambda: tf2.keras.optimizers.legacy.SGD(0.1, momentum=0.9, global_clipnorm=0.3),
+}
+
+
+class Averaged:
+    """A Keras optimizer with the mean over the replicas, as IPUStrategy would have its sum."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def apply_gradients(self, pairs):
+        mean = ipu.cross_replica_ops.cross_replica_mean
+        return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
+
+
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-@pytest.mark.parametrize("name", ["SGD", "Momentum", "Adam", "KerasAdam"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_equal_tensorflow(name, replicas):
     """A pipeline, and TensorFlow on the CPU with the mean over the replicas of the sums over the micro-batches."""
-    config = ipu.config.IPUConfig()
-    config.auto_select_ipus = 4 * replicas
-    config.configure_ipu_system()
-
-    def make():
-        return {
-            "SGD": lambda: tf.train.GradientDescentOptimizer(0.05),
-            "Momentum": lambda: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
-            "Adam": lambda: tf.train.AdamOptimizer(0.01),
-            "KerasAdam": lambda: tf2.keras.optimizers.Adam(0.01),
-        }[name]()
-
-    class Averaged:
-        """A Keras optimizer with the mean over the replicas, as IPUStrategy would have its sum."""
-
-        def __init__(self, optimizer):
-            self.optimizer = optimizer
-
-        def apply_gradients(self, pairs):
-            mean = ipu.cross_replica_ops.cross_replica_mean
-            return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
+    configure(auto_select_ipus=4 * replicas)
+    make = OPTIMIZERS[name]
 
     def optimizer_function(rate, loss):
-        if name == "KerasAdam":
-            return OptimizerFunctionOutput(Averaged(make()), loss, variables=tf.trainable_variables())
-        return OptimizerFunctionOutput(ipu.optimizers.CrossReplicaOptimizer(make()), loss)
+        if isinstance(make(), tf.train.Optimizer):
+            return OptimizerFunctionOutput(ipu.optimizers.CrossReplicaOptimizer(make()), loss)
+        return OptimizerFunctionOutput(Averaged(make()), loss, variables=tf.trainable_variables())
 
     program, _ = compiled(count=6, optimizer_function=optimizer_function)
     program.run()
@@ -340,10 +343,10 @@ def test_optimizers_equal_tensorflow(name, replicas):
             optimizer.apply_gradients(list(zip(tape.gradient(loss, variables), variables)))
 
         for run in range(2):
-            taken = [(run * 6 * replicas + i) % COUNT for i in range(6 * replicas)]
-            step(tf2.constant(X[taken]), tf2.constant(Y[taken]))
-        wanted = [v.numpy() for v in variables]
-    for one, other in zip(found, wanted):
+            rows = [(run * 6 * replicas + i) % COUNT for i in range(6 * replicas)]
+            step(tf2.constant(X[rows]), tf2.constant(Y[rows]))
+        expected = [v.numpy() for v in variables]
+    for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -372,9 +375,7 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule, graph):
     found = []
     for recompute in (False, True):
         graph.fresh()
-        config = ipu.config.IPUConfig()
-        config.allow_recompute = recompute
-        config.configure_ipu_system()
+        configure(allow_recompute=recompute)
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensors(np.ones(4, np.float32)).repeat())
 
@@ -398,3 +399,67 @@ def test_a_recomputed_stage_drops_the_same_elements(schedule, graph):
         np.testing.assert_allclose(w, 1 - masks.sum(0), rtol=1e-5)
         found.append(masks)
     np.testing.assert_array_equal(found[0], found[1])
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_variables_of_two_ipus_and_computed_rates_are_refused(graph):
+    def again(rate, hidden, labels):
+        with tf.variable_scope("", reuse=True):
+            return rate, hidden + tf.reduce_sum(tf.get_variable("w0")), labels
+
+    program, _ = compiled([stage0, again, stage2])
+    with pytest.raises(Exception, match="all stages that use a variable have to be on one IPU"):
+        program.run()
+    graph.fresh()
+    program, _ = compiled(optimizer_function=lambda rate, loss: momentum(rate * 0.5, loss))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="a number of optimizer 'Momentum' .* is computed in a stage"
+    ):
+        program.run()
+
+
+def test_an_update_that_mixes_gradients_is_refused():
+    class Mixed(tf.train.GradientDescentOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            grads, variables = zip(*grads_and_vars)
+            both = tf2.reduce_sum(tf2.matmul(grads[0], grads[1]))
+            return super().apply_gradients([(g + both, v) for g, v in zip(grads, variables)])
+
+    program, _ = compiled(optimizer_function=lambda rate, loss: OptimizerFunctionOutput(Mixed(rate), loss))
+    with pytest.raises(NotImplementedError, match="from the gradients of several .*only numbers such as the norm"):
+        program.run()
+
+
+def test_a_stage_on_an_ipu_that_is_not_there():
+    configure(auto_select_ipus=2)
+    program, _ = compiled()
+    with pytest.raises(ValueError, match="an IPU device with 2 IPUs and 4 shards"):
+        program.run()
+
+
+def test_replicas_without_cross_replica_optimizer_are_refused():
+    configure(auto_select_ipus=8)
+    program, _ = compiled(count=6)
+    with pytest.raises(ValueError, match="CrossReplicaOptimizer"):
+        program.run()
+
+
+def test_a_pipeline_within_a_conditional_is_refused():
+    def model(condition):
+        def run():
+            made = pipelining_ops.pipeline(
+                [lambda rate, hidden, labels: hidden * 2, tf.reduce_sum],
+                6,
+                inputs=[condition],
+                infeed_queue=feed(),
+                outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            )
+            with tf.control_dependencies([made]):
+                return tf.constant(1.0)
+
+        return tf.cond(condition > 0, run, lambda: tf.constant(2.0))
+
+    with pytest.raises(GraphError, match="a pipeline in a branch of a tf.cond: how often it runs"):
+        Compiled(model, [np.float32(0.1)], []).run()

@@ -192,106 +192,6 @@ with strategy.scope():
 print(len(losses), losses == sorted(losses, reverse=True), losses[0] > losses[-1] + 0.1)
 """
 
-CONCURRENT = """
-import tensorflow.compat.v1 as tf
-from tensorflow.python import ipu
-from tensorflow.python.ipu.ops import pipelining_ops
-
-tf.disable_v2_behavior()
-infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant([1.0, 2.0])).repeat())
-outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-
-def stage0(x):
-    return x + 1.0
-
-
-def stage1a(x):
-    return x * 2.0, x * 3.0
-
-
-def stage1b(x):
-    return x * 5.0
-
-
-def stage2(a0, a1, b0):
-    return a0 + a1 + b0
-
-
-def stage3(x):
-    return x - 1.0
-
-
-def net():
-    return pipelining_ops.pipeline(
-        computational_stages=[stage0, [stage1a, stage1b], stage2, stage3],
-        gradient_accumulation_count=4,
-        infeed_queue=infeed,
-        outfeed_queue=outfeed,
-        device_mapping=[0, [1, 2], 2, 3],
-    )
-
-
-with ipu.scopes.ipu_scope("/device:IPU:0"):
-    run = ipu.ipu_compiler.compile(net)
-results = outfeed.dequeue()
-with tf.Session() as session:
-    session.run(infeed.initializer)
-    session.run(run)
-    print(session.run(results).tolist())
-"""
-
-CASTING = """
-import tensorflow as tf
-from tensorflow.python import ipu
-
-
-class CastGradientsSGD(tf.keras.optimizers.SGD):
-    def apply_gradients(self, grads_and_vars, name=None):
-        cast_grads_and_vars = [(tf.cast(g, v.dtype), v) for (g, v) in grads_and_vars]
-        return super().apply_gradients(cast_grads_and_vars, name)
-
-
-weight = tf.Variable([1.0, 2.0])
-infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant([0.5, 1.5])).repeat())
-outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-optimizer = CastGradientsSGD(0.25)
-
-
-@tf.function(jit_compile=True)
-def net():
-    ipu.pipelining_ops.pipeline(
-        [lambda x: x * weight, lambda y: tf.reduce_sum(y)],
-        4,
-        gradient_accumulation_dtype=tf.float16,
-        infeed_queue=infeed,
-        outfeed_queue=outfeed,
-        optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(
-            optimizer, loss, variables=[weight]
-        ),
-    )
-
-
-strategy = ipu.ipu_strategy.IPUStrategy()
-with strategy.scope():
-    strategy.run(net)
-print(weight.numpy().tolist(), outfeed.dequeue()[0].numpy().tolist())
-"""
-
-BENCHMARK = """
-import json
-
-import tensorflow.compat.v1 as tf
-from tensorflow.python import ipu
-
-tf.disable_v2_behavior()
-dataset = tf.data.Dataset.from_tensors(tf.constant([1.0, 2.0])).repeat()
-benchmark_op = ipu.dataset_benchmark.dataset_benchmark(dataset, 10, 512)
-with tf.Session() as sess:
-    json_string = sess.run(benchmark_op)
-    json_object = json.loads(json_string[0])
-print(len(json_object["epochs"]), json_object["epochs"][0]["total_bytes_processed"])
-"""
 
 IMPORTS = """
 from tensorflow.python import ipu
@@ -312,9 +212,6 @@ print(tf.keras.__name__, tf.__version__.split(".")[0])
         (EAGER, "4 (4, 8)"),
         (OUTFEED_EXAMPLE, "10 True True"),
         (IMPORTS, "tf_keras.api._v2.keras 2"),
-        (CONCURRENT, "[[19.0, 29.0], [19.0, 29.0], [19.0, 29.0], [19.0, 29.0]]"),
-        (CASTING, "[0.5, 0.5] [3.5, 3.5, 3.5, 3.5]"),
-        (BENCHMARK, "10 4096"),
     ],
 )
 def test_programs(text, expected, tmp_path: Path, capsys):

@@ -10,7 +10,7 @@ pytest.importorskip("tf_keras")
 
 from graphcases import Program  # noqa: E402
 from kerasruns import ipus, same  # noqa: E402
-from sessions import Compiled, graphs  # noqa: E402
+from sessions import Compiled, configure, graphs, missing  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.runtime.effects import WithoutEffectWarning  # noqa: E402
@@ -41,7 +41,8 @@ def steps(layer, x, lengths=None, scores=None, cell="lstm", after=False):
             bias = tf.reshape(bias, [-1])
     first, other = (bias[0], bias[1]) if after else (bias, tf.zeros_like(bias))
     act, gate = tf.tanh, tf.sigmoid
-    h = c = tf.zeros([x.shape[1], UNITS], x.dtype)
+    units = kernel.shape[0]
+    h = c = tf.zeros([x.shape[1], units], x.dtype)
     rows = []
     for t in range(x.shape[0]):
         sums, more = x[t] @ own + first, h @ kernel + other
@@ -52,7 +53,7 @@ def steps(layer, x, lengths=None, scores=None, cell="lstm", after=False):
         else:
             (a, b, n), (d, e, m) = tf.split(sums, 3, 1), tf.split(more, 3, 1)
             z, r = gate(a + d), gate(b + e)
-            n = act(n + r * m) if after else act(n + (r * h) @ kernel[:, 2 * UNITS :])
+            n = act(n + r * m) if after else act(n + (r * h) @ kernel[:, 2 * units :])
             z = z if scores is None else z * (1 - scores[:, t : t + 1])
             new, new_c = z * h + (1 - z) * n, c
         inside = tf.ones([x.shape[1], 1]) > 0 if lengths is None else (t < lengths)[:, None]
@@ -244,9 +245,7 @@ def test_options_of_plans():
 
 def test_the_configuration_of_products_is_theirs():
     with graphs():
-        settings = ipu.config.IPUConfig()
-        settings.matmuls.poplar_options = {"availableMemoryProportion": "0.4"}
-        settings.configure_ipu_system()
+        configure(matmuls__poplar_options={"availableMemoryProportion": "0.4"})
 
         def net(x):
             rows, _ = ipu.rnn_ops.PopnnLSTM(UNITS, options={"availableMemoryProportion": 0.1})(x)
@@ -363,7 +362,9 @@ def test_inside_of_loops():
 
     variables = layer.trainable_variables
     program = Program(tf.function(with_gradients(looped(lambda x: layer(x)[0]), variables, True)), [x])
-    expected = with_gradients(looped(lambda x: plain_gru(layer, x)[0]), variables, True)(tf.constant(x))
+    expected = with_gradients(looped(lambda x: steps(layer, x, cell="gru", after=True)[0]), variables, True)(
+        tf.constant(x)
+    )
     for one, other in zip(program.run(), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
 
@@ -385,10 +386,7 @@ def test_pipelines_of_version_1(recompute):
         return ops.OptimizerFunctionOutput(tf1.train.GradientDescentOptimizer(0.05), loss)
 
     with graphs() as made:
-        settings = ipu.config.IPUConfig()
-        settings.auto_select_ipus = 2
-        settings.allow_recompute = recompute
-        settings.configure_ipu_system()
+        configure(auto_select_ipus=2, allow_recompute=recompute)
         infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(batches))
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
@@ -421,7 +419,7 @@ def test_pipelines_of_version_1(recompute):
         weights = [*lstm.trainable_variables, *gru.trainable_variables]
         holder = tf1.placeholder(tf.float32, batches.shape[1:])
         rows = steps(lstm, holder)[0]
-        after, (state,) = plain_gru(gru, rows)
+        after, (state,) = steps(gru, rows, cell="gru", after=True)
         loss = tf.reduce_sum(after**2) + tf.reduce_sum(tf.sin(state))
         gradients = tf1.gradients(loss, weights)
         made.session.run(tf1.variables_initializer(weights))
@@ -432,21 +430,6 @@ def test_pipelines_of_version_1(recompute):
             sums = [sum(parts) for parts in zip(*(g for _, g in every))]
             made.session.run([v.assign_sub(0.05 * g) for v, g in zip(weights, sums)])
     np.testing.assert_allclose(np.ravel(losses), wanted, rtol=2e-5)
-
-
-def plain_gru(layer, x):
-    """Results and last state of a layer of four units whose reset gate comes after the product, by TensorFlow alone."""
-    size = x.shape[2]
-    biases = tf.reshape(tf.transpose(tf.convert_to_tensor(layer.biases), [1, 0, 2]), [2, -1])
-    kernel = tf.convert_to_tensor(layer.kernel)
-    rows, h = [], tf.zeros([x.shape[1], layer.num_units])
-    for t in range(x.shape[0]):
-        sums, more = x[t] @ kernel[:size] + biases[0], h @ kernel[size:] + biases[1]
-        (a, b, n), (d, e, m) = tf.split(sums, 3, 1), tf.split(more, 3, 1)
-        z, r = tf.sigmoid(a + d), tf.sigmoid(b + e)
-        h = z * h + (1 - z) * tf.tanh(n + r * m)
-        rows.append(h)
-    return tf.stack(rows), [h]
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
@@ -469,3 +452,53 @@ def test_states_that_are_inputs_of_a_model(kind):
         model.set_weights(first)
         model.fit(given, y, batch_size=4, verbose=0)
         same(model.get_weights(), cpu.get_weights())
+
+
+# -- layers in programs of version 1 -----------------------------------------------------------------------------------
+
+
+tf1 = tf.compat.v1
+
+
+def test_a_layer_of_version_1_is_that_of_keras():
+    layer = ipu.rnn_ops.PopnnLSTM(UNITS, weights_initializer=tf1.random_normal_initializer(seed=1))
+    x, theirs = data(5, 3, INPUTS), keras.layers.LSTM(UNITS, return_sequences=True, return_state=True, time_major=True)
+    outputs, state = layer(x)
+    theirs(x)
+    kernel = layer.kernel.numpy()
+    theirs.set_weights([kernel[:INPUTS], kernel[INPUTS:], np.zeros(4 * UNITS, np.float32)])
+    same([outputs, state.h, state.c], theirs(x))
+    assert (layer.kernel.shape, layer.biases.shape) == ((INPUTS + UNITS, 4 * UNITS), (4, UNITS))
+
+
+def test_dynamic_rnn_in_a_loop_sees_every_update() -> None:
+    """TensorFlow 1 has cells read a cached value of their weights; in a loop of updates they read the weights."""
+    rows = data(5, 3, 5, INPUTS)
+
+    def net(x):
+        cell = tf1.nn.rnn_cell.LSTMCell(UNITS, initializer=tf1.random_normal_initializer(seed=1, stddev=0.3))
+        outputs, state = tf1.nn.dynamic_rnn(cell, x, sequence_length=np.array([5, 2, 4], np.int32), dtype=tf.float32)
+        loss = tf.reduce_sum(outputs**2) + tf.reduce_sum(state.h)
+        return loss, tf1.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+
+    with graphs() as made:
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(rows))
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(x):
+            loss, train = net(x)
+            with tf.control_dependencies([train]):
+                return outfeed.enqueue(tf.identity(loss))
+
+        run = Compiled(lambda: ipu.loops.repeat(5, body, [], infeed), [], [infeed])
+        run()
+        losses = made.session.run(outfeed.dequeue())
+        kinds = [op.type for graph in run.program.ir.all_graphs() for op in graph.ops]
+        assert kinds.count("Loop") == 3
+        made.fresh()
+        tf1.enable_resource_variables()
+        holder = tf1.placeholder(tf.float32, rows.shape[1:])
+        loss, train = net(holder)
+        made.session.run(tf1.variables_initializer(missing(made.session)))
+        wanted = [made.session.run([loss, train], {holder: x})[0] for x in rows]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)

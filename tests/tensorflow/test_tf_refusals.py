@@ -23,6 +23,7 @@ from kerasruns import ipus  # noqa: E402
 from sessions import graphs  # noqa: E402
 
 from ipuperf.tensorflow import keras as extensions  # noqa: E402
+from ipuperf.tensorflow.addons.keras import optimizers as addons  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 from ipuperf.tensorflow.python.ipu import (  # noqa: E402
     ipu_infeed_queue,
@@ -72,6 +73,8 @@ def read_on_the_host() -> None:
 
 def queues() -> Iterator[Case]:
     open_shape = ONES.batch(3)
+    yield "infeed of a list", TypeError, lambda: Infeed([1.0])
+    yield "enqueued outside of a program", RuntimeError, lambda: Outfeed().enqueue(tf.constant(1.0))
     yield "infeed of an open shape", ValueError, lambda: Infeed(Dataset.from_tensor_slices(X).batch(3))
     for depth in (0, -1, 256):
         yield f"infeed of depth {depth}", ValueError, lambda d=depth: Infeed(ONES, prefetch_depth=d)
@@ -113,6 +116,7 @@ def looping() -> Iterator[Case]:
     yield "body without the infeed's", TypeError, repeated(lambda x: x, [1], Infeed(ONES))
     yield "condition of too many arguments", TypeError, counted(lambda x, y: x < 2)
     yield "body with an operation first", ValueError, repeated(lambda x: (tf.no_op(), x), [1])
+    yield "body of another shape", ValueError, repeated(lambda x: tf.stack([x, x]), [1])
     yield "body of another type", TypeError, repeated(lambda x: tf.cast(x, tf.float32), [1])
     for kind in (
         optimizers.GradientAccumulationOptimizerV2,
@@ -121,6 +125,8 @@ def looping() -> Iterator[Case]:
         optimizers.CrossReplicaGradientAccumulationOptimizer,
     ):
         yield f"{kind.__name__} of no batches", ValueError, lambda k=kind: k(sgd(), 0)
+    adam = tf1.train.AdamOptimizer()
+    yield "accumulation without state", ValueError, lambda: optimizers.GradientAccumulationOptimizer(adam, 2)
     yield (
         "another reduction",
         ValueError,
@@ -205,6 +211,9 @@ def pipelines() -> Iterator[Case]:
     def by_keras(loss: Any) -> Any:
         return Output(keras.optimizers.legacy.SGD(0.1), loss)
 
+    def accumulating_twice(loss: Any) -> Any:
+        return Output(optimizers.GradientAccumulationOptimizerV2(sgd(), 2), loss)
+
     last = lambda: Outfeed(ipu_outfeed_queue.IPUOutfeedMode.LAST)
     none, pair = (lambda: None), [lambda x: x, lambda x: (x, x)]
     for error, given in (
@@ -243,6 +252,8 @@ def pipelines() -> Iterator[Case]:
         (ValueError, {"optimizer_function": None, "outfeed_queue": none}),
         (ValueError, {"optimizer_function": None, "outfeed_queue": none, "computational_stages": pair}),
         (RuntimeError, {"optimizer_function": by_keras}),
+        (TypeError, {"optimizer_function": lambda loss: loss}),
+        (ValueError, {"optimizer_function": accumulating_twice}),
     ):
         yield " and ".join(f"{k}={_shown(v)}" for k, v in given.items()), error, pipeline(**given)
     outside: list[Any] = []
@@ -285,6 +296,10 @@ def others() -> Iterator[Case]:
         lookup = lambda t, i, f=factor: embedding.embedding_lookup(t, i, serialization_factor=f)
         yield f"a lookup in {factor} parts", ValueError, lambda f=lookup: run(f, table, rows)
     yield "host embedding of an array", ValueError, lambda: embedding.HostEmbedding("e", [[1.0]])
+    variable, host = tf.Variable(table), embedding.HostEmbedding
+    yield "host embedding in rows", ValueError, lambda: host("e", variable, "ROWS")
+    yield "host embedding with Adam", ValueError, lambda: embedding.HostEmbeddingOptimizerSpec(0.1, "Adam")
+    yield "host embedding outside of a program", RuntimeError, lambda: host("e", variable).lookup(rows)
     yield (
         "host embedding of another optimizer",
         ValueError,
@@ -293,6 +308,8 @@ def others() -> Iterator[Case]:
     yield "an option that is none", ValueError, configured(auto_selct_ipus=1)
     yield "an option read that is none", ValueError, lambda: IPUConfig().matmul
     yield "an option of another type", TypeError, configured(allow_recompute=1)
+    yield "an option of a category that is none", ValueError, configured(io_tiles__num_io_tile=1)
+    yield "no configuration", RuntimeError, ipu.config.get_ipu_config
     yield "a category assigned", Exception, configured(io_tiles=1)
     yield "two ways to select", Exception, configured(auto_select_ipus=1, select_ipus=1)
     yield "an IPU selected twice", ValueError, configured(select_ipus=[1, 1])
@@ -306,6 +323,40 @@ def others() -> Iterator[Case]:
         ),
     )
     yield "a configuration of another type", TypeError, lambda: ipu.config.configure_ipu_system({})
+
+
+def benchmarks() -> Iterator[Case]:
+    benchmark, some = ipu.dataset_benchmark.dataset_benchmark, Dataset.range(3)
+    for name, error, arguments in (
+        ("no epochs", ValueError, (some, 0, 1)),
+        ("no elements", ValueError, (some, 1, 0)),
+        ("a list", TypeError, ([1], 1, 1)),
+        ("too little", tf.errors.OutOfRangeError, (some, 1, 4)),
+        ("nothing", tf.errors.InvalidArgumentError, (Dataset.from_tensors(np.zeros((2, 0))), 1, 1)),
+    ):
+        yield name, error, lambda a=arguments: benchmark(*a)
+    yield "an infeed of another type", TypeError, lambda: ipu.dataset_benchmark.infeed_benchmark(some, 1, 1)
+
+
+def kinds() -> Iterator[Case]:
+    """Arguments of a wrong kind."""
+    ones, norms = tf.ones((2, 4)), ipu.normalization_ops
+    for name, call in {
+        "a text for a number": lambda: loops.repeat("a", lambda: None),
+        "a fraction for a number": lambda: loops.repeat(2.5, lambda: None),
+        "a number for a function": lambda: loops.repeat(2, 5),
+        "a list for a depth": lambda: Infeed(ONES, prefetch_depth=[]),
+        "a list for a rate": lambda: ipu.rand_ops.dropout(ones, rate=[]),
+        "a text for groups": lambda: norms.group_norm(ones, groups="a"),
+        "a number for initializers": lambda: norms.layer_norm(ones, param_initializers=5),
+        "a list for a table": lambda: ipu.embedding_ops.embedding_lookup([], [0]),
+        "a number for a tensor": lambda: ipu.autoshard.automatic_sharding(2, 5, 5),
+        "a number for a graph": lambda: ipu.sharding.propagate_sharding(5),
+        "a list for a seed": lambda: ipu.utils.reset_ipu_seed([]),
+        "a number for stages": lambda: pipelining_ops.pipeline(5, gradient_accumulation_count=2),
+        "a number for an optimizer": lambda: optimizers.CrossReplicaOptimizer(3),
+    }.items():
+        yield name, TypeError, call
 
 
 def operations() -> Iterator[Case]:
@@ -358,6 +409,36 @@ def graph(kind: Any = None) -> Any:
     inputs = keras.Input((4,))
     hidden = keras.layers.Dense(3)(inputs)
     return (kind or keras.Model)(inputs, keras.layers.Dense(1)(hidden))
+
+
+def layers() -> Iterator[Case]:
+    own, x = extensions.layers, tf.ones((2, 2, 2))
+    for name in ("kernel_regularizer", "go_backwards", "unroll"):
+        yield f"LSTM with {name}", ValueError, lambda n=name: own.LSTM(3, **{n: True})
+    yield "GRU with elu", ValueError, lambda: own.GRU(3, activation="elu")
+    yield "LSTM over an unknown time", ValueError, lambda: own.LSTM(3)(keras.Input((None, 4)))
+    masked = lambda: keras.layers.Embedding(5, 4, mask_zero=True)(keras.Input((6,)))
+    yield "LSTM with a mask", NotImplementedError, lambda: own.LSTM(3)(masked())
+    yield "state of another type", ValueError, lambda: ipu.rnn_ops.PopnnLSTM(2)(x, (x[0], x[0]))
+    constraint = {"gamma_constraint": keras.constraints.NonNeg()}
+    yield "LayerNorm with a constraint", NotImplementedError, lambda: own.LayerNorm(**constraint)
+    for name in ("EffectiveTransformer", "CaptureUpstreamGradients"):
+        yield name, NotImplementedError, getattr(own, name)
+    yield "ALSOptimizer", NotImplementedError, lambda: extensions.optimizers.ALSOptimizer(None)
+    yield "IPUEstimator", NotImplementedError, lambda: ipu.ipu_estimator.IPUEstimator(None)
+    one_type = {"optimizer_compute_precisions": (tf.float32,)}
+    yield "LAMB of one type", ValueError, lambda: addons.LAMBIpuOptimizer(**one_type)
+    rows = tf.IndexedSlices(tf.ones((1, 1)), tf.constant([2]), tf.constant([4, 1]))
+    for made in (addons.AdamIpuOptimizer(), addons.SGDIpuOptimizer(0.1, 0.9), addons.LAMBIpuOptimizer()):
+        step = lambda m=made: m.apply_gradients([(rows, tf.Variable(tf.ones((4, 1))))])
+        yield f"gradients of rows for {type(made).__name__}", NotImplementedError, step
+
+
+def made_outside() -> None:
+    model = dense()
+    with ipus(1):
+        model.compile("sgd", "mse")
+        model.fit(X, Y, batch_size=4, verbose=0)
 
 
 def fitted(make: Callable[[], Any], call: str = "fit", data: Any = None, count: int = 2, **options: Any) -> Any:
@@ -528,6 +609,8 @@ class Silent(keras.Model):
 
 def fits() -> Iterator[Case]:
     minimizing = overriding(keras.optimizers.legacy.SGD, "minimize")
+    yield "a model made outside", RuntimeError, made_outside
+    yield "options of a model made outside", RuntimeError, lambda: dense().set_pipelining_options(4)
     yield "eagerly", RuntimeError, fitted(dense, run_eagerly=True)
     yield "pipeline without accumulation", ValueError, fitted(pipelined(accumulation=None))
     yield "steps that accumulation does not divide", RuntimeError, fitted(accumulating(steps=3), count=1)
@@ -578,7 +661,10 @@ def data() -> Iterator[Case]:
     yield "fewer batches than replicas", ValueError, fitted(dense, data=batches(whole.take(1)), count=2)
 
 
-TABLES = (queues, looping, outputs, pipelines, others, operations, options_of_models, stage_assignments, fits, data)
+TABLES = (
+    queues, looping, outputs, pipelines, others, benchmarks, kinds, operations, layers, options_of_models,
+    stage_assignments, fits, data,
+)  # fmt: skip
 CASES = [pytest.param(*case[1:], id=f"{table.__name__}-{case[0]}") for table in TABLES for case in table()]
 
 

@@ -11,10 +11,10 @@ from ipuperf.ir.location import user_location
 
 tf = pytest.importorskip("tensorflow")
 
+from kerasruns import ipus  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
 from ipuperf.runtime.settings import RunSettings, use_settings  # noqa: E402
-from ipuperf.tensorflow.python.ipu import config, ipu_strategy  # noqa: E402
 from ipuperf.trace.operations import op_facts  # noqa: E402
 
 from .graphcases import Program  # noqa: E402
@@ -41,11 +41,8 @@ def test_the_users_line_is_not_one_of_tensorflow(module: str) -> None:
 
 def places(build, stages: int = 1) -> dict[tuple[str, str], tuple[str, int]]:
     """Layer and line of the ops of a training step, by type and phase: the last of each."""
-    settings = config.IPUConfig()
-    settings.auto_select_ipus = stages
-    settings.configure_ipu_system()
     x, y = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
-    with use_settings(RunSettings()) as used, ipu_strategy.IPUStrategy().scope():
+    with use_settings(RunSettings()) as used, ipus(stages):
         model = build()
         model.compile(keras.optimizers.Adam(), "mse", steps_per_execution=4)
         if stages > 1:

@@ -260,24 +260,6 @@ def test_what_a_loop_carries_beside_accumulated_gradients(method: str) -> None:
     assert float(weight) == 2 - 0.5 * 15 / (1 if method == "SUM" else 2)
 
 
-def test_a_mask_goes_from_stage_to_stage() -> None:
-    layers = tf.keras.layers
-    with ipus(2):
-        ids = tf.keras.Input((5,), dtype=tf.int32)
-        table = layers.Embedding(6, 3, mask_zero=True)
-        model = tf.keras.Model(ids, layers.Dense(2)(layers.GlobalAveragePooling1D()(layers.ReLU()(table(ids)))))
-        given = model.get_pipeline_stage_assignment()
-        for one, stage in zip(given, (0, 1, 1, 1)):
-            one.pipeline_stage = stage
-        model.set_pipeline_stage_assignment(given)
-        model.compile(steps_per_execution=2)
-        data = np.array([[1, 2, 0, 0, 0], [3, 0, 4, 5, 0]], np.int32)
-        found = model.predict(data, batch_size=1, verbose=0)
-    rows = np.maximum(table.get_weights()[0][data], 0) * (data != 0)[..., None]
-    expected = rows.sum(1) / (data != 0).sum(1)[:, None] @ model.layers[-1].get_weights()[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_variables_that_a_loop_reads_and_changes() -> None:
     v = tf.Variable(X)
 

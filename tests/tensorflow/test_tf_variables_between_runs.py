@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 import tensorflow as tf
-from kerasruns import beside, ipus, same
+from kerasruns import ipus
 
 from ipuperf.numerics import Evaluator
 
@@ -135,41 +135,3 @@ def test_a_run_that_fails_leaves_what_tensorflow_has() -> None:
         np.testing.assert_allclose(variable, [3.0, 4.0])
         run(two, [iter(tf.data.Dataset.from_tensor_slices(np.ones((3, 2), np.float32)))])
         np.testing.assert_allclose(variable, [5.0, 6.0])
-
-
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_weights_and_checkpoints_between_fits(tmp_path, replicas: int) -> None:
-    def build():
-        tf.keras.utils.set_random_seed(2)
-        layers = tf.keras.layers
-        return tf.keras.Sequential([tf.keras.Input((5,)), layers.Dense(4, "tanh"), layers.Dense(3)])
-
-    def compiled(model, rate=0.1, **options):
-        model.compile(tf.keras.optimizers.legacy.SGD(rate, momentum=0.9), "mse", **options)
-
-    x, y = array(16, 5), array(16, 3)
-    model, cpu = beside(build, compiled, count=replicas, rate=0.1 / replicas, steps_per_execution=2)
-    both = {"ipu": (model, 8 // replicas), "cpu": (cpu, 8)}
-
-    def fitted(epochs: int = 1) -> None:
-        for one, size in both.values():
-            one.fit(x, y, batch_size=size, epochs=epochs, shuffle=False, verbose=0)
-        same(model.get_weights(), cpu.get_weights())
-
-    fitted(2)
-    saved = {}
-    for name, (one, _) in both.items():
-        one.save_weights(tmp_path / f"{name}.h5")
-        saved[name] = tf.train.Checkpoint(model=one).save(str(tmp_path / name))
-    kept = model.get_weights()
-    fitted(2)
-    for name, (one, _) in both.items():
-        one.load_weights(tmp_path / f"{name}.h5")
-    same(model.get_weights(), kept)
-    fitted()
-    for name, (one, _) in both.items():
-        tf.train.Checkpoint(model=one).restore(saved[name])
-    same(model.get_weights(), kept)
-    fitted(2)
-    model.evaluate(x, y, batch_size=8 // replicas, verbose=0)
-    fitted()

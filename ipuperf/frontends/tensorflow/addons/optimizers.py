@@ -78,6 +78,12 @@ class IpuOptimizerBase(OptimizerV2):
             self._weights.append(slot)
         return slots[slot_name]
 
+    def add_slots(self, var_list: Sequence[tf.Variable], *slot_names: str) -> None:
+        """States of these names for all variables."""
+        for slot in slot_names:
+            for var in var_list:
+                self.add_slot(var, slot)
+
     def add_slot_with_dtype(self, var: tf.Variable, slot_name: str, dtype: Any, initializer: Any = "zeros") -> Any:
         """:meth:`add_slot` of a type."""
         return self.add_slot(var, slot_name, initializer, dtype=dtype)
@@ -112,6 +118,11 @@ class IpuOptimizerBase(OptimizerV2):
         if not self.outline_apply_gradients:
             return step
         return outlined_function(step, **self.outline_apply_gradients_kwargs)
+
+    def updated(self, step: Callable[..., Any], grad: Any, *variables: tf.Variable) -> Any:
+        """Assign to a variable and its states what ``step(grad, *their values)`` gives."""
+        values = self.outlined(step)(grad, *variables)
+        return tf.group(*(variable.assign(new) for variable, new in zip(variables, values)))
 
     def _resource_apply_dense(self, grad: Any, handle: Any, apply_state: Any) -> Any:
         raise NotImplementedError("Must be implemented in subclasses.")
@@ -203,9 +214,7 @@ class AdamIpuOptimizer(Configured, adam.Adam, IpuOptimizerBase):
         return {"m": self.m_dtype, "v": self.v_dtype, "vhat": self.vhat_dtype}[slot_name]
 
     def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
-        for slot in ("m", "v", "vhat")[: 3 if self.amsgrad else 2]:
-            for var in var_list:
-                self.add_slot(var, slot)
+        self.add_slots(var_list, *("m", "v", "vhat")[: 3 if self.amsgrad else 2])
 
     def _prepare_local(self, var_device: str, var_dtype: Any, apply_state: Any) -> None:
         super()._prepare_local(var_device, var_dtype, apply_state)
@@ -229,8 +238,7 @@ class AdamIpuOptimizer(Configured, adam.Adam, IpuOptimizerBase):
                 *(tf.cast(new, slot.dtype) for new, slot in zip(moments, state)),
             ]
 
-        values = self.outlined(step)(grad, var, *state)
-        return tf.group(*(variable.assign(new) for variable, new in zip([var, *state], values)))
+        return self.updated(step, grad, var, *state)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
         return IpuOptimizerBase._resource_apply_sparse(self, grad, var, indices, apply_state)
@@ -299,9 +307,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         return {"m": self.m_dtype, "v": self.v_dtype}[slot_name]
 
     def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
-        for slot in ("m", "v"):
-            for var in var_list:
-                self.add_slot(var, slot)
+        self.add_slots(var_list, "m", "v")
 
     def _prepare_local(self, var_device: str, var_dtype: Any, apply_state: Any) -> None:
         super()._prepare_local(var_device, var_dtype, apply_state)
@@ -325,8 +331,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
             change = tf.cast(rate, self.opt_dtypes[1]) * tf.cast(update, self.opt_dtypes[1])
             return [value - tf.cast(change, value.dtype), *moments]
 
-        values = self.outlined(step)(grad, handle, *slots)
-        return tf.group(*(variable.assign(new) for variable, new in zip((handle, *slots), values)))
+        return self.updated(step, grad, handle, *slots)
 
     def _trust(self, name: str, value: Any, update: tf.Tensor) -> Any:
         """The norm of the variable over that of its step; 1 where either is 0 or the variable is excluded."""
@@ -402,8 +407,7 @@ class SGDIpuOptimizer(Configured, gradient_descent.SGD, IpuOptimizerBase):
             change = moving * momentum - scaled if self.nesterov else moving
             return value + tf.cast(change, value.dtype), tf.cast(moving, accum.dtype)
 
-        value, moving = self.outlined(step)(grad, var, accum)
-        return tf.group(var.assign(value), accum.assign(moving))
+        return self.updated(step, grad, var, accum)
 
     def _resource_apply_sparse(self, grad: Any, var: Any, indices: Any, apply_state: Any = None) -> Any:
         return IpuOptimizerBase._resource_apply_sparse(self, grad, var, indices, apply_state)

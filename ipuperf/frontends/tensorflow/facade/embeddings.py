@@ -23,7 +23,7 @@ from ipuperf.ops.transfers.host_call import HostCall
 from ipuperf.ops.work import Work
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer import Importer, Value, marker, tensor_of
+from ..importer import Importer, MadeBy, Value, marker, tensor_of
 from ..importer.collectives import in_program
 from ..importer.tracing import device_dtype
 
@@ -272,35 +272,6 @@ def _update_of(table: HostTable, spec: TensorSpec) -> dict[str, Any]:
     return {"title": f"update of {table.name}", "function": table.update, "specs": (spec,)}
 
 
-class _Lookup:
-    """A lookup where the op stands; its inputs are the dummy and the indices."""
-
-    def __init__(self, table: HostTable, shape: Sequence[int], dtype: tf.DType) -> None:
-        self._table = table
-        self._spec = TensorSpec(tuple(shape), device_dtype(dtype))
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The call of the host."""
-        table = self._table
-        operands = [tensor_of(value, importer.place) for value in inputs]
-        how = {"title": f"lookup in {table.name}", "function": table.look_up, "specs": (self._spec,), "table": table}
-        return make_all(HostLookup, operands, ["rows"], **how)
-
-
-class _Update:
-    """An update where the op stands; its inputs are indices and gradients, its output the dummy's gradient."""
-
-    def __init__(self, table: HostTable, dtype: tf.DType) -> None:
-        self._table = table
-        self._dtype = dtype
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The call of the host."""
-        operands = [tensor_of(value, importer.place) for value in inputs]
-        spec = TensorSpec((), device_dtype(self._dtype))
-        return make_all(HostUpdate, operands, ["updated"], **_update_of(self._table, spec))
-
-
 def look_up(table: HostTable, variable: Any, dummy: Any, indices: Any) -> tf.Tensor:
     """Rows ``[*indices.shape, size]`` of a table.
 
@@ -315,14 +286,26 @@ def look_up(table: HostTable, variable: Any, dummy: Any, indices: Any) -> tf.Ten
         raise RuntimeError(f"host embedding {table.name!r} is looked up in programs of the IPU only")
     spec = tf.TensorSpec([*indices.shape, variable.shape[1]], variable.dtype)
 
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The lookup; the inputs are the dummy and the indices."""
+        operands = [tensor_of(value, importer.place) for value in inputs]
+        row_spec = TensorSpec(tuple(spec.shape), device_dtype(spec.dtype))
+        how = {"title": f"lookup in {table.name}", "function": table.look_up, "specs": (row_spec,), "table": table}
+        return make_all(HostLookup, operands, ["rows"], **how)
+
+    def update(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The update; the inputs are indices and gradients, the output is the dummy's gradient."""
+        operands = [tensor_of(value, importer.place) for value in inputs]
+        how = _update_of(table, TensorSpec((), device_dtype(variable.dtype)))
+        return make_all(HostUpdate, operands, ["updated"], **how)
+
     def gradient(op: tf.Operation, grad: tf.Tensor) -> list[Any]:
         kind = tf.TensorSpec((), variable.dtype)
-        return [marker(f"{table.name}_update", _Update(table, variable.dtype), [indices, grad], [kind])[0], None]
+        return [marker(f"{table.name}_update", MadeBy(update), [indices, grad], [kind])[0], None]
 
     start = tf.zeros((), variable.dtype) if dummy is None else tf.convert_to_tensor(dummy)
-    meaning = _Lookup(table, spec.shape, variable.dtype)
     trained = None if dummy is None else gradient
-    return marker(f"{table.name}_lookup", meaning, [start, indices], [spec], gradient=trained)[0]
+    return marker(f"{table.name}_lookup", MadeBy(build), [start, indices], [spec], gradient=trained)[0]
 
 
 @contextmanager

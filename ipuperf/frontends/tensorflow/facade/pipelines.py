@@ -17,7 +17,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from ipuperf.pipelines.schedules import RecomputationMode
 
 from ..effects import checked_kinds
-from ..importer import Importer, Value, marker, tensor_of
+from ..importer import Importer, MadeBy, Value, marker, tensor_of
 from ..importer.origins import user_line
 from ..pipelining.accumulation import GradientAccumulationReductionMethod
 from ..pipelining.arguments import PipelineArguments, PipelineSchedule
@@ -110,23 +110,18 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     It has an effect with ``RecomputationMode.RecomputeAndBackpropagateInterleaved``; returns equal tensors.
     """
 
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        checkpoints = getattr(importer.place, "checkpoints", None)
+        if checkpoints is not None:
+            checkpoints.append(tensor_of(inputs[0], importer.place))
+        return list(inputs)
+
     def keep(value: Any) -> tf.Tensor:
         tensor = tf.convert_to_tensor(value)
         if not isinstance(ops.get_default_graph(), FuncGraph):
             return tf.identity(tensor, name=name)
         spec = tf.TensorSpec(tensor.shape, tensor.dtype)
         stem = name or "recomputation_checkpoint"
-        return marker(stem, _Checkpoint(), [tensor], [spec], effect=False, gradient=lambda op, grad: grad)[0]
+        return marker(stem, MadeBy(build), [tensor], [spec], effect=False, gradient=lambda op, grad: grad)[0]
 
     return tf.nest.map_structure(keep, tensors)
-
-
-class _Checkpoint:
-    """A tensor that is kept when its stage is recomputed."""
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Note the tensor."""
-        checkpoints = getattr(importer.place, "checkpoints", None)
-        if checkpoints is not None:
-            checkpoints.append(tensor_of(inputs[0], importer.place))
-        return list(inputs)

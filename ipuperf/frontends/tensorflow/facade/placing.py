@@ -14,6 +14,7 @@ from ipuperf.kinds import told
 from ipuperf.runtime.replacing import replaced
 
 from ..effects import EFFECTS, checked_kinds
+from ..importer.needed import ancestors
 from ..importer.origins import SHARD, shard_of, written
 from ..importer.tracer import resource_variables
 from ..state import state
@@ -161,14 +162,7 @@ def propagate_sharding(graph: tf.Graph) -> None:
 @checked_kinds()
 def dependencies(roots: Iterable[tf.Operation]) -> list[tf.Operation]:
     """All ops that ``roots`` are computed from, ``roots`` among them."""
-    reached: dict[tf.Operation, None] = {}
-    waiting = list(roots)
-    while waiting:
-        op = waiting.pop()
-        if op not in reached:
-            reached[op] = None
-            waiting += [t.op for t in op.inputs]
-    return list(reached)
+    return list(ancestors(roots))
 
 
 _MARK = "_ipu_autoshard"

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from .recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, activation_name, plans, recurrence
 
 tf1 = tf.compat.v1
 
@@ -157,9 +157,8 @@ class _Lstm(_Popnn):
         if type(initial_state).__name__ != "LSTMStateTuple":
             raise ValueError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
         c, h = (tf.convert_to_tensor(state, self.dtype) for state in initial_state)
-        op = RecurrentLayer("lstm", **self._attributes)
-        operands = self._operands(x, [self.biases])
-        outputs, (h, c) = op.run("PopnnLstmLayer", operands, [h, c], trains=bool(training), lengths=lengths)
+        how = {"trains": bool(training), "lengths": lengths, **self._attributes}
+        outputs, (h, c) = recurrence("PopnnLstmLayer", "lstm", self._operands(x, [self.biases]), [h, c], **how)
         return (outputs, tuple_of(c, h)) if self._return_state else outputs
 
 
@@ -221,10 +220,9 @@ class _Gru(_Popnn):
         x = tf.convert_to_tensor(inputs, self.dtype)
         state = self._zeros(x) if initial_state is None else tf.convert_to_tensor(initial_state, self.dtype)
         cell = "gru" if self._reset_after else "gru_reset_first"
-        op = RecurrentLayer(cell, update_first=True, **self._attributes)
         operands = self._operands(x, [biases[:, 0], biases[:, 1]] if self._reset_after else [biases])
-        trains = bool(training)
-        outputs, (state,) = op.run("PopnnGRULayer", operands, [state], trains=trains, lengths=lengths, scores=scores)
+        how = {"trains": bool(training), "lengths": lengths, "scores": scores, **self._attributes}
+        outputs, (state,) = recurrence("PopnnGRULayer", cell, operands, [state], update_first=True, **how)
         return (outputs, state) if self._return_state else outputs
 
 

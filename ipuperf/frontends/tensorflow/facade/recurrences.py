@@ -26,87 +26,71 @@ ACTIVATIONS = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 RECURRENT_ACTIVATIONS = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
-class RecurrentLayer:
-    """The op of a layer.
+def recurrence(
+    name: str,
+    cell: str,
+    operands: Sequence[Any],
+    states: Sequence[Any],
+    *,
+    trains: bool,
+    lengths: Any = None,
+    scores: Any = None,
+    **options: Any,
+) -> tuple[Any, list[Any]]:
+    """Results ``[time, batch, units]`` of a layer and the states after the last step, the result first.
 
     Args:
+        name: of the op, and in errors.
         cell: ``lstm``, ``gru`` (the reset gate after the product of the state) or ``gru_reset_first``.
-        attributes: of the op, besides.
+        operands: the sequence, both weights, the biases.
+        states: before the first step, the result first.
+        trains: there may be gradients.
+        lengths: ``[batch]``: behind the end of a sequence results are 0 and states stay as they are.
+        scores: ``[time, batch]``: those of an attention.
+        options: attributes of the op, besides.
     """
+    x = tf.convert_to_tensor(operands[0])
+    rows = [] if lengths is None else [tf.cast(lengths, tf.int32)]
+    rows += [] if scores is None else [scores]
+    attributes = {"cell": cell, "inputs_first": True, **options}
+    attributes |= {"lengths": lengths is not None, "scored": scores is not None}
 
-    def __init__(self, cell: str, **attributes: Any) -> None:
-        self._attributes: dict[str, Any] = {"cell": cell, "inputs_first": True, **attributes}
-        self._states = CELLS[cell].states
+    def function(*tensors: Tensor) -> list[Tensor]:
+        return recurrent(tensors, trains=trains, **attributes)[0]
 
-    def run(
-        self,
-        name: str,
-        operands: Sequence[Any],
-        states: Sequence[Any],
-        *,
-        trains: bool,
-        lengths: Any = None,
-        scores: Any = None,
-    ) -> tuple[Any, list[Any]]:
-        """Results ``[time, batch, units]`` and the states after the last step, the result first.
+    def gradient(operands: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+        if not trains:
+            raise ValueError(f"To use {name} in gradients, is_training must be set to True.")
+        return _gradient(f"{name}_grad", {**attributes, "trains": True}, operands, results, grads)
 
-        Args:
-            name: of the op, and in errors.
-            operands: the sequence, both weights, the biases.
-            states: before the first step, the result first.
-            trains: there may be gradients.
-            lengths: ``[batch]``: behind the end of a sequence results are 0 and states stay as they are.
-            scores: ``[time, batch]``: those of an attention.
-        """
-        x = tf.convert_to_tensor(operands[0])
-        rows = [] if lengths is None else [tf.cast(lengths, tf.int32)]
-        rows += [] if scores is None else [scores]
-        attributes = {**self._attributes, "lengths": lengths is not None, "scored": scores is not None}
-        inputs = [x, *operands[1:], *states, *rows]
+    (time, batch, _), units, count = x.shape, states[0].shape[-1], CELLS[cell].states
+    widths = [*[1] * (count - 1), CELLS[cell].kept] if trains else []
+    specs = [
+        tf.TensorSpec([time, batch, units], x.dtype),
+        *[tf.TensorSpec([batch, units], x.dtype)] * count,
+        *(tf.TensorSpec([time, batch, width * units], x.dtype) for width in widths),
+    ]
+    outputs = device_function(name, function, [x, *operands[1:], *states, *rows], specs, gradient)
+    return outputs[0], outputs[1 : 1 + count]
 
-        def function(*tensors: Tensor) -> list[Tensor]:
-            return recurrent(tensors, trains=trains, **attributes)[0]
 
-        def gradient(operands: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-            if not trains:
-                raise ValueError(f"To use {name} in gradients, is_training must be set to True.")
-            return self._gradient(f"{name}_grad", {**attributes, "trains": True}, operands, results, grads)
+def _gradient(
+    name: str, attributes: Mapping[str, Any], inputs: Sequence[Any], results: Sequence[Any], grads: Sequence[Any]
+) -> list[Any]:
+    """Gradients of what a layer has taken; those of lengths are None."""
+    number, ends = len(inputs), 1 + CELLS[attributes["cell"]].states
 
-        specs = self._specs(x, states[0].shape[-1], trains)
-        outputs = device_function(name, function, inputs, specs, gradient)
-        return outputs[0], outputs[1 : 1 + self._states]
+    def backward(*operands: Tensor | None) -> list[Tensor]:
+        tensors = [t for t in operands[: number + len(results)] if t is not None]
+        arriving = [*operands[number + len(results) :], *[None] * (len(results) - ends)]
+        gradients = recurrent_gradients(
+            CONTEXT.builder, attributes, tensors[:number], tensors[number:], arriving, lambda t: t
+        )
+        return [grad for grad in gradients if grad is not None]
 
-    def _specs(self, x: tf.Tensor, units: int, trains: bool) -> list[tf.TensorSpec]:
-        time, batch, _ = x.shape
-        widths = [*[1] * (self._states - 1), CELLS[self._attributes["cell"]].kept] if trains else []
-        return [
-            tf.TensorSpec([time, batch, units], x.dtype),
-            *[tf.TensorSpec([batch, units], x.dtype)] * self._states,
-            *(tf.TensorSpec([time, batch, width * units], x.dtype) for width in widths),
-        ]
-
-    def _gradient(
-        self,
-        name: str,
-        attributes: Mapping[str, Any],
-        inputs: Sequence[Any],
-        results: Sequence[Any],
-        grads: Sequence[Any],
-    ) -> list[Any]:
-        """Gradients of what the layer has taken; those of lengths are None."""
-        number, ends = len(inputs), 1 + self._states
-
-        def backward(*operands: Tensor | None) -> list[Tensor]:
-            tensors = [t for t in operands[: number + len(results)] if t is not None]
-            arriving = [*operands[number + len(results) :], *[None] * (len(results) - ends)]
-            gradients = recurrent_gradients(
-                CONTEXT.builder, attributes, tensors[:number], tensors[number:], arriving, lambda t: t
-            )
-            return [grad for grad in gradients if grad is not None]
-
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in inputs if t.dtype.is_floating]
-        gradients = iter(device_function(name, backward, [*inputs, *results, *grads[:ends]], specs, absent=ends))
-        return [next(gradients) if t.dtype.is_floating else None for t in inputs]
+    specs = [tf.TensorSpec(t.shape, t.dtype) for t in inputs if t.dtype.is_floating]
+    gradients = iter(device_function(name, backward, [*inputs, *results, *grads[:ends]], specs, absent=ends))
+    return [next(gradients) if t.dtype.is_floating else None for t in inputs]
 
 
 def activation_name(activation: Any, allowed: Sequence[str], message: Callable[[str], str]) -> str:

@@ -10,7 +10,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer import Importer, Value, collectives, marker
+from ..importer import Importer, MadeBy, Value, collectives, marker
 from ..importer.collectives import all_reduce
 from ..importer.tracing import Frame
 
@@ -101,19 +101,17 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
     return parts[0] if len(parts) == 1 else parts
 
 
-class _Index:
-    """The replica's number."""
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """A variable that is another one on each replica."""
-        frame = importer.place.unconditional
-        assert isinstance(frame, Frame)
-        return [importer.place.get(frame.program.replica_number())]
-
-
 @checked_kinds()
 def replication_index(name: str | None = None) -> tf.Tensor:
     """Number of the replica, from 0: an int32 scalar; outside of a program 0."""
     if not isinstance(ops.get_default_graph(), FuncGraph) or tf.executing_eagerly():
         return tf.constant(0, name=name)
-    return marker(name or "replication_index", _Index(), [], [tf.TensorSpec((), tf.int32)], effect=False)[0]
+
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """A variable that is another one on each replica."""
+        frame = importer.place.unconditional
+        assert isinstance(frame, Frame)
+        return [importer.place.get(frame.program.replica_number())]
+
+    spec = tf.TensorSpec((), tf.int32)
+    return marker(name or "replication_index", MadeBy(build), [], [spec], effect=False)[0]

@@ -18,7 +18,7 @@ from ipuperf.functions import make
 from ipuperf.ops import PrintTensor
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer import Importer, Value, marker, tensor_of
+from ..importer import Importer, MadeBy, Value, marker, tensor_of
 
 
 @checked_kinds()
@@ -188,25 +188,18 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
     return vertex_expression(*args)
 
 
-class _Print:
-    """A tensor that is printed when the program gets there."""
-
-    def __init__(self, title: str) -> None:
-        self._title = title
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The op."""
-        make(PrintTensor, tensor_of(inputs[0], importer.place), name="printed", title=self._title)
-        return []
-
-
 @checked_kinds()
 def print_tensor(input: Any, name: str = "") -> tf.Operation:
     """Print a tensor while the program runs."""
     tensor = tf.convert_to_tensor(input)
     if not isinstance(ops.get_default_graph(), FuncGraph) or tf.executing_eagerly():
         return tf.print(name, tensor)
-    marker("print_tensor", _Print(name or tensor.op.name), [tensor], [])
+
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        make(PrintTensor, tensor_of(inputs[0], importer.place), name="printed", title=name or tensor.op.name)
+        return []
+
+    marker("print_tensor", MadeBy(build), [tensor], [])
     return ops.get_default_graph().get_operations()[-1]
 
 

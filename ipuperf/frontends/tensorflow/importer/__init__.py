@@ -5,7 +5,7 @@ from ipuperf.frontends.popart.offering import offered as _offered
 
 from .errors import GraphError
 from .graph import Importer, captured_values, import_graph, tensor_of
-from .markers import Meaning, marker
+from .markers import MadeBy, Meaning, marker
 from .place import Place
 from .values import Resource, Value, resource_of
 

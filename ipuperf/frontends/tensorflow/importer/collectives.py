@@ -16,7 +16,8 @@ from ipuperf.ir import CONTEXT, Ir, Op, elide
 
 from ..effects import checked_kinds
 from . import Importer, Resource, Value, marker, tensor_of
-from .markers import is_marker, meaning_of
+from .markers import MadeBy, is_marker, meaning_of
+from .needed import ancestors
 
 if TYPE_CHECKING:
     from .tracing import Frame
@@ -72,24 +73,6 @@ def check_size(size: int | None) -> None:
         raise ValueError(f"a group has {size!r} replicas; allowed: whole numbers of at least 1, or None for all")
 
 
-class _Exchange:
-    """A collective over groups of ``size`` replicas, then a reshape."""
-
-    def __init__(self, op_class: type[Op], size: int, shape: Sequence[int], attributes: dict[str, Any]) -> None:
-        self._op_class = op_class
-        self._size = size
-        self._shape = tuple(shape)
-        self._attributes = attributes
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """The collective."""
-        frame = cast("Frame", importer.place.unconditional)
-        tensor = tensor_of(inputs[0], importer.place)
-        name = self._op_class.type.lower()
-        result = frame.program.collective(self._op_class, tensor, name, self._size, **self._attributes)
-        return [reshaped(result, self._shape)]
-
-
 def _exchange(
     name: str,
     op_class: type[Op],
@@ -107,9 +90,15 @@ def _exchange(
     check_size(size)
     if not in_program():
         raise RuntimeError(f"{name} exists only in programs of the IPU, whose replicas exchange tensors")
-    meaning, spec = _Exchange(op_class, size, shape, attributes), tf.TensorSpec(shape, x.dtype)
+
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        frame, tensor = cast("Frame", importer.place.unconditional), tensor_of(inputs[0], importer.place)
+        result = frame.program.collective(op_class, tensor, op_class.type.lower(), size, **attributes)
+        return [reshaped(result, tuple(shape))]
+
     backward = lambda op, grad: gradient(grad)  # noqa: E731
-    return marker(name, meaning, [x], [spec], effect=False, gradient=backward)[0]
+    spec = tf.TensorSpec(shape, x.dtype)
+    return marker(name, MadeBy(build), [x], [spec], effect=False, gradient=backward)[0]
 
 
 def _fixed(x: Any, name: str) -> tf.Tensor:
@@ -173,36 +162,6 @@ def all_to_all(x: Any, split: int, concat: int, size: int, name: str) -> tf.Tens
     return _exchange(name, _k.ReplicatedAllToAll, tensor, size, shape, gradient, **axes)
 
 
-class _MeanAtEnd:
-    """Variables, its inputs, that become their means over the replicas at the end of the program."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Have it written when everything else is; on one replica nothing is to do."""
-        frame = cast("Frame", importer.place.unconditional)
-        resources = [value for value in inputs if isinstance(value, Resource)]
-        frame.program.deferred.append(lambda: self._write(frame, resources))
-        return []
-
-    def changed(self) -> list[int]:
-        """Inputs that are variables which it changes: all."""
-        return list(range(self._count))
-
-    def _write(self, frame: Frame, resources: Sequence[Resource]) -> None:
-        from .tracing import use_frame
-
-        if frame.program.ir.replication_factor == 1:
-            return
-        with use_frame(frame):
-            for resource in resources:
-                tensor, group = frame.read(resource), frame.program.ir.grouping()
-                with CONTEXT.on_ipu(frame.program.variable(resource).ipu or 0):
-                    mean = make(_k.ReplicatedAllReduce, tensor, name="reduced", op="mean", group=group)
-                frame.assign(resource, mean)
-
-
 @checked_kinds()
 def leave_out_reductions(ir: Ir) -> None:
     """A reduction over groups of one replica is its operand: no op. That of squares computes something."""
@@ -211,45 +170,52 @@ def leave_out_reductions(ir: Ir) -> None:
         elide(graph, [op for op in reductions if op.op != "square_add" and not op.aliases()])
 
 
-class _Apart:
-    """See :func:`apart`; its inputs are the variables' handles."""
+@checked_kinds()
+def apart(variables: Sequence[Any]) -> None:
+    """From run to run each replica keeps its own values of ``variables``, until the host gives them others."""
 
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Tell the program."""
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         frame = cast("Frame", importer.place.unconditional)
         frame.program.apart.update(value for value in inputs if isinstance(value, Resource))
         return []
 
-    def changed(self) -> list[int]:
-        """Inputs that are variables which it changes: none."""
-        return []
-
-
-@checked_kinds()
-def apart(variables: Sequence[Any]) -> None:
-    """From run to run each replica keeps its own values of ``variables``, until the host gives them others."""
     if variables:
-        marker("apart", _Apart(), [variable.handle for variable in variables], [])
+        marker("apart", MadeBy(build, changes=[]), [variable.handle for variable in variables], [])
 
 
 @checked_kinds()
 def mean_at_end(variables: Sequence[Any]) -> None:
     """Give ``variables`` their means over the replicas after everything else that the program does."""
+
+    def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        frame = cast("Frame", importer.place.unconditional)
+        resources = [value for value in inputs if isinstance(value, Resource)]
+        frame.program.deferred.append(lambda: _write_means(frame, resources))
+        return []
+
     if variables:
-        marker("mean_at_end", _MeanAtEnd(len(variables)), [variable.handle for variable in variables], [])
+        handles = [variable.handle for variable in variables]
+        marker("mean_at_end", MadeBy(build, changes=range(len(handles))), handles, [])
+
+
+def _write_means(frame: Frame, resources: Sequence[Resource]) -> None:
+    """The means of variables over the replicas; on one replica nothing is to do."""
+    from .tracing import use_frame
+
+    if frame.program.ir.replication_factor == 1:
+        return
+    with use_frame(frame):
+        for resource in resources:
+            tensor, group = frame.read(resource), frame.program.ir.grouping()
+            with CONTEXT.on_ipu(frame.program.variable(resource).ipu or 0):
+                mean = make(_k.ReplicatedAllReduce, tensor, name="reduced", op="mean", group=group)
+            frame.assign(resource, mean)
 
 
 @checked_kinds()
 def reduces(tensor: tf.Tensor) -> bool:
     """Whether a tensor is computed from one that has been reduced over the replicas, within its graph."""
-    seen, waiting = set(), [tensor.op]
-    while waiting:
-        op = waiting.pop()
-        if is_marker(op) and isinstance(meaning_of(op), AllReduce):
-            return True
-        seen.add(id(op))
-        waiting += [t.op for t in op.inputs if id(t.op) not in seen]
-    return False
+    return any(is_marker(op) and isinstance(meaning_of(op), AllReduce) for op in ancestors([tensor.op]))
 
 
 @checked_kinds()
@@ -271,13 +237,4 @@ def _scales(op: tf.Operation, tensor: tf.Tensor, gradients: Collection[int]) -> 
     if op.type != "Mul" or not gradients:
         return False
     (factor,) = [t for t in op.inputs if t is not tensor] or [tensor]
-    if factor.shape.rank != 0:
-        return False
-    seen, waiting = set(), [factor.op]
-    while waiting:
-        op_before = waiting.pop()
-        if id(op_before) in gradients:
-            return False
-        seen.add(id(op_before))
-        waiting += [t.op for t in op_before.inputs if id(t.op) not in seen]
-    return True
+    return factor.shape.rank == 0 and all(id(before) not in gradients for before in ancestors([factor.op]))

@@ -36,6 +36,22 @@ class Meaning(Protocol):
         """Make its ops where the importer is (``importer.place``); one value for each output."""
 
 
+class MadeBy:
+    """A meaning that is a function alone.
+
+    Args:
+        build: see :class:`Meaning`.
+        changes: numbers of the inputs that are variables which it changes; None: it may change them all.
+    """
+
+    def __init__(
+        self, build: Callable[[Importer, Sequence[Value]], Sequence[Value]], changes: Sequence[int] | None = None
+    ) -> None:
+        self.build = build
+        if changes is not None:
+            self.changed = lambda: list(changes)
+
+
 class _Marker:
     """A registered marker; called by TensorFlow if it runs the op."""
 

@@ -6,7 +6,7 @@ An op that is only a control input of others is not imported; what it waits for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -51,6 +51,17 @@ def functions_of(op: tf.Operation) -> list[FuncGraph]:
         elif value.HasField("list"):
             names += [f.name for f in value.list.func]
     return [named_function(op, name) for name in names]
+
+
+def ancestors(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
+    """Ops and all those that they are computed from, each once."""
+    waiting, seen = list(roots), set()
+    while waiting:
+        op = waiting.pop()
+        if id(op) not in seen:
+            seen.add(id(op))
+            yield op
+            waiting += [t.op for t in op.inputs]
 
 
 class SideEffects:

@@ -57,33 +57,22 @@ def _accumulating(model: Any, accumulation: int, options: dict[str, Any], reduct
     return step
 
 
-def finish_train(model: Any, share: float) -> Finish:
-    """The end of the last stage in training: ``(loss, metrics)``, metrics times ``share``."""
-    check_losses(model)
-
-    def finish(y: Any, predictions: Any, weights: Any, losses: Sequence[Any]) -> tuple[Any, Any]:
-        loss = model.compiled_loss(y, predictions, weights, regularization_losses=list(losses))
-        model._validate_target_and_loss(y, loss)
-        return loss, _metrics(model, y, predictions, weights, share)
-
-    return finish
-
-
-def finish_test(model: Any, share: float) -> Finish:
-    """The end of the last stage in evaluation: the metrics times ``share``."""
+def finishing(model: Any, share: float, *, trains: bool) -> Finish:
+    """The end of the last stage: in training ``(loss, metrics)``, in evaluation the metrics, which are times
+    ``share``."""
     check_losses(model)
 
     def finish(y: Any, predictions: Any, weights: Any, losses: Sequence[Any]) -> Any:
-        model.compiled_loss(y, predictions, weights, regularization_losses=list(losses))
-        return _metrics(model, y, predictions, weights, share)
+        loss = model.compiled_loss(y, predictions, weights, regularization_losses=list(losses))
+        if trains:
+            model._validate_target_and_loss(y, loss)
+        model.compiled_metrics.update_state(y, predictions, weights)
+        results = model.get_metrics_result()
+        if share != 1:
+            results = tf.nest.map_structure(lambda metric: metric * share, results)
+        return (loss, results) if trains else results
 
     return finish
-
-
-def _metrics(model: Any, y: Any, predictions: Any, weights: Any, share: float) -> Any:
-    model.compiled_metrics.update_state(y, predictions, weights)
-    results = model.get_metrics_result()
-    return results if share == 1 else tf.nest.map_structure(lambda metric: metric * share, results)
 
 
 def check_losses(model: Any) -> None:
@@ -294,7 +283,7 @@ class Program:
         share = 1 / work.accumulation if work.accumulates_outfeed else 1
         end = None
         if work.mode != "predict":
-            end = (finish_train if work.mode == "train" else finish_test)(work.model, share)
+            end = finishing(work.model, share, trains=work.mode == "train")
         functions = KerasStages(work.model, work.layout, self._element, work.mode == "train", end).functions()
         return [*functions[:-1], self._noting(functions[-1])]
 

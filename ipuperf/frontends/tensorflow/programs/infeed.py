@@ -20,7 +20,7 @@ from ipuperf.ir import FLOAT32, DType, Tensor
 from ipuperf.ops import HostLoad, Init
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer import Importer, Value, marker
+from ..importer import Importer, MadeBy, Value, marker
 from ..importer.tracing import Frame, device_dtype, frame_of
 from .devices import check_ordinal
 from .program import Infeed
@@ -42,6 +42,19 @@ def with_float32(dataset: Any) -> Any:
         return narrowed if isinstance(dataset.element_spec, tuple) else narrowed[0]
 
     return dataset.map(convert)
+
+
+def on_host(action: Callable[[], Any], name: str) -> tf.Operation | None:
+    """Do something on the host: now in eager mode, otherwise as an operation for a session."""
+
+    def act() -> np.int32:
+        action()
+        return np.int32(0)
+
+    if tf.executing_eagerly():
+        act()
+        return None
+    return tf.group(tf.numpy_function(act, [], tf.int32), name=name)
 
 
 class Feed:
@@ -246,14 +259,7 @@ class IPUInfeedQueue(Feed):
     def deleter(self) -> tf.Operation | None:
         """Forgets the place in the dataset: now in eager mode, otherwise an operation for a session."""
 
-        def stop() -> np.int32:
-            self.stop()
-            return np.int32(0)
-
-        if tf.executing_eagerly():
-            self.stop()
-            return None
-        return tf.group(tf.numpy_function(stop, [], tf.int32), name="infeed_deleter")
+        return on_host(self.stop, "infeed_deleter")
 
     def stop(self) -> None:
         """Forget the place in the dataset, and end TensorFlow's threads that read ahead (not upstream)."""
@@ -323,19 +329,13 @@ class IPUInfeedQueue(Feed):
             raise RuntimeError(
                 "an infeed queue is read inside of a program: by loops.repeat, pipeline or a tf.function"
             )
-        tensors = marker("infeed_dequeue", _Dequeue(self), [], self._specs)
+        owner = object()
+
+        def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+            return self.load(frame_of(importer.place, "IPUInfeedQueue"), owner)
+
+        tensors = marker("infeed_dequeue", MadeBy(build), [], self._specs)
         return tf.nest.pack_sequence_as(self._structure, tensors)
-
-
-class _Dequeue:
-    """An element of a queue where the op stands."""
-
-    def __init__(self, queue: IPUInfeedQueue) -> None:
-        self._queue = queue
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Load it."""
-        return self._queue.load(frame_of(importer.place, "IPUInfeedQueue"), self)
 
 
 def as_arguments(element: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,9 +25,10 @@ from ipuperf.ops import Environment, HostStore, Kernel
 from ipuperf.ops.binding import sequence
 
 from ..effects import EFFECTS, checked_kinds
-from ..importer import Importer, Value, marker, tensor_of
+from ..importer import Importer, MadeBy, Value, marker, tensor_of
 from ..importer.tracing import device_dtype, frame_of
 from .devices import check_ordinal
+from .infeed import on_host
 
 if TYPE_CHECKING:
     from .program import TracedProgram
@@ -115,9 +117,17 @@ class IPUOutfeedQueue:
             raise RuntimeError("an outfeed queue is fed inside of a program: in a function that the IPU runs")
         owner, sent = object(), []
         for index, tensor in enumerate(self.described(tensors)):
-            marker("outfeed_enqueue", _Enqueue(self, index, owner), [tensor], [])
+            marker("outfeed_enqueue", MadeBy(partial(self._store, index, owner)), [tensor], [])
             sent.append(graph.get_operations()[-1])
         return tf.group(*sent, name="outfeed_enqueued") if sent else None
+
+    def _store(self, index: int, owner: object, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Send a tensor of an element where its op stands: those of an element may be on several IPUs. ``owner`` is the
+        same for all of them."""
+        frame = frame_of(importer.place, "IPUOutfeedQueue.enqueue")
+        stream = self.declare(frame.program, owner, frame.executions)[index]
+        frame.create(OutfeedStore, [tensor_of(inputs[0], frame)], [], stream=stream, sink=self.sink(index))
+        return []
 
     def described(self, tensors: Any) -> list[tf.Tensor]:
         """The tensors of a structure that the default graph enqueues, which becomes that of the queue.
@@ -255,36 +265,7 @@ class IPUOutfeedQueue:
     @property
     def deleter(self) -> tf.Operation | None:
         """Forgets all elements: now in eager mode, otherwise an operation for a session."""
-
-        def forget() -> np.int32:
-            self._elements.clear()
-            return np.int32(0)
-
-        if tf.executing_eagerly():
-            forget()
-            return None
-        return tf.group(tf.numpy_function(forget, [], tf.int32), name="outfeed_deleter")
-
-
-class _Enqueue:
-    """A tensor of an element, sent where the op stands: those of an element may be on several IPUs.
-
-    Args:
-        owner: the same for all tensors of the element.
-    """
-
-    def __init__(self, queue: IPUOutfeedQueue, index: int, owner: object) -> None:
-        self._queue = queue
-        self._index = index
-        self._owner = owner
-
-    def build(self, importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
-        """Store it."""
-        queue, index = self._queue, self._index
-        frame = frame_of(importer.place, "IPUOutfeedQueue.enqueue")
-        stream = queue.declare(frame.program, self._owner, frame.executions)[index]
-        frame.create(OutfeedStore, [tensor_of(inputs[0], frame)], [], stream=stream, sink=queue.sink(index))
-        return []
+        return on_host(self._elements.clear, "outfeed_deleter")
 
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue", "OutfeedStore"]

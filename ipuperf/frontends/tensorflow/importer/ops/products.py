@@ -19,22 +19,13 @@ FAMILY = Family("Matrix products")
 op = FAMILY.op
 
 
-def _turned(tensor: Tensor, turn: bool) -> Tensor:
-    return swapped(tensor) if turn else tensor
-
-
-@op("MatMul")
+@op("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def mat_mul(node: Node, left: Value, right: Value) -> Tensor:
-    """A product of matrices, either of them transposed."""
-    lhs = _turned(node.tensor(left), node.attr("transpose_a"))
-    return matmul(lhs, _turned(node.tensor(right), node.attr("transpose_b")))
-
-
-@op("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-def batch_mat_mul(node: Node, left: Value, right: Value) -> Tensor:
-    """Products of the matrices of a batch."""
-    lhs = _turned(node.tensor(left), node.attr("adj_x"))
-    return matmul(lhs, _turned(node.tensor(right), node.attr("adj_y")))
+    """Products of matrices, either of them transposed."""
+    turns = ("transpose_a", "transpose_b") if node.op.type == "MatMul" else ("adj_x", "adj_y")
+    matrices = ((node.tensor(value), node.attr(turn)) for value, turn in zip((left, right), turns))
+    lhs, rhs = (swapped(matrix) if turned else matrix for matrix, turned in matrices)
+    return matmul(lhs, rhs)
 
 
 FAMILY.formula("Cholesky", "The lower triangular factors of symmetric matrices.", lambda x: make(Cholesky, x))

@@ -152,20 +152,16 @@ def gradient_descent(u: FusedUpdate) -> None:
     u.weight.mix(u.gradient("delta"), 1.0, _negated(u.number("alpha")))
 
 
-@update("ResourceApplyMomentum", "ResourceSparseApplyMomentum")
+@update(*(f"Resource{way}Apply{kind}Momentum" for way in ("", "Sparse") for kind in ("", "Keras")))
 def momentum(u: FusedUpdate) -> None:
-    """``v = momentum v + g``, ``w -= rate v``."""
+    """``v = momentum v + g``, ``w -= rate v``; Keras': ``v = momentum v - rate g``, ``w += v``."""
     (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
-    v = moving.mix(g, share, 1.0)
-    u.weight.mix(g + v * share if u.node.attr("use_nesterov") else v, 1.0, _negated(step))
-
-
-@update("ResourceApplyKerasMomentum", "ResourceSparseApplyKerasMomentum")
-def keras_momentum(u: FusedUpdate) -> None:
-    """``v = momentum v - rate g``, ``w += v``."""
-    (moving,), g, (share, step) = u.states("accum"), u.gradient(), u.numbers("momentum", "lr")
-    v = moving.mix(g, share, _negated(step))
-    u.weight.mix(v * share - g * step if u.node.attr("use_nesterov") else v)
+    keras, nesterov = "Keras" in u.node.op.type, u.node.attr("use_nesterov")
+    v = moving.mix(g, share, _negated(step) if keras else 1.0)
+    if keras:
+        u.weight.mix(v * share - g * step if nesterov else v)
+    else:
+        u.weight.mix(g + v * share if nesterov else v, 1.0, _negated(step))
 
 
 def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
@@ -173,31 +169,20 @@ def _adam_step(rate: Number, power1: Number, power2: Number) -> Number:
     return _negated(rate * _root(_rest(power2)) / _rest(power1))
 
 
-def _adam(u: FusedUpdate, g: Tensor, b1: Number, b2: Number) -> tuple[Number, Tensor, Tensor]:
-    """The step, and new averages of the gradient and of its square."""
+@update("ResourceApplyAdam", "ResourceApplyAdamWithAmsgrad")
+def adam(u: FusedUpdate) -> None:
+    """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``; AMSGrad: ``v`` is the largest so far."""
+    most = u.states("vhat") if "vhat" in u else []
+    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
     step = u.once(_adam_step, *u.numbers("lr", "beta1_power", "beta2_power"))
     first, second = u.states("m", "v")
     m = first.mix(g, b1, u.once(_rest, b1))
-    return step, m, second.mix(g * g, b2, u.once(_rest, b2))
-
-
-@update("ResourceApplyAdam")
-def adam(u: FusedUpdate) -> None:
-    """``w -= rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon)``."""
-    g, (b1, b2, rest) = u.gradient(), u.numbers("beta1", "beta2", "epsilon")
-    step, first, second = _adam(u, g, b1, b2)
-    if u.node.attr("use_nesterov"):
-        first = first * b1 + g * u.once(_rest, b1)
-    u.weight.mix(first / (arithmetic.sqrt(second) + rest), 1.0, step)
-
-
-@update("ResourceApplyAdamWithAmsgrad")
-def amsgrad(u: FusedUpdate) -> None:
-    """Adam with the largest second moment so far."""
-    (most,), g, (b1, b2, rest) = u.states("vhat"), u.gradient(), u.numbers("beta1", "beta2", "epsilon")
-    step, first, second = _adam(u, g, b1, b2)
-    high = most.set(arithmetic.maximum(most.value, second))
-    u.weight.mix(first / (arithmetic.sqrt(high) + rest), 1.0, step)
+    v = second.mix(g * g, b2, u.once(_rest, b2))
+    for state in most:
+        v = state.set(arithmetic.maximum(state.value, v))
+    if not most and u.node.attr("use_nesterov"):
+        m = m * b1 + g * u.once(_rest, b1)
+    u.weight.mix(m / (arithmetic.sqrt(v) + rest), 1.0, step)
 
 
 @update("ResourceApplyAdaMax")
@@ -222,21 +207,17 @@ def adagrad(u: FusedUpdate) -> None:
     u.weight.mix(g / root, 1.0, _negated(step))
 
 
-@update("ResourceApplyRMSProp", "ResourceSparseApplyRMSProp")
+@update(*(f"Resource{way}Apply{kind}RMSProp" for way in ("", "Sparse") for kind in ("", "Centered")))
 def rms_prop(u: FusedUpdate) -> None:
-    """``s = rho s + (1 - rho) g^2``, ``v = momentum v + rate g / sqrt(s + epsilon)``, ``w -= v``."""
-    (mean, moving), g, decay = u.states("ms", "mom"), u.gradient(), u.number("rho")
-    s = mean.mix(g * g, decay, _rest(decay))
+    """``s = rho s + (1 - rho) g^2`` (centred: its variance), ``v = momentum v + rate g / sqrt(s + epsilon)``,
+    ``w -= v``."""
+    means = u.states("mg") if "mg" in u else []
+    (square, moving), g, decay = u.states("ms", "mom"), u.gradient(), u.number("rho")
+    s = square.mix(g * g, decay, _rest(decay))
+    for mean in means:
+        m = mean.mix(g, decay, _rest(decay))
+        s = s - m * m
     step = g / arithmetic.sqrt(s + u.number("epsilon"))
-    u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
-
-
-@update("ResourceApplyCenteredRMSProp", "ResourceSparseApplyCenteredRMSProp")
-def centered_rms_prop(u: FusedUpdate) -> None:
-    """As RMSProp, with the variance of the gradient for its mean square."""
-    (mean, square, moving), g, decay = u.states("mg", "ms", "mom"), u.gradient(), u.number("rho")
-    s, m = square.mix(g * g, decay, _rest(decay)), mean.mix(g, decay, _rest(decay))
-    step = g / arithmetic.sqrt(s - m * m + u.number("epsilon"))
     u.weight.mix(moving.mix(step, *u.numbers("momentum", "lr")), 1.0, -1.0)
 
 

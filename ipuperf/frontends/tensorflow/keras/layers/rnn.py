@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 from tf_keras import initializers
 
-from ...facade.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, RecurrentLayer, activation_name, plans
+from ...facade.recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, activation_name, plans, recurrence
 from ..arguments import Configured
 
 _NEUTRAL = {"use_bias": True, "implementation": (1, 2), "recurrent_dropout": 0.0}
@@ -156,10 +156,11 @@ class _Recurrent(Configured, tf_keras.layers.Layer):
             x = self._drop(x)
         # as upstream, what is not known when the program is traced counts as training
         trains = training if isinstance(training, bool) else True
-        names = {"activation": self.activation, "gate": self.recurrent_activation}
-        op = RecurrentLayer(**self._cell(), **names, **self._plans)
+        how = {"activation": self.activation, "gate": self.recurrent_activation, **self._cell(), **self._plans}
         operands = [x, *(tf.convert_to_tensor(t) for t in (self.kernel, self.recurrent_kernel, *self._sums()))]
-        rows, states = op.run(self.name, operands, self._first(x, initial_state), trains=trains)
+        rows, states = recurrence(
+            self.name, operands=operands, states=self._first(x, initial_state), trains=trains, **how
+        )
         if self.stateful:
             for variable, value in zip(self.states, states):
                 variable.assign(tf.cast(value, variable.dtype))
